@@ -1,0 +1,26 @@
+dist_doc_DATA = \
+	LICENSE \
+	README.md \
+	doc/architecture.md \
+	doc/checkpoint.md \
+	doc/numerics.md
+EXTRA_DIST += doc/layers.txt
+
+# The program writes its man pages, from the table of options.
+man_pages = \
+	doc/man/sluice.1 \
+	doc/man/sluice-bench.1 \
+	doc/man/sluice-ckpt.1 \
+	doc/man/sluice-eval.1 \
+	doc/man/sluice-generate.1 \
+	doc/man/sluice-plan.1 \
+	doc/man/sluice-prepare.1 \
+	doc/man/sluice-train.1
+if MAN_PAGES
+nodist_man1_MANS = $(man_pages)
+endif
+CLEANFILES += $(man_pages)
+
+$(man_pages): sluice$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) doc/man && page=`basename $@ .1` && \
+	./sluice$(EXEEXT) --man `echo $$page | sed 's/^sluice-*//'` >$@.part && mv $@.part $@

@@ -1,0 +1,44 @@
+/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in doc/checkpoint.md. All calls by the one thread that makes HDF5 calls. */
+#ifndef SLUICE_IO_CHECKPOINT_H
+#define SLUICE_IO_CHECKPOINT_H
+
+#include <stdio.h>
+
+#include "comm/comm.h"
+#include "io/state.h"
+
+struct checkpoint_meta {
+  int64_t step;          /* completed optimizer steps */
+  int64_t samples;       /* sequences consumed: the position in the data order */
+  int64_t skipped;       /* steps that the non-finite policy skipped */
+  int64_t ranks;         /* that wrote it (information) */
+  uint64_t seed;
+  char *deck;            /* the resolved deck as YAML */
+  char *version;         /* of the program that wrote it */
+};
+void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one */
+
+/* Write DIR/step-%08lld.h5: temporary name in the same folder, early allocation, no fill, each rank its own ranges, CRC-32 per dataset (combined over ranks), flush,
+ * fsync, rename, fsync of the folder. On failure the temporary file is removed and every earlier checkpoint is untouched. Collective. */
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out);
+
+/* Open, check signature, format, completeness; read the meta data. Collective. */
+enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out);
+/* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is named; extra ones in the groups asked for too) and, if `check`, verify
+ * every dataset's CRC. Collective. */
+enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors);
+/* Verify all datasets of a file: structure, meta data, checksums. Collective. */
+enum status checkpoint_verify(struct comm *comm, const char *path);
+
+/* The newest DIR/step-*.h5 that verifies; what was passed over and why is logged. *path_out NULL when there is none. Stale temporary files are removed. Collective. */
+enum status checkpoint_find(struct comm *comm, const char *dir, char **path_out);
+/* Delete all but the newest `keep` (0: keep all) and those whose step is a multiple of keep_every (0: none). Rank 0 acts. Collective. */
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every);
+
+/* For `sluice ckpt`: one rank, to `to`. ls: a line a file. show: meta data and a table of tensors. diff: names, shapes and values that differ between two files
+ * (largest absolute difference); *same is set. Local. */
+enum status checkpoint_list(const char *dir, FILE *to);
+enum status checkpoint_show(const char *path, FILE *to);
+enum status checkpoint_diff(const char *a, const char *b, FILE *to, bool *same);
+
+#endif

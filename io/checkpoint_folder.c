@@ -1,0 +1,168 @@
+/* The checkpoints of a folder: finding the newest good one, deleting old ones. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint_private.h"
+
+#define NAME_FORMAT "step-%08lld.h5"
+enum { NAME_BYTES = 64 };
+
+char *checkpoint_folder_path(const char *dir, int64_t step)
+{
+  return mem_printf("%s/" NAME_FORMAT, dir, (long long)step);
+}
+
+char *checkpoint_folder_temporary(const char *dir, int64_t step)
+{
+  return mem_printf("%s/." NAME_FORMAT ".tmp", dir, (long long)step);
+}
+
+/* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not touched. */
+static bool parse_name(const char *name, const char *format, int64_t *step)
+{
+  char again[NAME_BYTES];
+  const char *digits = strstr(name, "step-");
+  if (!digits)
+    return false;
+  errno = 0;
+  long long value = strtoll(digits + strlen("step-"), NULL, 10);
+  if (errno != 0 || value < 0)
+    return false;
+  snprintf(again, sizeof again, format, value);
+  *step = value;
+  return strcmp(name, again) == 0;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+  int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+  return (left > right) - (left < right);
+}
+
+static enum status remove_temporary(const char *dir, int64_t step)
+{
+  char *path = checkpoint_folder_temporary(dir, step);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s, which an interrupted job left: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **steps, int64_t *n)
+{
+  int64_t room = 0, step;
+  enum status status = STATUS_OK;
+  for (struct dirent *item; status == STATUS_OK && (item = readdir(folder));) {
+    if (clean && parse_name(item->d_name, "." NAME_FORMAT ".tmp", &step)) {
+      status = remove_temporary(dir, step);
+    } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
+      if (*n == room)
+        status = mem_resize(MEM_META, (size_t)(room = 2 * room + 16) * sizeof **steps, (void **)steps);
+      if (status == STATUS_OK)
+        (*steps)[(*n)++] = step;
+    }
+  }
+  return status;
+}
+
+enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n)
+{
+  int64_t *list = NULL, count = 0;
+  DIR *folder = opendir(dir);
+  if (!folder && errno != ENOENT)
+    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  if (folder) {
+    enum status status = scan(folder, dir, clean, steps ? &list : NULL, &count);
+    closedir(folder); /* was only read */
+    if (status != STATUS_OK) {
+      mem_free(list);
+      return status;
+    }
+  }
+  if (!steps)
+    return STATUS_OK;
+  if (count > 1)
+    qsort(list, (size_t)count, sizeof *list, compare_steps);
+  *steps = list;
+  *n = count;
+  return STATUS_OK;
+}
+
+static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
+{
+  enum status status = comm_broadcast(comm, n, sizeof *n, 0);
+  if (status != STATUS_OK)
+    return status;
+  if (comm_rank(comm) != 0)
+    status = mem_alloc(MEM_META, (size_t)*n * sizeof **steps, (void **)steps);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK && *n > 0)
+    status = comm_broadcast(comm, *steps, *n * (int64_t)sizeof **steps, 0);
+  return status;
+}
+
+/* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
+static enum status find_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n, char **path_out)
+{
+  for (int64_t i = n - 1; i >= 0; i--) {
+    char *path = checkpoint_folder_path(dir, steps[i]);
+    enum status status = comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY);
+    if (status == STATUS_OK)
+      status = checkpoint_verify(comm, path);
+    if (status == STATUS_OK) {
+      *path_out = path;
+      return STATUS_OK;
+    }
+    mem_free(path);
+    if (status != STATUS_INPUT && status != STATUS_IO)
+      return status;
+    if (comm_rank(comm) == 0)
+      log_warn("passed over a checkpoint: %s", status_text());
+  }
+  *path_out = NULL;
+  return STATUS_OK;
+}
+
+enum status checkpoint_find(struct comm *comm, const char *dir, char **path_out)
+{
+  int64_t *steps = NULL, n = 0;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, true, &steps, &n) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = share_steps(comm, &steps, &n);
+  if (status == STATUS_OK)
+    status = find_newest(comm, dir, steps, n, path_out);
+  mem_free(steps);
+  return status;
+}
+
+static enum status prune(const char *dir, int64_t keep, int64_t keep_every)
+{
+  int64_t *steps = NULL, n = 0;
+  enum status status = keep > 0 ? checkpoint_folder_scan(dir, false, &steps, &n) : STATUS_OK;
+  for (int64_t i = 0; i < n - keep && status == STATUS_OK; i++) {
+    if (keep_every > 0 && steps[i] % keep_every == 0)
+      continue;
+    char *path = checkpoint_folder_path(dir, steps[i]);
+    if (!path)
+      status = STATUS_MEMORY;
+    else if (unlink(path) != 0 && errno != ENOENT)
+      status = status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
+    mem_free(path);
+  }
+  mem_free(steps);
+  return status;
+}
+
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every) : STATUS_OK);
+}

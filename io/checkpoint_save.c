@@ -1,0 +1,377 @@
+/* Writing a checkpoint.
+ *
+ * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all ranks. So nothing that HDF5 does collectively can fail on one rank only
+ * and leave the others waiting: the parallel phase writes raw data into space that is already allocated, each rank by itself, and has no metadata to
+ * flush. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "io/checkpoint_private.h"
+#include "io/file.h"
+
+void (*checkpoint_test_hook)(enum checkpoint_phase phase);
+
+static void reached(enum checkpoint_phase phase)
+{
+  if (checkpoint_test_hook)
+    checkpoint_test_hook(phase);
+}
+
+struct save {
+  struct comm *comm;
+  const char *dir;
+  const struct checkpoint_meta *meta;
+  int n;
+  const struct io_tensor *tensors;
+  struct checkpoint_table table;
+  struct checkpoint_piece *pieces; /* [n] room */
+  int64_t *sums;                   /* [2 n] */
+  char *temporary, *final;
+};
+
+static bool writes(const struct io_tensor *tensor)
+{
+  return tensor->writer && tensor->range.begin < tensor->range.end;
+}
+
+static enum status prepare(struct save *save)
+{
+  enum status status = checkpoint_table_from(save->n, save->tensors, &save->table);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->pieces, (void **)&save->pieces);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, 2 * (size_t)save->n * sizeof *save->sums, (void **)&save->sums);
+  if (status != STATUS_OK)
+    return status;
+  save->temporary = checkpoint_folder_temporary(save->dir, save->meta->step);
+  save->final = checkpoint_folder_path(save->dir, save->meta->step);
+  return save->temporary && save->final ? STATUS_OK : STATUS_MEMORY;
+}
+
+static int64_t hash(const void *data, int64_t bytes)
+{
+  return bytes > 0 ? (int64_t)crc32_z(0, data, (size_t)bytes) : 0;
+}
+
+static int64_t hash_text(const char *text)
+{
+  return text ? hash(text, (int64_t)strlen(text)) : 0;
+}
+
+static enum status check_same(struct save *save)
+{
+  const struct checkpoint_table *table = &save->table;
+  const struct checkpoint_meta *meta = save->meta;
+  const int64_t words[] = {meta->step, meta->samples, meta->skipped, (int64_t)meta->seed, hash_text(meta->deck), hash_text(meta->version), table->n,
+                           hash(table->entry, table->n * (int64_t)sizeof *table->entry), hash(table->names, table->names_bytes), hash_text(save->final)};
+  return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words, sizeof words);
+}
+
+/* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make whole tensors. */
+static enum status find_checksums(struct save *save)
+{
+  int64_t n = 0;
+  for (int t = 0; t < save->n; t++) {
+    const struct io_tensor *tensor = &save->tensors[t];
+    if (!writes(tensor))
+      continue;
+    int64_t elements = tensor->range.end - tensor->range.begin;
+    int64_t crc = (int64_t)crc32_z(0, tensor->data, (size_t)elements * dtype_size(tensor->type));
+    save->pieces[n++] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end, .crc = crc};
+  }
+  enum status status = checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
+  if (status != STATUS_OK)
+    return status;
+  for (int t = 0; t < save->n; t++) {
+    int64_t fault = save->sums[2 * t + 1];
+    if (fault)
+      return status_set(STATUS_INTERNAL, "element %lld of tensor %s is not written by exactly one rank", (long long)(fault - 1), checkpoint_table_name(&save->table, t));
+    save->table.entry[t].crc = save->sums[2 * t];
+  }
+  return STATUS_OK;
+}
+
+/* Rank 0: metadata. */
+
+/* A bound of the file's size: data, alignment, some hundred bytes of header and link for each dataset. */
+static int64_t bound_bytes(const struct save *save)
+{
+  const int64_t align = 65536, header = 1024, rest = 131072;
+  int64_t deck = save->meta->deck ? (int64_t)strlen(save->meta->deck) : 0;
+  int64_t bytes = checkpoint_table_bytes(&save->table) + save->table.names_bytes + save->table.n * header + deck + rest;
+  for (int64_t t = 0; t < save->table.n; t++)
+    if (save->table.entry[t].elements * (int64_t)dtype_size((enum dtype)save->table.entry[t].type) >= align)
+      bytes += align;
+  return bytes;
+}
+
+static enum status write_header(hid_t file, const struct save *save)
+{
+  const struct checkpoint_meta *meta = save->meta;
+  const int32_t version = CHECKPOINT_VERSION, incomplete = 0;
+  const int64_t ranks = comm_ranks(save->comm);
+  const struct { const char *name; enum dtype type; const void *value; } numbers[] = {
+    {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},    {"step", DTYPE_I64, &meta->step},
+    {"samples", DTYPE_I64, &meta->samples},  {"skipped", DTYPE_I64, &meta->skipped},  {"ranks", DTYPE_I64, &ranks},
+    {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
+  };
+  enum status status = hdf5_set_text(file, "format", CHECKPOINT_FORMAT);
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
+    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  if (status == STATUS_OK)
+    status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
+  if (status == STATUS_OK)
+    status = hdf5_write_text(file, "deck", meta->deck ? meta->deck : "");
+  return status;
+}
+
+static enum status enter_group(hid_t file, const char *name, hid_t *out)
+{
+  htri_t there = H5Lexists(file, name, H5P_DEFAULT);
+  enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
+  if (status != STATUS_OK)
+    return status;
+  return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
+}
+
+static enum status create_tensor(hid_t group, const struct io_tensor *tensor, const struct checkpoint_entry *entry)
+{
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  uint32_t crc = (uint32_t)entry->crc;
+  enum status status = hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
+  if (status != STATUS_OK)
+    return status;
+  status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements);
+  return hdf5_close(dataset.id, status);
+}
+
+static enum status create_tensors(hid_t file, const struct save *save)
+{
+  hid_t group = H5I_INVALID_HID;
+  enum status status = STATUS_OK;
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+    if (t == 0 || strcmp(save->tensors[t].group, save->tensors[t - 1].group) != 0) {
+      status = hdf5_close(group, status);
+      group = H5I_INVALID_HID;
+      if (status == STATUS_OK)
+        status = enter_group(file, save->tensors[t].group, &group);
+    }
+    if (status == STATUS_OK)
+      status = create_tensor(group, &save->tensors[t], &save->table.entry[t]);
+  }
+  return hdf5_close(group, status);
+}
+
+static enum status lay_out(const struct save *save)
+{
+  hid_t file = H5I_INVALID_HID;
+  int64_t room = bound_bytes(save);
+  enum status status = file_make_folders(save->dir);
+  if (status == STATUS_OK)
+    status = checkpoint_folder_scan(save->dir, true, NULL, NULL);
+  if (status == STATUS_OK)
+    status = file_reserve(save->temporary, room); /* a full disk is best met before HDF5 has anything to flush */
+  if (status == STATUS_OK)
+    status = hdf5_create(save->temporary, &file);
+  if (status == STATUS_OK)
+    status = file_reserve(save->temporary, room); /* creating gave it back */
+  if (status == STATUS_OK) {
+    reached(CHECKPOINT_BEGUN);
+    status = write_header(file, save);
+  }
+  if (status == STATUS_OK)
+    status = create_tensors(file, save);
+  status = hdf5_finish(file, status);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_LAID_OUT);
+  return status;
+}
+
+/* All ranks: data. */
+
+static enum status check_access(const char *path)
+{
+  if (access(path, R_OK | W_OK) == 0)
+    return STATUS_OK;
+  return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share", path, strerror(errno));
+}
+
+/* A rank that failed before, or has no part, still opens and closes: HDF5 reads metadata collectively. */
+static enum status write_tensor(hid_t file, const struct io_tensor *tensor, const struct checkpoint_entry *entry, const char *name, bool skip)
+{
+  struct hdf5_dataset dataset = {.id = H5Dopen2(file, name, H5P_DEFAULT), .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
+  memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
+  enum status status = hdf5_check(dataset.id, STATUS_IO, "open it");
+  if (status == STATUS_OK && !skip)
+    status = hdf5_write(&dataset, tensor->range, tensor->data);
+  status = hdf5_close(dataset.id, status);
+  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
+}
+
+static enum status write_tensors(hid_t file, const struct save *save)
+{
+  enum status status = STATUS_OK;
+  char sentence[2048] = ""; /* of the first failure: it may cause others */
+  for (int t = 0; t < save->n; t++) {
+    const struct io_tensor *tensor = &save->tensors[t];
+    bool skip = !writes(tensor) || status != STATUS_OK;
+    enum status one = write_tensor(file, tensor, &save->table.entry[t], checkpoint_table_name(&save->table, t), skip);
+    if (status == STATUS_OK && one != STATUS_OK)
+      snprintf(sentence, sizeof sentence, "%s", status_text());
+    if (status == STATUS_OK)
+      status = one;
+    if (!skip)
+      reached(CHECKPOINT_WROTE);
+  }
+  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+}
+
+static enum status explain(const struct save *save, enum status status)
+{
+  return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step, save->dir);
+}
+
+/* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
+static void remove_temporary(struct save *save)
+{
+  if (comm_rank(save->comm) == 0)
+    (void)unlink(save->temporary);
+  (void)comm_barrier(save->comm);
+}
+
+/* With the file open on some ranks only, or not to be written to when it is closed, HDF5 has no way back: it waits for the other ranks, or crashes when the process ends.
+ * All ranks are here, one speaks. */
+static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
+{
+  remove_temporary(save);
+  if (comm_rank(save->comm) != 0)
+    (void)comm_barrier(save->comm);
+  comm_abort(save->comm, explain(save, status));
+}
+
+static enum status open_on_all(struct save *save, hid_t *file)
+{
+  enum status mine = hdf5_open_parallel(save->temporary, comm_mpi(save->comm), file);
+  int64_t opened = mine == STATUS_OK;
+  enum status status = comm_agree(save->comm, mine);
+  if (status == STATUS_OK)
+    return STATUS_OK;
+  if (comm_max_i64(save->comm, &opened, 1) != STATUS_OK || opened)
+    give_up(save, status);
+  return status;
+}
+
+/* Closing writes the superblock once more, over itself, on rank 0; should that fail, the other ranks would wait for rank 0 for ever. A full disk lets it pass, a dead one does
+ * not: write a byte over itself first. */
+static bool can_be_closed(const struct save *save)
+{
+  char byte;
+  int fd = comm_rank(save->comm) == 0 ? open(save->temporary, O_RDWR | O_CLOEXEC) : -1;
+  bool good = fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
+  if (fd >= 0)
+    close(fd);
+  int64_t flag = good;
+  return comm_max_i64(save->comm, &flag, 1) == STATUS_OK && flag; /* rank 0's */
+}
+
+static enum status close_on_all(struct save *save, hid_t file, enum status status)
+{
+  char sentence[2048] = "";
+  if (status != STATUS_OK) {
+    snprintf(sentence, sizeof sentence, "%s", status_text());
+    if (!can_be_closed(save))
+      give_up(save, status_set(status, "%s", sentence));
+  }
+  enum status closed = hdf5_close(file, STATUS_OK);
+  if (closed != STATUS_OK)
+    comm_abort(save->comm, explain(save, closed)); /* the other ranks wait inside */
+  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+}
+
+static enum status write_data(struct save *save)
+{
+  hid_t file = H5I_INVALID_HID;
+  enum status status = comm_agree(save->comm, check_access(save->temporary));
+  if (status == STATUS_OK)
+    status = open_on_all(save, &file);
+  if (status != STATUS_OK)
+    return status;
+  reached(CHECKPOINT_OPENED);
+  status = comm_agree(save->comm, write_tensors(file, save));
+  if (status == STATUS_OK) /* every rank's bytes reach the disk from the node that holds them */
+    status = comm_agree(save->comm, hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk"));
+  status = close_on_all(save, file, status);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_CLOSED);
+  return status;
+}
+
+/* Rank 0: make it a checkpoint. */
+
+static enum status complete(const struct save *save)
+{
+  const int32_t yes = 1;
+  hid_t file = H5I_INVALID_HID;
+  enum status status = hdf5_open(save->temporary, true, &file);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, "complete", DTYPE_I32, &yes);
+  status = hdf5_finish(file, status);
+  if (status != STATUS_OK)
+    return status;
+  reached(CHECKPOINT_COMPLETED);
+  if (truncate(save->temporary, file_size(save->temporary)) != 0) /* gives back what was reserved beyond the end */
+    return status_set(STATUS_IO, "cannot set the size of %s: %s", save->temporary, strerror(errno));
+  status = file_sync_rename(save->temporary, save->final);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_RENAMED);
+  return status;
+}
+
+static enum status save_all(struct save *save)
+{
+  bool first = comm_rank(save->comm) == 0;
+  enum status status = comm_agree(save->comm, prepare(save));
+  if (status == STATUS_OK)
+    status = check_same(save);
+  if (status == STATUS_OK)
+    status = find_checksums(save);
+  if (status != STATUS_OK)
+    return status;
+  status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = write_data(save);
+  if (status == STATUS_OK)
+    status = comm_agree(save->comm, first ? complete(save) : STATUS_OK);
+  int64_t broken = hdf5_is_broken();
+  if (status != STATUS_OK && (comm_max_i64(save->comm, &broken, 1) != STATUS_OK || broken))
+    give_up(save, status);
+  if (status != STATUS_OK)
+    remove_temporary(save);
+  return status;
+}
+
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out)
+{
+  if (!comm_mpi(comm))
+    return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
+  struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
+  enum status status = save_all(&save);
+  if (status != STATUS_OK)
+    status = explain(&save, status);
+  mem_free(save.pieces);
+  mem_free(save.sums);
+  mem_free(save.temporary);
+  checkpoint_table_free(&save.table);
+  if (status == STATUS_OK && path_out)
+    *path_out = save.final;
+  else
+    mem_free(save.final);
+  return status;
+}

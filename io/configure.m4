@@ -1,0 +1,36 @@
+# A header and a library of different HDF5 versions abort at run time: refused here.
+SLUICE_PACKAGE([hdf5], [parallel HDF5], [required], [pc:hdf5-openmpi pc:hdf5-mpi pc:hdf5-mpich wrapper:h5pcc pc:hdf5 plain], [-lhdf5],
+[libhdf5-openmpi-dev],
+[#include <hdf5.h>
+#ifndef H5_HAVE_PARALLEL
+#error this HDF5 was built without MPI
+#endif],
+[unsigned major, minor, release;
+if (H5get_libversion(&major, &minor, &release) < 0) return 1;
+if (major != H5_VERS_MAJOR || minor != H5_VERS_MINOR || release != H5_VERS_RELEASE) return 1;
+herr_t (*volatile collective)(hid_t, MPI_Comm, MPI_Info) = H5Pset_fapl_mpio;
+if (!collective) return 1;
+fprintf(out, "%u.%u.%u", major, minor, release);])
+
+SLUICE_PACKAGE([json-c], [json-c], [required], [pc:json-c plain], [-ljson-c], [libjson-c-dev],
+[#include <json-c/json.h>],
+[struct json_object *object = json_tokener_parse("{\"n\": 1}");
+if (!object) return 1;
+json_object_put(object);
+fprintf(out, "%s", json_c_version());])
+
+# GPT-2's splitting pattern needs Unicode classes.
+SLUICE_PACKAGE([pcre2], [PCRE2 with Unicode], [required], [pc:libpcre2-8 plain], [-lpcre2-8], [libpcre2-dev],
+[#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <string.h>],
+[char text[64] = "";
+int unicode = 0;
+if (pcre2_config(PCRE2_CONFIG_UNICODE, &unicode) < 0 || !unicode) return 1;
+if (pcre2_config(PCRE2_CONFIG_VERSION, text) < 0) return 1;
+fprintf(out, "%.*s", (int)strcspn(text, " "), text);])
+
+SLUICE_PACKAGE([zlib], [zlib], [required], [pc:zlib plain], [-lz], [zlib1g-dev],
+[#include <zlib.h>],
+[if (crc32(0, (const unsigned char *)"123456789", 9) != 0xcbf43926) return 1;
+fprintf(out, "%s", zlibVersion());])

@@ -1,0 +1,22 @@
+/* Files that exist only when complete: temporary name, flush, fsync, rename, fsync of the folder. */
+#ifndef SLUICE_IO_FILE_H
+#define SLUICE_IO_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum status file_make_folders(const char *path);                      /* mkdir -p */
+enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
+enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes); /* mem_free; NUL-terminated */
+enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
+/* Make sure that `bytes` can be written to the file, which is made if it is not there; its size stays. A full disk, a quota or a size limit is found before the work
+ * and not in the midst of it. Where the file system cannot reserve, its free space is compared. */
+enum status file_reserve(const char *path, int64_t bytes);
+enum status file_reserve_open(int fd, const char *name, int64_t bytes); /* of an open one, called `name` in sentences */
+bool file_exists(const char *path);
+int64_t file_size(const char *path); /* -1 */
+
+#endif

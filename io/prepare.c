@@ -1,0 +1,369 @@
+#include "io/prepare.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/file.h"
+#include "io/prepare_group.h"
+#include "io/tokenizer.h"
+
+static const int64_t GROUP_BYTES = 8 << 20;   /* small files are taken together up to this size */
+static const double ROUND_SECONDS = 1;        /* ranks work alone for so long, then agree */
+static const double PROGRESS_SECONDS = 5;
+static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
+
+static enum status check_config(const struct prepare_config *config)
+{
+  if (config->inputs < 1)
+    return status_set(STATUS_USAGE, "no input is given: name files or folders of text");
+  if (!config->out || !config->out[0])
+    return status_set(STATUS_USAGE, "no output folder is given");
+  if (!(config->val >= 0 && config->val < 1))
+    return status_set(STATUS_USAGE, "the share of validation documents is %g; it must be at least 0 and below 1", config->val);
+  if (config->shard_tokens < 1 || config->shard_tokens > SHARD_TOKENS_MOST)
+    return status_set(STATUS_USAGE, "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible", config->shard_tokens, SHARD_TOKENS_MOST);
+  return STATUS_OK;
+}
+
+/* ---- the output folder */
+
+static bool ends_with(const char *name, const char *ending)
+{
+  size_t length = strlen(name), tail = strlen(ending);
+  return length >= tail && strcmp(name + length - tail, ending) == 0;
+}
+
+/* train-*.h5, val-*.h5, also with .tmp */
+static bool is_shard_name(const char *name)
+{
+  return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) && (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
+}
+
+/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards and the record are. */
+struct contents { int64_t shards, others; bool record; };
+
+static enum status look_at(const char *dir, bool sweep, bool clear, struct contents *out)
+{
+  struct contents found = {0};
+  DIR *folder = opendir(dir);
+  if (!folder)
+    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  for (const struct dirent *entry; (entry = readdir(folder));) {
+    const char *name = entry->d_name;
+    bool temporary = ends_with(name, ".tmp"), record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
+    if (name[0] == '.')
+      continue;
+    if ((is_shard_name(name) || record) && (clear || (sweep && temporary)))
+      unlinkat(dirfd(folder), name, 0); /* one that stays is met again by its name */
+    else if (is_shard_name(name))
+      found.shards += !temporary;
+    else if (record)
+      found.record = found.record || !temporary;
+    else
+      found.others++;
+  }
+  closedir(folder);
+  *out = found;
+  return STATUS_OK;
+}
+
+static const char *differing_line(const char *a, const char *b, int *length)
+{
+  size_t same = 0, begin = 0;
+  for (; a[same] && a[same] == b[same]; same++)
+    if (a[same] == '\n')
+      begin = same + 1;
+  while (a[begin] == ' ')
+    begin++;
+  size_t most = strcspn(a + begin, "\n");
+  *length = most > 200 ? 200 : (int)most;
+  return a + begin;
+}
+
+/* A folder with shards is gone on with only if it records the same settings and inputs. */
+static enum status compare_record(const char *dir, const char *path, const char *record)
+{
+  char *old = NULL;
+  size_t bytes = 0;
+  enum status status = file_read_all(path, (size_t)1 << 30, &old, &bytes);
+  if (status)
+    return status;
+  if (strcmp(old, record) != 0) {
+    int old_length, new_length;
+    const char *before = differing_line(old, record, &old_length), *now = differing_line(record, old, &new_length);
+    status = status_set(STATUS_USAGE, "%s holds token shards of other settings or inputs (recorded: %.*s; now: %.*s); choose another folder, or remove this one to make it anew",
+                        dir, old_length, before, new_length, now);
+  }
+  mem_free(old);
+  return status;
+}
+
+/* Rank 0. */
+static enum status enter_folder(const char *dir, const char *record)
+{
+  struct contents contents;
+  enum status status = look_at(dir, true, false, &contents);
+  if (status)
+    return status;
+  char *path = mem_printf("%s/prepare.json", dir);
+  if (!path)
+    return STATUS_MEMORY;
+  if (contents.shards > 0 && contents.record)
+    status = compare_record(dir, path, record);
+  else if (contents.shards > 0 || (contents.others > 0 && !contents.record))
+    status = status_set(STATUS_USAGE, "the folder %s is not empty and holds no prepare.json; choose another one", dir);
+  else
+    status = file_write_all(path, record, strlen(record));
+  mem_free(path);
+  return status;
+}
+
+/* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use (`clear`), is left as it was found. */
+static void leave_folder(const char *dir, bool clear)
+{
+  struct contents contents;
+  if (look_at(dir, true, clear, &contents) != STATUS_OK)
+    return;
+  if (contents.shards == 0)
+    (void)look_at(dir, true, true, &contents);
+}
+
+/* ---- who does what */
+
+static enum status make_groups(struct prepare_job *job)
+{
+  enum status status = mem_alloc(MEM_META, (size_t)(job->inputs.count + 1) * sizeof *job->group_begin, (void **)&job->group_begin);
+  if (status)
+    return status;
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < job->inputs.count; i++) {
+    if (i == 0 || bytes + job->inputs.file[i].bytes > GROUP_BYTES) {
+      job->group_begin[job->groups++] = i;
+      bytes = 0;
+    }
+    bytes += job->inputs.file[i].bytes;
+  }
+  job->group_begin[job->groups] = job->inputs.count;
+  return STATUS_OK;
+}
+
+struct load { int64_t bytes, group; };
+
+static int larger_first(const void *a, const void *b)
+{
+  const struct load *x = a, *y = b;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->group < y->group ? -1 : 1;
+}
+
+/* The largest group to the rank with the least so far, and so on. `mine` has room for all groups; returns how many are this rank's. */
+static enum status deal(const struct prepare_job *job, int rank, int ranks, int64_t *mine, int64_t *count)
+{
+  struct load *loads = NULL;
+  int64_t *dealt = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *loads, (void **)&loads);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, (size_t)ranks * sizeof *dealt, (void **)&dealt);
+  if (status)
+    goto out;
+  for (int64_t g = 0; g < job->groups; g++) {
+    loads[g].group = g;
+    for (int64_t i = job->group_begin[g]; i < job->group_begin[g + 1]; i++)
+      loads[g].bytes += job->inputs.file[i].bytes;
+  }
+  qsort(loads, (size_t)job->groups, sizeof *loads, larger_first);
+  *count = 0;
+  for (int64_t g = 0; g < job->groups; g++) {
+    int least = 0;
+    for (int r = 1; r < ranks; r++)
+      if (dealt[r] < dealt[least])
+        least = r;
+    dealt[least] += loads[g].bytes;
+    if (least == rank)
+      mine[(*count)++] = loads[g].group;
+  }
+out:
+  mem_free(loads);
+  mem_free(dealt);
+  return status;
+}
+
+/* ---- the work */
+
+struct worker {
+  const struct prepare_job *job;
+  int64_t *mine, count, next;   /* groups of this rank */
+  struct prepare_group *group;  /* at work, or NULL */
+  int64_t bytes_done;           /* of finished groups */
+  struct prepare_result result; /* of this rank */
+};
+
+static int64_t group_bytes(const struct prepare_job *job, int64_t group)
+{
+  int64_t bytes = 0;
+  for (int64_t i = job->group_begin[group]; i < job->group_begin[group + 1]; i++)
+    bytes += job->inputs.file[i].bytes;
+  return bytes;
+}
+
+static enum status work_until(struct worker *worker, double end)
+{
+  while (worker->next < worker->count) {
+    int64_t number = worker->mine[worker->next];
+    bool finished = false;
+    enum status status = worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
+    if (status == STATUS_OK)
+      status = prepare_group_advance(worker->group, &worker->result, &finished);
+    if (status)
+      return status;
+    if (finished) {
+      prepare_group_close(worker->group);
+      worker->group = NULL;
+      worker->next++;
+      worker->bytes_done += group_bytes(worker->job, number);
+    }
+    if (clock_s() >= end)
+      break;
+  }
+  return STATUS_OK;
+}
+
+static void show_progress(int64_t done, int64_t total, int64_t shards, double seconds)
+{
+  double rate = seconds > 0 ? (double)done / seconds : 0;
+  log_progress(PROGRESS_SECONDS, "prepare: %.1f of %.1f MB (%.0f %%), %.1f MB/s, %" PRId64 " shards, %.0f s left", (double)done * 1e-6, (double)total * 1e-6,
+               total ? 100 * (double)done / (double)total : 100, rate * 1e-6, shards, rate > 0 ? (double)(total - done) / rate : 0);
+}
+
+/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
+static enum status work(struct comm *comm, struct worker *worker)
+{
+  double start = clock_s();
+  enum { DONE, LEFT, SHARDS, SUMS };
+  int64_t sums[SUMS];
+  enum status status;
+  do {
+    status = comm_agree(comm, work_until(worker, clock_s() + ROUND_SECONDS));
+    if (status)
+      break;
+    sums[DONE] = worker->bytes_done + (worker->group ? prepare_group_bytes(worker->group) : 0);
+    sums[LEFT] = worker->count - worker->next;
+    sums[SHARDS] = worker->result.shards;
+    status = comm_sum_i64(comm, sums, SUMS);
+    if (status == STATUS_OK)
+      show_progress(sums[DONE], worker->job->inputs.bytes, sums[SHARDS], clock_s() - start);
+  } while (status == STATUS_OK && sums[LEFT] > 0);
+  log_progress_end();
+  return status;
+}
+
+static enum status add_up(struct comm *comm, const struct prepare_job *job, struct prepare_result *result)
+{
+  int64_t sums[] = {result->documents, result->bytes, result->train_tokens, result->val_tokens, result->shards, result->reused_shards};
+  enum status status = comm_sum_i64(comm, sums, sizeof sums / sizeof *sums);
+  *result = (struct prepare_result){.files = job->inputs.count,
+                                    .documents = sums[0],
+                                    .bytes = sums[1],
+                                    .train_tokens = sums[2],
+                                    .val_tokens = sums[3],
+                                    .shards = sums[4],
+                                    .reused_shards = sums[5]};
+  return status;
+}
+
+/* Tokens that cannot be trained on, or not be evaluated on as was asked for. */
+static enum status check_result(const struct prepare_config *config, const struct prepare_result *result)
+{
+  if (result->documents == 0)
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space", config->input[0], config->inputs > 1 ? " and the other inputs" : "");
+  if (config->val > 0 && result->val_tokens == 0)
+    return status_set(STATUS_INPUT, "none of the %" PRId64 " documents fell to the validation split with a share of %g; use a larger share, more text, another seed, or a share of 0",
+                      result->documents, config->val);
+  if (result->train_tokens == 0)
+    return status_set(STATUS_INPUT, "all of the %" PRId64 " documents fell to the validation split with a share of %g; use a smaller share, more text or another seed",
+                      result->documents, config->val);
+  return STATUS_OK;
+}
+
+static enum status run_groups(struct comm *comm, struct prepare_job *job, struct prepare_result *result, bool *useless)
+{
+  struct worker worker = {.job = job};
+  enum status status = make_groups(job);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *worker.mine, (void **)&worker.mine);
+  if (status == STATUS_OK)
+    status = deal(job, comm_rank(comm), comm_ranks(comm), worker.mine, &worker.count);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = work(comm, &worker);
+  prepare_group_close(worker.group);
+  mem_free(worker.mine);
+  if (status == STATUS_OK)
+    status = add_up(comm, job, &worker.result);
+  if (status)
+    return status;
+  status = check_result(job->config, &worker.result);
+  *useless = status != STATUS_OK;
+  if (status == STATUS_OK)
+    *result = worker.result;
+  return status;
+}
+
+static uint64_t hash_text(const char *text)
+{
+  uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+  for (; *text; text++)
+    hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
+  return hash;
+}
+
+static enum status run_in_folder(struct comm *comm, struct prepare_job *job, struct prepare_result *result)
+{
+  const struct prepare_config *config = job->config;
+  bool useless = false;
+  char *record = prepare_record(config, &job->inputs, config->tokenizer, tokenizer_vocab(job->tokenizer), tokenizer_checksum(job->tokenizer));
+  enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
+  if (status == STATUS_OK) {
+    job->settings = hash_text(record);
+    status = comm_check_same(comm, "the settings of prepare or the tokenizer's files", &job->settings, sizeof job->settings);
+  }
+  if (status == STATUS_OK)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
+  mem_free(record);
+  if (status == STATUS_OK) {
+    status = run_groups(comm, job, result, &useless);
+    if (status && comm_rank(comm) == 0)
+      leave_folder(config->out, useless);
+  }
+  return status;
+}
+
+enum status prepare_run(struct comm *comm, const struct prepare_config *config, struct prepare_result *result)
+{
+  struct prepare_job job = {.config = config};
+  enum status status = check_config(config);
+  if (status == STATUS_OK)
+    status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
+  bool makes = status == STATUS_OK && comm_rank(comm) == 0 && !file_exists(config->out);
+  if (status == STATUS_OK && comm_rank(comm) == 0)
+    status = file_make_folders(config->out);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = prepare_inputs_list(comm, config, &job.inputs);
+  if (status == STATUS_OK)
+    status = run_in_folder(comm, &job, result);
+  if (status && makes)
+    (void)rmdir(config->out); /* for nothing, if it is empty */
+  prepare_inputs_free(&job.inputs);
+  mem_free(job.group_begin);
+  tokenizer_destroy(job.tokenizer);
+  return status;
+}

@@ -1,0 +1,312 @@
+#include "io/prepare_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/file.h"
+#include "io/text.h"
+#include "io/tokens_shard.h"
+
+/* The shard of one split in the making. */
+struct draft {
+  unsigned char *tokens; /* shard_token_bytes() each */
+  int64_t n, room;
+  uint64_t *first;       /* of each document */
+  int64_t documents, documents_room;
+  int64_t text_bytes;
+};
+
+struct prepare_group {
+  const struct prepare_job *job;
+  int64_t number, part;
+  struct rng_key split_key;
+  int token_bytes;
+  struct shard_position begin, at; /* of the part; behind the last document taken */
+  bool part_open;
+  struct text *text;               /* open on input file at.file, or NULL */
+  struct text_document document;   /* read, not taken yet, if `waiting` */
+  bool waiting;
+  struct draft draft[SHARD_SPLITS];
+  int32_t *scratch;                /* tokens of a document */
+  int64_t scratch_room;
+};
+
+static enum status grow(void **array, int64_t *room, int64_t need, int64_t size)
+{
+  if (need <= *room)
+    return STATUS_OK;
+  int64_t fresh = need + need / 2;
+  enum status status = mem_resize(MEM_DATA, (size_t)(fresh * size), array);
+  if (status == STATUS_OK)
+    *room = fresh;
+  return status;
+}
+
+/* Room for the train shard at once: its pages are touched as it fills, and it never moves. */
+static enum status reserve_draft(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  int64_t bytes = 0;
+  for (int64_t i = job->group_begin[group->number]; i < job->group_begin[group->number + 1]; i++)
+    bytes += job->inputs.file[i].bytes;
+  struct draft *draft = &group->draft[SPLIT_TRAIN];
+  return grow((void **)&draft->tokens, &draft->room, bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens, group->token_bytes);
+}
+
+enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
+{
+  struct prepare_group *group = NULL;
+  enum status status = mem_alloc(MEM_DATA, sizeof *group, (void **)&group);
+  if (status)
+    return status;
+  group->job = job;
+  group->number = number;
+  group->at.file = job->group_begin[number];
+  group->split_key = rng_key_make(job->config->seed, "split");
+  group->token_bytes = shard_token_bytes(tokenizer_vocab(job->tokenizer));
+  status = reserve_draft(group);
+  if (status) {
+    prepare_group_close(group);
+    return status;
+  }
+  *out = group;
+  return STATUS_OK;
+}
+
+void prepare_group_close(struct prepare_group *group)
+{
+  if (!group)
+    return;
+  text_close(group->text);
+  for (int s = 0; s < SHARD_SPLITS; s++) {
+    mem_free(group->draft[s].tokens);
+    mem_free(group->draft[s].first);
+  }
+  mem_free(group->scratch);
+  mem_free(group);
+}
+
+int64_t prepare_group_bytes(const struct prepare_group *group)
+{
+  int64_t bytes = group->at.byte;
+  for (int64_t i = group->job->group_begin[group->number]; i < group->at.file; i++)
+    bytes += group->job->inputs.file[i].bytes;
+  return bytes;
+}
+
+/* ---- parts that an earlier call finished */
+
+static char *shard_path(const struct prepare_group *group, enum token_split split)
+{
+  char name[SHARD_NAME];
+  shard_name(split, group->number, group->part, name);
+  return mem_printf("%s/%s", group->job->config->out, name);
+}
+
+/* Header and checksums of one of the part's shards. */
+static enum status check_shard(const struct prepare_group *group, enum token_split split, struct shard_info *out)
+{
+  char *path = shard_path(group, split);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = shard_read(path, out);
+  if (status == STATUS_OK)
+    status = shard_verify(path, out);
+  const struct shard_position *a = &out->begin, *b = &group->at;
+  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split || out->group != group->number || out->part != group->part ||
+                              a->file != b->file || a->byte != b->byte || a->number != b->number))
+    status = status_set(STATUS_INPUT, "%s is not what its name and prepare.json say", path);
+  mem_free(path);
+  return status;
+}
+
+/* The train shard is made last: without it there is nothing to keep. A damaged part is made again. */
+static enum status find_finished(const struct prepare_group *group, struct shard_info info[SHARD_SPLITS], bool *found)
+{
+  char *path = shard_path(group, SPLIT_TRAIN);
+  if (!path)
+    return STATUS_MEMORY;
+  *found = file_exists(path);
+  mem_free(path);
+  if (!*found)
+    return STATUS_OK;
+  enum status status = check_shard(group, SPLIT_TRAIN, &info[SPLIT_TRAIN]);
+  info[SPLIT_VAL] = (struct shard_info){.split = SPLIT_VAL};
+  if (status == STATUS_OK && info[SPLIT_TRAIN].part_tokens[SPLIT_VAL] > 0)
+    status = check_shard(group, SPLIT_VAL, &info[SPLIT_VAL]);
+  *found = status == STATUS_OK;
+  if (status == STATUS_MEMORY)
+    return status;
+  if (status)
+    log_warn("a finished part cannot be kept and is made again: %s", status_text());
+  return STATUS_OK;
+}
+
+static void count_shard(const struct shard_info *info, bool reused, struct prepare_result *result)
+{
+  if (info->split == SPLIT_VAL && shard_tokens(info) == 0)
+    return; /* there is no such file */
+  result->documents += info->documents;
+  result->bytes += info->text_bytes;
+  *(info->split == SPLIT_VAL ? &result->val_tokens : &result->train_tokens) += shard_tokens(info);
+  result->shards++;
+  result->reused_shards += reused;
+}
+
+static void next_part(struct prepare_group *group)
+{
+  group->part++;
+  group->part_open = false;
+  for (int s = 0; s < SHARD_SPLITS; s++)
+    group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
+}
+
+/* Pass over the part if it is finished, else begin it. */
+static enum status begin_part(struct prepare_group *group, struct prepare_result *result, bool *finished)
+{
+  struct shard_info info[SHARD_SPLITS] = {0};
+  bool found = false;
+  enum status status = find_finished(group, info, &found);
+  if (status)
+    return status;
+  if (!found) {
+    group->begin = group->at;
+    group->part_open = true;
+    return STATUS_OK;
+  }
+  for (int s = 0; s < SHARD_SPLITS; s++)
+    count_shard(&info[s], true, result);
+  text_close(group->text);
+  group->text = NULL;
+  group->waiting = false;
+  group->at = info[SPLIT_TRAIN].end;
+  *finished = info[SPLIT_TRAIN].last;
+  next_part(group);
+  return STATUS_OK;
+}
+
+/* ---- parts made here */
+
+static enum status write_draft(struct prepare_group *group, enum token_split split, bool last, struct prepare_result *result)
+{
+  const struct prepare_job *job = group->job;
+  const struct draft *draft = &group->draft[split];
+  struct shard_info info = {.split = split,
+                            .group = group->number,
+                            .groups = job->groups,
+                            .part = group->part,
+                            .last = last,
+                            .settings = job->settings,
+                            .tokenizer_crc32 = tokenizer_checksum(job->tokenizer),
+                            .vocab = tokenizer_vocab(job->tokenizer),
+                            .end_of_text = tokenizer_end_of_text(job->tokenizer),
+                            .begin = group->begin,
+                            .end = group->at,
+                            .part_tokens = {group->draft[SPLIT_TRAIN].n, group->draft[SPLIT_VAL].n},
+                            .documents = draft->documents,
+                            .text_bytes = draft->text_bytes};
+  snprintf(info.tokenizer, sizeof info.tokenizer, "%s", tokenizer_name(job->tokenizer));
+  char *path = shard_path(group, split);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name, draft->tokens, draft->first);
+  mem_free(path);
+  if (status == STATUS_OK)
+    count_shard(&info, false, result);
+  return status;
+}
+
+static enum status close_part(struct prepare_group *group, bool last, struct prepare_result *result)
+{
+  enum status status = group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, result) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = write_draft(group, SPLIT_TRAIN, last, result);
+  next_part(group);
+  return status;
+}
+
+/* The next document of the group's files into group->document; none left: group->waiting stays false. */
+static enum status read_document(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  enum status status = STATUS_OK;
+  while (status == STATUS_OK && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
+    if (!group->text)
+      status = text_open(job->inputs.file[group->at.file].path, (struct text_position){group->at.byte, group->at.number}, &group->text);
+    if (status == STATUS_OK)
+      status = text_next(group->text, &group->document, &group->waiting);
+    if (status || group->waiting)
+      continue;
+    text_close(group->text);
+    group->text = NULL;
+    group->at = (struct shard_position){.file = group->at.file + 1};
+  }
+  return status;
+}
+
+static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, int64_t n)
+{
+  if (token_bytes == 4) {
+    memcpy(to, tokens, (size_t)n * sizeof *tokens);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t half = (uint16_t)tokens[i];
+    memcpy(to + 2 * i, &half, sizeof half);
+  }
+}
+
+static enum status append_document(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n, size_t text_bytes)
+{
+  enum status status = grow((void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
+  if (status == STATUS_OK)
+    status = grow((void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
+  if (status)
+    return status;
+  draft->first[draft->documents++] = (uint64_t)draft->n;
+  narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
+  draft->n += n;
+  draft->text_bytes += (int64_t)text_bytes;
+  return STATUS_OK;
+}
+
+static enum status take_document(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  const struct text_document *document = &group->document;
+  int64_t n = 0;
+  enum status status = tokenizer_encode(job->tokenizer, document->text, document->bytes, &group->scratch, &n, &group->scratch_room);
+  if (status == STATUS_OK)
+    status = grow((void **)&group->scratch, &group->scratch_room, n + 1, (int64_t)sizeof *group->scratch);
+  if (status)
+    return status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path, (long long)document->number);
+  group->scratch[n++] = tokenizer_end_of_text(job->tokenizer);
+  bool val = rng_uniform(group->split_key, (uint64_t)group->at.file, (uint64_t)document->number) < job->config->val;
+  status = append_document(&group->draft[val ? SPLIT_VAL : SPLIT_TRAIN], group->token_bytes, group->scratch, n, document->bytes);
+  group->at.byte = document->after.byte;
+  group->at.number = document->after.number;
+  group->waiting = false;
+  return status;
+}
+
+static bool is_full(const struct prepare_group *group)
+{
+  return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens || group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
+}
+
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_result *result, bool *finished)
+{
+  *finished = false;
+  if (!group->part_open)
+    return begin_part(group, result, finished);
+  enum status status = read_document(group);
+  if (status)
+    return status;
+  *finished = !group->waiting;
+  if (*finished || is_full(group))
+    return close_part(group, *finished, result);
+  return take_document(group);
+}

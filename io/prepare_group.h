@@ -1,0 +1,26 @@
+/* One group of input files turned into shards, part after part. What a part holds depends on the inputs and the settings only. Private to io/. */
+#ifndef SLUICE_IO_PREPARE_GROUP_H
+#define SLUICE_IO_PREPARE_GROUP_H
+
+#include "io/prepare_inputs.h"
+#include "io/tokenizer.h"
+
+/* What all groups of a call share. */
+struct prepare_job {
+  const struct prepare_config *config;
+  struct prepare_inputs inputs;
+  struct tokenizer *tokenizer;
+  uint64_t settings;            /* hash of prepare.json */
+  int64_t *group_begin;         /* [groups + 1] first input file of each group */
+  int64_t groups;
+};
+
+struct prepare_group;
+enum status prepare_group_open(const struct prepare_job *job, int64_t group, struct prepare_group **out);
+void prepare_group_close(struct prepare_group *group); /* takes NULL; what is not in a finished shard is dropped */
+/* One document, or one part that is finished already, or that is finished now; what became of it is added to *result. Local. */
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_result *result, bool *finished);
+/* Bytes of the group's files that are behind it. */
+int64_t prepare_group_bytes(const struct prepare_group *group);
+
+#endif

@@ -1,0 +1,46 @@
+#include "base/mem.h"
+#include "io/tokenizer_ops.h"
+
+enum { END_OF_TEXT = 256, VOCAB };
+
+static enum status bytes_create(const char *folder, struct tokenizer **out)
+{
+  (void)folder;
+  enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
+  if (status == STATUS_OK)
+    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = VOCAB, .end_of_text = END_OF_TEXT};
+  return status;
+}
+
+static void bytes_destroy(struct tokenizer *tokenizer)
+{
+  mem_free(tokenizer);
+}
+
+static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  (void)tokenizer;
+  enum status status = tokenizer_reserve_tokens(tokens, *n, (int64_t)bytes, room);
+  if (status)
+    return status;
+  int32_t *to = *tokens + *n;
+  for (size_t i = 0; i < bytes; i++)
+    to[i] = (unsigned char)text[i];
+  *n += (int64_t)bytes;
+  return STATUS_OK;
+}
+
+static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+{
+  (void)tokenizer;
+  enum status status = tokenizer_reserve_text(text, *bytes, n, room);
+  if (status)
+    return status;
+  for (int64_t i = 0; i < n; i++)
+    if (tokens[i] != END_OF_TEXT)
+      (*text)[(*bytes)++] = (char)tokens[i];
+  return STATUS_OK;
+}
+
+const struct tokenizer_ops tokenizer_bytes = {
+  .name = "bytes", .create = bytes_create, .destroy = bytes_destroy, .encode = bytes_encode, .decode = bytes_decode};

@@ -1,0 +1,33 @@
+/* What a tokenizer implements; behind tokenizer.h. Private to io/. */
+#ifndef SLUICE_IO_TOKENIZER_OPS_H
+#define SLUICE_IO_TOKENIZER_OPS_H
+
+#include "io/tokenizer.h"
+
+/* Every implementation's own struct begins with this. */
+struct tokenizer {
+  const struct tokenizer_ops *ops;
+  int64_t vocab;
+  int32_t end_of_text;
+  uint32_t checksum;
+};
+
+/* Arrays that grow by at least a half, so that appending costs nothing in the long run. */
+enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room);
+enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room);
+
+struct tokenizer_ops {
+  const char *name;
+  enum status (*create)(const char *folder, struct tokenizer **out);
+  void (*destroy)(struct tokenizer *tokenizer);
+  enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room); /* text is valid UTF-8 */
+  enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room); /* ids are in range */
+};
+
+extern const struct tokenizer_ops tokenizer_bytes;
+extern const struct tokenizer_ops tokenizer_gpt2;
+
+/* The word of valid UTF-8 text that begins at byte `at` ends before byte *end. */
+enum status tokenizer_gpt2_split(struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end);
+
+#endif

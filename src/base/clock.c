@@ -1,0 +1,30 @@
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <time.h>
+
+int64_t clock_ns(void)
+{
+  struct timespec now;
+  if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) /* cannot fail on Linux; a constant clock is still monotonic */
+    return 0;
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+double clock_s(void)
+{
+  return (double)clock_ns() * 1e-9;
+}
+
+int64_t clock_unix(void)
+{
+  return (int64_t)time(NULL);
+}
+
+void clock_iso8601(int64_t unix_seconds, char *out, size_t size)
+{
+  time_t seconds = (time_t)unix_seconds;
+  struct tm utc;
+  if (!gmtime_r(&seconds, &utc) || strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+    snprintf(out, size, "%lld", (long long)unix_seconds);
+}

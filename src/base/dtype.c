@@ -1,0 +1,197 @@
+#include "base/dtype.h"
+
+#include <string.h>
+
+static const struct { const char *name; size_t size; } types[DTYPE_COUNT] = {
+  [DTYPE_F32] = {"fp32", 4},      [DTYPE_BF16] = {"bf16", 2},         [DTYPE_F16] = {"fp16", 2},
+  [DTYPE_F8_E4M3] = {"fp8_e4m3", 1}, [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},
+  [DTYPE_I32] = {"int32", 4},     [DTYPE_U8] = {"uint8", 1},          [DTYPE_U16] = {"uint16", 2},
+  [DTYPE_U32] = {"uint32", 4},    [DTYPE_I64] = {"int64", 8},         [DTYPE_U64] = {"uint64", 8},
+};
+
+size_t dtype_size(enum dtype type)
+{
+  return (unsigned)type < DTYPE_COUNT ? types[type].size : 0;
+}
+
+const char *dtype_name(enum dtype type)
+{
+  return (unsigned)type < DTYPE_COUNT ? types[type].name : "unknown";
+}
+
+int dtype_find(const char *name)
+{
+  for (int i = 0; i < DTYPE_COUNT; i++)
+    if (strcmp(name, types[i].name) == 0)
+      return i;
+  return -1;
+}
+
+static inline uint32_t bits_of(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static inline uint16_t encode_bf16(float x)
+{
+  uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffff) > 0x7f800000)
+    return (uint16_t)(bits >> 16 | 0x40);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* A binary format narrower than fp32: sign, `exponent` bits, `mantissa` bits. */
+struct narrow {
+  int exponent, mantissa;
+  uint32_t finite;   /* largest finite code */
+  uint32_t overflow; /* code of what is larger */
+  uint32_t nan;
+};
+
+static const struct narrow f16 = {5, 10, 0x7bff, 0x7c00, 0x7e00};
+static const struct narrow e4m3 = {4, 3, 0x7e, 0x7f, 0x7f};
+static const struct narrow e5m2 = {5, 2, 0x7b, 0x7c, 0x7e};
+
+static inline uint32_t encode(const struct narrow *to, float x)
+{
+  uint32_t sign = bits_of(x) >> 31 << (to->exponent + to->mantissa), magnitude = bits_of(x) & 0x7fffffff, code;
+  int drop = 23 - to->mantissa, least_exponent = 2 - (1 << (to->exponent - 1)); /* of a normal number */
+  if (magnitude > 0x7f800000)
+    return sign | to->nan;
+  if (magnitude < (uint32_t)(127 + least_exponent) << 23) {
+    /* subnormal: adding a power of two whose last bit is worth the smallest subnormal lets the FPU round */
+    float magic = float_of((uint32_t)(127 + least_exponent + drop) << 23);
+    return sign | (bits_of(float_of(magnitude) + magic) - bits_of(magic));
+  }
+  magnitude -= (uint32_t)(126 + least_exponent) << 23;
+  code = (magnitude + (1u << (drop - 1)) - 1 + (magnitude >> drop & 1)) >> drop;
+  return sign | (code > to->finite ? to->overflow : code);
+}
+
+static inline float decode(const struct narrow *from, uint32_t code)
+{
+  int drop = 23 - from->mantissa, least_exponent = 2 - (1 << (from->exponent - 1));
+  uint32_t sign = code >> (from->exponent + from->mantissa) << 31, magnitude = code & ((1u << (from->exponent + from->mantissa)) - 1);
+  if (magnitude > from->finite) /* infinity is the first code after the finite ones where the format has it, all else is NaN */
+    return float_of(sign | (magnitude == from->overflow && from->overflow != from->nan ? 0x7f800000 : 0x7fc00000));
+  if (magnitude >> from->mantissa)
+    return float_of(sign | ((magnitude << drop) + ((uint32_t)(126 + least_exponent) << 23)));
+  float subnormal = (float)magnitude * float_of((uint32_t)(127 + least_exponent - from->mantissa) << 23);
+  return float_of(sign | bits_of(subnormal));
+}
+
+uint16_t bf16_from_f32(float x)
+{
+  return encode_bf16(x);
+}
+
+float f32_from_bf16(uint16_t x)
+{
+  return float_of((uint32_t)x << 16);
+}
+
+uint16_t f16_from_f32(float x)
+{
+  return (uint16_t)encode(&f16, x);
+}
+
+float f32_from_f16(uint16_t x)
+{
+  return decode(&f16, x);
+}
+
+uint8_t e4m3_from_f32(float x)
+{
+  return (uint8_t)encode(&e4m3, x);
+}
+
+float f32_from_e4m3(uint8_t x)
+{
+  return decode(&e4m3, x);
+}
+
+uint8_t e5m2_from_f32(float x)
+{
+  return (uint8_t)encode(&e5m2, x);
+}
+
+float f32_from_e5m2(uint8_t x)
+{
+  return decode(&e5m2, x);
+}
+
+static void widen(float *restrict dst, const void *restrict src, enum dtype from, size_t n)
+{
+  const uint16_t *half = src;
+  const uint8_t *byte = src;
+  switch (from) {
+  case DTYPE_BF16:
+    for (size_t i = 0; i < n; i++)
+      dst[i] = float_of((uint32_t)half[i] << 16);
+    return;
+  case DTYPE_F16:
+    for (size_t i = 0; i < n; i++)
+      dst[i] = decode(&f16, half[i]);
+    return;
+  case DTYPE_F8_E4M3:
+    for (size_t i = 0; i < n; i++)
+      dst[i] = decode(&e4m3, byte[i]);
+    return;
+  case DTYPE_F8_E5M2:
+    for (size_t i = 0; i < n; i++)
+      dst[i] = decode(&e5m2, byte[i]);
+    return;
+  default:
+    memcpy(dst, src, n * sizeof *dst);
+  }
+}
+
+static void narrow(void *restrict dst, enum dtype to, const float *restrict src, size_t n)
+{
+  uint16_t *half = dst;
+  uint8_t *byte = dst;
+  switch (to) {
+  case DTYPE_BF16:
+    for (size_t i = 0; i < n; i++)
+      half[i] = encode_bf16(src[i]);
+    return;
+  case DTYPE_F16:
+    for (size_t i = 0; i < n; i++)
+      half[i] = (uint16_t)encode(&f16, src[i]);
+    return;
+  case DTYPE_F8_E4M3:
+    for (size_t i = 0; i < n; i++)
+      byte[i] = (uint8_t)encode(&e4m3, src[i]);
+    return;
+  case DTYPE_F8_E5M2:
+    for (size_t i = 0; i < n; i++)
+      byte[i] = (uint8_t)encode(&e5m2, src[i]);
+    return;
+  default:
+    memcpy(dst, src, n * sizeof *src);
+  }
+}
+
+void dtype_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t n)
+{
+  if (to == from) {
+    memcpy(dst, src, n * dtype_size(to));
+    return;
+  }
+  enum { CHUNK = 1024 };
+  float wide[CHUNK];
+  for (size_t done = 0; done < n; done += CHUNK) {
+    size_t part = n - done < CHUNK ? n - done : CHUNK;
+    widen(wide, (const char *)src + done * dtype_size(from), from, part);
+    narrow((char *)dst + done * dtype_size(to), to, wide, part);
+  }
+}

@@ -1,0 +1,163 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { LINE_SIZE = 4096 };
+
+static struct {
+  pthread_mutex_t mutex;
+  int rank;
+  enum log_level least;
+  FILE *file;
+  char progress[LINE_SIZE];  /* the last progress line */
+  bool progress_on_terminal; /* the cursor stands behind a progress line */
+  bool progress_held_back;   /* the last progress line came too early to be printed */
+  double progress_printed;   /* when the last one was, clock_s() */
+} log_state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .least = LOG_INFO};
+
+void log_set_rank(int rank)
+{
+  log_state.rank = rank;
+}
+
+void log_set_level(enum log_level least)
+{
+  log_state.least = least;
+}
+
+static void format_line(char *line, const char *format, va_list args)
+{
+  if (vsnprintf(line, LINE_SIZE, format, args) < 0)
+    snprintf(line, LINE_SIZE, "%s", format);
+  for (char *c = line; *c; c++)
+    if (*c == '\n' || *c == '\r')
+      *c = ' ';
+}
+
+/* A log file that cannot be written is given up with one message: it must not end the run. */
+static void write_file(const char *prefix, const char *line)
+{
+  if (!log_state.file || fprintf(log_state.file, "%s%s\n", prefix, line) >= 0)
+    return;
+  fprintf(stderr, "warning: the log file cannot be written any more (%s); messages go to the terminal only\n", strerror(errno));
+  fclose(log_state.file);
+  log_state.file = NULL;
+}
+
+static void clear_progress(void)
+{
+  if (log_state.progress_on_terminal)
+    fputs("\r\033[K", stderr);
+  log_state.progress_on_terminal = false;
+}
+
+void log_message(enum log_level level, const char *format, ...)
+{
+  static const char *const prefixes[] = {[LOG_DEBUG] = "debug: ", [LOG_INFO] = "", [LOG_WARN] = "warning: ", [LOG_ERROR] = "error: "};
+  if (level < log_state.least || (log_state.rank != 0 && level < LOG_WARN))
+    return;
+
+  char line[LINE_SIZE], rank[32] = "";
+  va_list args;
+  va_start(args, format);
+  format_line(line, format, args);
+  va_end(args);
+  if (log_state.rank != 0)
+    snprintf(rank, sizeof rank, "rank %d: ", log_state.rank);
+
+  pthread_mutex_lock(&log_state.mutex);
+  clear_progress();
+  fprintf(stderr, "%s%s%s\n", rank, prefixes[level], line);
+  write_file(prefixes[level], line);
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
+static enum status open_file(const char *path)
+{
+  if (log_state.file && fclose(log_state.file) != 0) {
+    log_state.file = NULL;
+    return status_set(STATUS_IO, "closing the log file failed: %s", strerror(errno));
+  }
+  log_state.file = NULL;
+  if (!path)
+    return STATUS_OK;
+
+  FILE *file = fopen(path, "ae");
+  if (!file)
+    return status_set(STATUS_IO, "cannot open the log file '%s': %s", path, strerror(errno));
+  if (setvbuf(file, NULL, _IOLBF, LINE_SIZE) != 0) {
+    fclose(file);
+    return status_set(STATUS_IO, "cannot set up the buffer of the log file '%s'", path);
+  }
+  log_state.file = file;
+  return STATUS_OK;
+}
+
+enum status log_open_file(const char *path)
+{
+  if (log_state.rank != 0)
+    return STATUS_OK;
+  pthread_mutex_lock(&log_state.mutex);
+  enum status status = open_file(path);
+  pthread_mutex_unlock(&log_state.mutex);
+  return status;
+}
+
+/* A line longer than the terminal would wrap and could not be overwritten. */
+static int terminal_columns(void)
+{
+  struct winsize size;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2)
+    return LINE_SIZE;
+  return size.ws_col - 1;
+}
+
+static void show_progress(double seconds)
+{
+  if (isatty(STDERR_FILENO)) {
+    fprintf(stderr, "\r\033[K%.*s", terminal_columns(), log_state.progress);
+    log_state.progress_on_terminal = true;
+    return;
+  }
+  double now = clock_s();
+  log_state.progress_held_back = log_state.progress_printed > 0 && now - log_state.progress_printed < seconds;
+  if (log_state.progress_held_back)
+    return;
+  fprintf(stderr, "%s\n", log_state.progress);
+  log_state.progress_printed = now;
+}
+
+void log_progress(double seconds, const char *format, ...)
+{
+  if (log_state.rank != 0 || log_state.least > LOG_INFO)
+    return;
+  pthread_mutex_lock(&log_state.mutex);
+  va_list args;
+  va_start(args, format);
+  format_line(log_state.progress, format, args);
+  va_end(args);
+  write_file("", log_state.progress);
+  show_progress(seconds);
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
+void log_progress_end(void)
+{
+  pthread_mutex_lock(&log_state.mutex);
+  if (log_state.progress_on_terminal)
+    fputc('\n', stderr);
+  if (log_state.progress_held_back)
+    fprintf(stderr, "%s\n", log_state.progress);
+  log_state.progress_on_terminal = log_state.progress_held_back = false;
+  log_state.progress_printed = 0;
+  pthread_mutex_unlock(&log_state.mutex);
+}

@@ -1,0 +1,29 @@
+/* Messages for people. One process-wide log: a terminal (stderr) and, when opened, a file. Thread-safe.
+ *
+ * On ranks other than 0 only warnings and errors are printed, prefixed with the rank. Messages never contain newlines. */
+#ifndef SLUICE_BASE_LOG_H
+#define SLUICE_BASE_LOG_H
+
+#include "base/status.h"
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* Set once at start, before other threads exist. */
+void log_set_rank(int rank);
+void log_set_level(enum log_level least);
+
+/* Append everything also to `path` (rank 0 only; NULL closes). Line-buffered. */
+enum status log_open_file(const char *path);
+
+void log_message(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define log_debug(...) log_message(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...)  log_message(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_message(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
+
+/* A progress line: on a terminal it overwrites the line before it, otherwise it is printed as a plain line at most every
+ * `seconds` (0: always); always in the log file. log_progress_end() leaves the last one standing. Rank 0 only. */
+void log_progress(double seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_progress_end(void);
+
+#endif

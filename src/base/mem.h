@@ -1,0 +1,42 @@
+/* Tagged allocation: every byte that Sluice owns for longer than a call is asked for here, so that what `sluice plan` predicts
+ * can be compared with what the process holds, and so that a test can prove that a running step allocates nothing.
+ * Thread-safe. */
+#ifndef SLUICE_BASE_MEM_H
+#define SLUICE_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum mem_tag {
+  MEM_ARENA_PERSISTENT, /* parameters, optimizer state: the plan's persistent arena */
+  MEM_ARENA_TRANSIENT,  /* windows, gradients, activations, workspace: the plan's transient arena */
+  MEM_DATA,             /* batches, token shards, tokenizer tables */
+  MEM_IO,               /* checkpoint staging */
+  MEM_META,             /* plans, decks, tables, strings */
+  MEM_TAG_COUNT
+};
+
+const char *mem_tag_name(enum mem_tag tag);
+
+/* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap memory with transparent huge pages
+ * advised (arenas), not touched before use. *out is set on success only; bytes == 0 gives a valid pointer. */
+enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
+
+/* Grow or shrink; content is kept up to the smaller size. *ptr may be NULL. */
+enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr);
+
+/* Takes NULL. */
+void mem_free(void *ptr);
+
+char *mem_strdup(const char *text); /* MEM_META; NULL when memory is out (status set) */
+char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+struct mem_usage { int64_t bytes, peak_bytes, calls; };
+struct mem_usage mem_usage(enum mem_tag tag); /* now held, most ever held, allocations so far */
+int64_t mem_calls(void);                      /* allocations so far, all tags */
+int64_t mem_resident_bytes(void);             /* VmRSS of this process, -1 if unknown */
+int64_t mem_available_bytes(void);            /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
+
+#endif

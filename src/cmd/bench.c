@@ -1,0 +1,183 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "io/results.h"
+#include "train/data.h"
+#include "train/job.h"
+#include "train/stats.h"
+
+struct values {
+  int64_t steps, warmup;
+  char *results;
+};
+
+static const struct option table[] = {
+    {.name = "steps",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, steps),
+     .value = "10",
+     .least = 1,
+     .most = 1e6,
+     .unit = "steps",
+     .text = "timed steps"},
+    {.name = "warmup",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, warmup),
+     .value = "2",
+     .least = 0,
+     .most = 1e6,
+     .unit = "steps",
+     .text = "steps before the clock starts"},
+    {.name = "results",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, results),
+     .value = "",
+     .text = "append the result to this file as a JSON line"},
+    {.name = NULL},
+};
+
+struct measurement {
+  struct stats stats;
+  struct exec_profile profile;
+  double seconds, loss;
+};
+
+static enum status run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
+{
+  struct exec *exec = job->exec[PLAN_TRAIN];
+  for (int64_t i = first; i < first + n; i++) {
+    const double start = clock_s();
+    struct exec_result result;
+    enum status status = exec_step(exec, i, i + 1, job->deck->optim.lr, &result);
+    if (!status)
+      status = exec_drain(exec);
+    if (status)
+      comm_abort(job->comm, status);
+    if (stats)
+      stats_add(stats, clock_s() - start);
+    *loss = result.loss;
+    log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss, clock_s() - start);
+  }
+  log_progress_end();
+  return STATUS_OK;
+}
+
+static enum status measure(struct job *job, const struct values *values, struct measurement *out)
+{
+  enum status status = stats_create(values->steps, &out->stats);
+  if (!status)
+    status = run_steps(job, 0, values->warmup, NULL, &out->loss);
+  if (status)
+    return status;
+  exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
+  const double start = clock_s();
+  status = run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
+  out->seconds = clock_s() - start;
+  exec_profile(job->exec[PLAN_TRAIN], &out->profile);
+  return status;
+}
+
+/* Floating-point operations of matrix products in a step, forward and backward. */
+static double step_flops(const struct job *job)
+{
+  const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
+  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) + job->model->ops->head_flops(job->model, s);
+  return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
+}
+
+static void print(const struct job *job, struct measurement *m)
+{
+  const struct exec_profile *p = &m->profile;
+  const double step = stats_mean(&m->stats), tokens = (double)(job->deck->data.batch * job->shape.sequence);
+  printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %d rank%s x %d thread%s\n", "model", job->deck->model.arch,
+         (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
+         comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+  printf("%-22s %.0f tokens/s\n", "speed", tokens / step);
+  printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step, stats_percentile(&m->stats, 50), stats_percentile(&m->stats, 90),
+         stats_percentile(&m->stats, 95));
+  printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * p->matmul_s / m->seconds,
+         p->matmul_flops / p->matmul_s * 1e-9);
+  printf("%-22s %.1f GFLOP/s (3 x forward)\n", "model", step_flops(job) / step * 1e-9);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (p->busy_s[lane] > 0)
+      printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * p->busy_s[lane] / m->seconds,
+             100 * p->wait_s[lane] / m->seconds);
+  for (int op = 0; op < OP_COUNT; op++)
+    if (p->op_s[op] > 0)
+      printf("  %-20s %.1f %%\n", plan_op_name((enum op)op), 100 * p->op_s[op] / m->seconds);
+}
+
+static enum status record(const struct job *job, struct measurement *m, const char *path)
+{
+  struct results *results = NULL;
+  if (!*path)
+    return STATUS_OK;
+  enum status status = results_open(path, &results);
+  if (status)
+    return status;
+  const double step = stats_mean(&m->stats);
+  results_begin(results, "bench");
+  results_int(results, "ranks", comm_ranks(job->comm));
+  results_int(results, "threads", job->threads);
+  results_int(results, "parameters", job->model->parameters);
+  results_int(results, "batch", job->deck->data.batch);
+  results_int(results, "sequence", job->shape.sequence);
+  results_real(results, "step_s", step);
+  results_real(results, "tokens_per_s", (double)(job->deck->data.batch * job->shape.sequence) / step);
+  results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
+  results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
+  results_real(results, "loss", m->loss);
+  status = results_end(results);
+  const enum status closing = results_close(results);
+  return status ? status : closing;
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  const struct values *values = arguments->values;
+  struct measurement measurement = {0};
+  struct deck deck = {0};
+  struct job *job = NULL;
+  (void)exit_code;
+  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  if (!status)
+    status = job_create(arguments->comm, &deck, JOB_TRAIN, &job);
+  if (!status) {
+    job_init(job);
+    struct data_order order = {.seed = (uint64_t)deck.run.seed,
+                               .vocab = deck.model.vocab,
+                               .batch = deck.data.batch,
+                               .rank = comm_rank(arguments->comm),
+                               .shape = job->shape};
+    status = job_start(job, PLAN_TRAIN, data_load_train, &order);
+    if (!status)
+      status = measure(job, values, &measurement);
+  }
+  if (!status && comm_rank(arguments->comm) == 0) {
+    print(job, &measurement);
+    status = record(job, &measurement, values->results);
+  }
+  status = comm_agree(arguments->comm, status);
+  job_destroy(job);
+  stats_destroy(&measurement.stats);
+  deck_destroy(&deck);
+  return status;
+}
+
+const struct command command_bench = {
+    .name = "bench",
+    .usage = "DECK [steps=10] [warmup=2] [key=value ...]",
+    .summary = "speed of training steps on random tokens",
+    .text = "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the share of time in matrix products and their "
+            "rate, and how busy each lane was.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .uses_mpi = true,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};

@@ -1,0 +1,58 @@
+/* Subcommands: one file each. A command line is words, then key=value in any order; `--key value` is the same as key=value. Keys of the command's own table come
+ * first, all others belong to the deck. */
+#ifndef SLUICE_CMD_CMD_H
+#define SLUICE_CMD_CMD_H
+
+#include <stdbool.h>
+
+#include "comm/comm.h"
+#include "deck/deck.h"
+
+struct arguments {
+  int words; /* positional */
+  char **word;
+  int assignments; /* key=value for the deck */
+  char **assignment;
+  void *values;      /* the command's own options, by its table */
+  struct comm *comm; /* NULL for commands without MPI */
+};
+
+struct command {
+  const char *name, *usage, *summary; /* usage: what follows the name */
+  const char *text;                   /* a paragraph or more for --help and the man page */
+  const struct option *options;       /* own keys, NULL: none */
+  size_t values_size;                 /* of the struct they describe */
+  bool takes_deck;                    /* other keys are deck keys */
+  bool uses_mpi;
+  int least_words, most_words;                                           /* most -1: any */
+  enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
+};
+
+extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench;
+
+/* `list` ends with NULL. */
+const struct command *command_find(const struct command *const list[], const char *name);
+
+/* Read argv[first..) by the command's table. Free with arguments_free. */
+enum status arguments_read(const struct command *command, int argc, char **argv, int first, struct arguments *out);
+void arguments_free(struct arguments *arguments); /* takes a zeroed one */
+
+/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a run folder, or a checkpoint. */
+struct source {
+  struct deck deck;
+  char *checkpoint; /* NULL: none found */
+};
+enum status source_open(const struct arguments *arguments, const char *word, struct source *out); /* Collective */
+void source_close(struct source *source);                                                         /* takes a zeroed one */
+
+/* Rank 0 reads the deck file, all ranks get it. Collective. */
+enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
+
+/* --help and --man, both from the tables. */
+void help_print(const struct command *command);
+void help_print_man(const struct command *command);
+void help_print_all(const struct command *const list[]);
+void help_print_man_all(const struct command *const list[]);
+void version_print(void);
+
+#endif

@@ -1,0 +1,80 @@
+#include "train/evaluate.h"
+
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "train/train.h"
+
+struct values {
+  bool untrained;
+};
+
+static const struct option table[] = {
+    {.name = "untrained",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct values, untrained),
+     .value = "false",
+     .text = "evaluate the model as initialised, for comparison, instead of a checkpoint"},
+    {.name = NULL},
+};
+
+static enum status load_parameters(struct job *job, const struct source *source, bool untrained)
+{
+  if (untrained) {
+    job_init(job);
+    return STATUS_OK;
+  }
+  if (!source->checkpoint)
+    return status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, or use --untrained",
+                      source->deck.run.dir);
+  return train_load(job, source->checkpoint, false);
+}
+
+static enum status evaluate(struct job *job, const struct source *source, bool untrained)
+{
+  struct evaluator evaluator = {0};
+  struct evaluation e;
+  enum status status = load_parameters(job, source, untrained);
+  if (status)
+    return status;
+  status = evaluator_open(job, &evaluator);
+  if (!status)
+    status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
+  if (!status && comm_rank(job->comm) == 0)
+    printf("%s: validation loss %.6f  perplexity %.3f  bits per byte %.4f  (%lld tokens, %.1f s, %.0f tokens/s)\n",
+           untrained ? "untrained model" : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte, (long long)e.tokens, e.seconds,
+           (double)e.tokens / e.seconds);
+  evaluator_close(&evaluator);
+  return status;
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  const struct values *values = arguments->values;
+  struct source source = {0};
+  struct job *job = NULL;
+  (void)exit_code;
+  enum status status = source_open(arguments, arguments->word[0], &source);
+  if (!status)
+    status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
+  if (!status)
+    status = evaluate(job, &source, values->untrained);
+  job_destroy(job);
+  source_close(&source);
+  return status;
+}
+
+const struct command command_eval = {
+    .name = "eval",
+    .usage = "DECK|RUN_FOLDER|CHECKPOINT [key=value ...] [--untrained]",
+    .summary = "loss, perplexity and bits per byte on the validation split",
+    .text = "The whole validation split of data.val (or data.train) in parallel over the ranks, or its first eval.batches batches. A deck or a run "
+            "folder stands for its newest\n"
+            "checkpoint that verifies.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .uses_mpi = true,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};

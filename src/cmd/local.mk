@@ -1,0 +1,15 @@
+bin_PROGRAMS += sluice
+sluice_SOURCES = \
+	src/cmd/arguments.c \
+	src/cmd/bench.c \
+	src/cmd/ckpt.c \
+	src/cmd/cmd.h \
+	src/cmd/eval.c \
+	src/cmd/generate.c \
+	src/cmd/help.c \
+	src/cmd/main.c \
+	src/cmd/plan.c \
+	src/cmd/prepare.c \
+	src/cmd/train.c \
+	src/cmd/version.c
+sluice_LDADD = $(sluice_libs)

@@ -1,0 +1,77 @@
+/* sluice: trains transformer language models, sharded over MPI ranks. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/cmd.h"
+
+static const struct command *const commands[] = {&command_train, &command_eval, &command_generate, &command_prepare,
+                                                 &command_plan,  &command_ckpt, &command_bench,    NULL};
+
+static bool wants(int argc, char **argv, int first, const char *flag, const char *shorter)
+{
+  for (int i = first; i < argc; i++)
+    if (!strcmp(argv[i], flag) || (shorter && !strcmp(argv[i], shorter)))
+      return true;
+  return false;
+}
+
+static int fail(enum status status, int rank)
+{
+  if (rank == 0)
+    fprintf(stderr, "sluice: %s\n", status_text());
+  return status_exit_code(status);
+}
+
+/* Errors are the same on every rank when they get here: what one rank alone may know of has ended in comm_abort(). */
+static int run(const struct command *command, int argc, char **argv)
+{
+  struct arguments arguments = {0};
+  struct comm *comm = NULL;
+  int exit_code = 0;
+  enum status status = command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm) : STATUS_OK;
+  if (status)
+    return fail(status, 0);
+  const int rank = comm ? comm_rank(comm) : 0;
+  log_set_rank(rank);
+  status = arguments_read(command, argc, argv, 2, &arguments);
+  arguments.comm = comm;
+  if (!status)
+    status = command->run(&arguments, &exit_code);
+  if (status)
+    exit_code = fail(status, rank);
+  log_open_file(NULL);
+  arguments_free(&arguments);
+  comm_destroy(comm);
+  return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+  const char *name = argc > 1 ? argv[1] : "--help";
+  if (!strcmp(name, "--version")) {
+    version_print();
+    return 0;
+  }
+  if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+    help_print_all(commands);
+    return argc > 1 ? 0 : 2;
+  }
+  if (!strcmp(name, "--man") && argc == 2) {
+    help_print_man_all(commands);
+    return 0;
+  }
+  const bool man = !strcmp(name, "--man");
+  const struct command *command = command_find(commands, man ? argv[2] : name);
+  if (!command)
+    return fail(STATUS_USAGE, 0);
+  if (man) {
+    help_print_man(command);
+    return 0;
+  }
+  if (wants(argc, argv, 2, "--help", "-h")) {
+    help_print(command);
+    return 0;
+  }
+  return run(command, argc, argv);
+}

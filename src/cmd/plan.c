@@ -1,0 +1,194 @@
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "train/job.h"
+
+struct values {
+  int64_t ranks, rank, threads, local_ranks;
+  int mode;
+  bool list;
+  double gemm, memory, link, latency;
+};
+
+static const char *const modes[] = {"train", "eval", "generate", NULL};
+
+static const struct option table[] = {
+    {.name = "ranks",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, ranks),
+     .value = "1",
+     .least = 1,
+     .most = 1e6,
+     .text = "plan for this many ranks"},
+    {.name = "rank",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, rank),
+     .value = "0",
+     .least = 0,
+     .most = 1e6,
+     .text = "print the plan of this rank"},
+    {.name = "local_ranks",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, local_ranks),
+     .value = "8",
+     .least = 1,
+     .most = 1e4,
+     .text = "ranks on a node, for shard.group=node"},
+    {.name = "threads",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, threads),
+     .value = "1",
+     .least = 1,
+     .most = 4096,
+     .text = "threads of a rank, for workspace sizes"},
+    {.name = "mode", .type = OPTION_CHOICE, .offset = offsetof(struct values, mode), .value = "train", .choices = modes, .text = "which plan"},
+    {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "print the instructions"},
+    {.name = "gemm",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, gemm),
+     .value = "0",
+     .least = 0,
+     .most = 1e12,
+     .unit = "GFLOP/s",
+     .text = "measured matrix rate of a rank (sluice bench); with it the step time is predicted"},
+    {.name = "memory",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, memory),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured memory rate of a rank"},
+    {.name = "link",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, link),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured link rate of a rank"},
+    {.name = "latency",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, latency),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "us",
+     .text = "measured latency of a message"},
+    {.name = NULL},
+};
+
+static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, struct device *device,
+                              struct plan_input *out)
+{
+  *out = (struct plan_input){.mode = (enum plan_mode)values->mode,
+                             .rank = (int)values->rank,
+                             .ranks = (int)values->ranks,
+                             .strategy = (enum deck_strategy)deck->shard.strategy,
+                             .prefetch = (int)deck->shard.prefetch,
+                             .model = model,
+                             .device = device,
+                             .threads = (int)values->threads};
+  if (values->rank >= values->ranks)
+    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
+  return deck_resolve(deck, (int)values->ranks, (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks), &out->shape);
+}
+
+static enum status print_forecast(const struct plan *plan, const struct values *values)
+{
+  if (values->gemm <= 0)
+    return STATUS_OK;
+  const struct plan_rates rates = {.gemm_flops = values->gemm * 1e9,
+                                   .memory_bytes = values->memory * 1e9,
+                                   .link_bytes = values->link * 1e9,
+                                   .link_latency_s = values->latency * 1e-6};
+  struct plan_forecast forecast;
+  const enum status status = plan_simulate(plan, &rates, &forecast);
+  if (status)
+    return status;
+  printf("\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s\n", forecast.step_s,
+         (double)(plan->input.shape.rank_batch * plan->input.shape.sequence * plan->input.ranks) / forecast.step_s, forecast.exposed_comm_s);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast.busy_s[lane]);
+  return STATUS_OK;
+}
+
+/* Verified by plan_create(); ranks differ only in which part they own, so two of them stand for all. */
+static enum status check_ranks_agree(const struct plan *plan, const struct plan_input *input)
+{
+  struct plan_input other = *input;
+  struct plan *peer = NULL;
+  other.rank = (input->rank + 1) % input->ranks;
+  const enum status status = plan_create(&other, &peer);
+  if (status)
+    return status;
+  const bool same = plan_collective_hash(plan) == plan_collective_hash(peer);
+  plan_destroy(peer);
+  return same ? STATUS_OK : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
+}
+
+static enum status print_plan(const struct values *values, const struct plan_input *input)
+{
+  struct plan *plan = NULL;
+  enum status status = plan_create(input, &plan);
+  if (status)
+    return status;
+  status = check_ranks_agree(plan, input);
+  if (!status) {
+    if (values->list)
+      plan_print(plan, stdout);
+    printf("%s", values->list ? "\n" : "");
+    plan_print_memory(plan, stdout);
+    printf("\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
+           (unsigned long long)plan_collective_hash(plan));
+    status = print_forecast(plan, values);
+  }
+  plan_destroy(plan);
+  return status;
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  const struct values *values = arguments->values;
+  struct deck deck = {0};
+  struct device *device = NULL;
+  struct model *model = NULL;
+  struct plan_input input;
+  (void)exit_code;
+  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  if (status)
+    return status;
+  const struct model_config config = job_model_config(&deck);
+  status = device_create("host", DTYPE_F32, &device);
+  if (!status)
+    status = model_create(&config, &model);
+  if (!status)
+    status = make_input(values, &deck, model, device, &input);
+  if (!status) {
+    printf("%s, %.3f M parameters, %lld rank%s, %s\n\n", deck.model.arch, (double)model->parameters * 1e-6, (long long)values->ranks,
+           values->ranks == 1 ? "" : "s", deck_strategy_name((enum deck_strategy)deck.shard.strategy));
+    status = print_plan(values, &input);
+  }
+  model_destroy(model);
+  device_destroy(device);
+  deck_destroy(&deck);
+  return status;
+}
+
+const struct command command_plan = {
+    .name = "plan",
+    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [key=value ...]",
+    .summary = "print and verify the schedule of a step, and what it needs in memory",
+    .text = "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
+            "per tier by purpose, and the result of\n"
+            "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};

@@ -1,0 +1,48 @@
+#include "train/train.h"
+
+#include "cmd/cmd.h"
+
+struct values {
+  char *resume;
+};
+
+static const struct option table[] = {
+    {.name = "resume",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, resume),
+     .value = "none",
+     .text = "none: a fresh run; auto: the newest checkpoint of the run folder that verifies; or a checkpoint's path"},
+    {.name = NULL},
+};
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  const struct values *values = arguments->values;
+  struct deck deck = {0};
+  enum train_end end = TRAIN_FINISHED;
+  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  if (!status)
+    status = train_run(arguments->comm, &deck, values->resume, &end);
+  if (!status && end == TRAIN_UNFINISHED)
+    *exit_code = TRAIN_UNFINISHED_EXIT;
+  deck_destroy(&deck);
+  return status;
+}
+
+const struct command command_train = {
+    .name = "train",
+    .usage = "DECK [key=value ...] [--resume auto|none|CHECKPOINT]",
+    .summary = "train a model as a deck describes",
+    .text = "Parameters, gradients and optimizer state are sharded over the ranks of mpirun as shard.strategy says. The run folder run.dir then "
+            "holds deck.yaml (as resolved),\n"
+            "log.txt, results.jsonl (one object a step, one for the run) and ckpt/step-*.h5. SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves "
+            "after the step under\n"
+            "way and ends with exit code 75; --resume auto goes on from there, on any number of ranks and with any strategy.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .uses_mpi = true,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};

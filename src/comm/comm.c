@@ -1,0 +1,228 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/ops.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+void comm_destroy(struct comm *comm)
+{
+  if (comm)
+    comm->ops->destroy(comm);
+}
+
+int comm_rank(const struct comm *comm)
+{
+  return comm->rank;
+}
+
+int comm_ranks(const struct comm *comm)
+{
+  return comm->ranks;
+}
+
+int comm_local_rank(const struct comm *comm)
+{
+  return comm->local_rank;
+}
+
+int comm_local_ranks(const struct comm *comm)
+{
+  return comm->local_ranks;
+}
+
+const char *comm_description(const struct comm *comm)
+{
+  return comm->description;
+}
+
+void *comm_mpi(struct comm *comm)
+{
+  return comm->ops->mpi(comm);
+}
+
+enum status comm_agree(struct comm *comm, enum status mine)
+{
+  if (comm->ranks == 1)
+    return mine;
+  int64_t lowest = mine ? comm->rank : comm->ranks;
+  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  if (status || lowest == comm->ranks)
+    return status;
+  struct { enum status code; char text[2048]; } failure = {.code = mine};
+  if (lowest == comm->rank)
+    snprintf(failure.text, sizeof failure.text, "%s", status_text());
+  status = comm->ops->broadcast(comm, &failure, sizeof failure, (int)lowest);
+  if (status)
+    return status;
+  return status_set(failure.code, "rank %d: %s", (int)lowest, failure.text);
+}
+
+void comm_abort(struct comm *comm, enum status status)
+{
+  fprintf(stderr, "sluice: rank %d: %s\n", comm->rank, status_text());
+  fflush(NULL);
+  comm->ops->abort(comm, status_exit_code(status));
+}
+
+enum status comm_barrier(struct comm *comm)
+{
+  return comm->ops->barrier(comm);
+}
+
+enum status comm_broadcast(struct comm *comm, void *data, int64_t bytes, int root)
+{
+  return comm->ops->broadcast(comm, data, bytes, root);
+}
+
+enum status comm_broadcast_text(struct comm *comm, char **text, int root)
+{
+  int64_t bytes = comm->rank == root ? (int64_t)strlen(*text) + 1 : 0;
+  enum status status = comm_broadcast(comm, &bytes, sizeof bytes, root);
+  if (status)
+    return status;
+  void *copy = NULL;
+  status = comm_agree(comm, comm->rank == root ? STATUS_OK : mem_alloc(MEM_META, (size_t)bytes, &copy));
+  if (!status)
+    status = comm_broadcast(comm, comm->rank == root ? *text : copy, bytes, root);
+  if (status)
+    mem_free(copy);
+  else if (comm->rank != root)
+    *text = copy;
+  return status;
+}
+
+enum status comm_sum_i64(struct comm *comm, int64_t *values, int n)
+{
+  return comm->ops->fold(comm, FOLD_SUM_I64, values, n);
+}
+
+enum status comm_max_i64(struct comm *comm, int64_t *values, int n)
+{
+  return comm->ops->fold(comm, FOLD_MAX_I64, values, n);
+}
+
+enum status comm_max_f64(struct comm *comm, double *values, int n)
+{
+  return comm->ops->fold(comm, FOLD_MAX_F64, values, n);
+}
+
+/* Digits of normalized accumulators add without overflow for 2^31 ranks. */
+static void normalize(struct exactsum *sums, int n)
+{
+  for (int i = 0; i < n; i++)
+    exactsum_normalize(&sums[i]);
+}
+
+enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n)
+{
+  enum status status = comm->ops->fold(comm, FOLD_SUM_I64, sums, (int64_t)n * EXACTSUM_WORDS);
+  if (!status)
+    normalize(sums, n);
+  return status;
+}
+
+/* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get. */
+static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes, bool *differs)
+{
+  char piece[4096];
+  int64_t root_bytes = bytes;
+  enum status status = comm_broadcast(comm, &root_bytes, sizeof root_bytes, 0);
+  *differs = root_bytes != bytes;
+  for (int64_t done = 0; !status && done < root_bytes; done += (int64_t)sizeof piece) {
+    int64_t now = root_bytes - done < (int64_t)sizeof piece ? root_bytes - done : (int64_t)sizeof piece;
+    if (comm->rank == 0)
+      memcpy(piece, data + done, (size_t)now);
+    status = comm_broadcast(comm, piece, now, 0);
+    *differs = *differs || memcmp(piece, data + done, (size_t)now) != 0;
+  }
+  return status;
+}
+
+enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes)
+{
+  bool differs;
+  enum status status = compare_with_root(comm, data, bytes, &differs);
+  int64_t lowest = differs ? comm->rank : comm->ranks;
+  if (!status)
+    status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  if (status || lowest == comm->ranks)
+    return status;
+  return status_set(STATUS_INTERNAL, "%s of rank %" PRId64 " differs from that of rank 0: all ranks must run one program on one input", what,
+                    lowest);
+}
+
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+{
+  if (kind == COMM_WORLD)
+    size = comm->ranks;
+  if (size < 1 || comm->ranks % size != 0)
+    return status_set(STATUS_USAGE, "%d ranks cannot be split into groups of %d: the size of a group must divide their number", comm->ranks, size);
+  int block = comm->rank / size, place = comm->rank % size;
+  bool replica = kind == COMM_REPLICA;
+  struct comm_group *group;
+  enum status status = comm->ops->group_create(comm, replica ? place : block, replica ? block : place, &group);
+  if (status)
+    return status;
+  group->comm = comm;
+  group->index = replica ? block : place;
+  group->size = replica ? comm->ranks / size : size;
+  *out = group;
+  return STATUS_OK;
+}
+
+void comm_group_destroy(struct comm_group *group)
+{
+  if (group)
+    group->comm->ops->group_destroy(group);
+}
+
+int comm_group_index(const struct comm_group *group)
+{
+  return group->index;
+}
+
+int comm_group_size(const struct comm_group *group)
+{
+  return group->size;
+}
+
+static void *part_of(const struct comm_group *group, void *full, int64_t count, enum dtype type)
+{
+  return (char *)full + (size_t)group->index * (size_t)count * dtype_size(type);
+}
+
+enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  void *place = part_of(group, full, count, type);
+  if (group->size > 1)
+    return group->comm->ops->all_gather(group, shard == place ? NULL : shard, count, type, full);
+  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+}
+
+enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
+                                bool accumulate, void *shard)
+{
+  const struct device_ops *ops = lane->device->ops;
+  if (type != lane->device->gradient)
+    return status_set(STATUS_UNSUPPORTED, "gradients of type %s cannot be reduced on this device: it sums %s", dtype_name(type),
+                      dtype_name(lane->device->gradient));
+  if (group->size == 1)
+    return shard == full ? STATUS_OK : ops->sum_parts(lane, count, 1, full, count, -1, NULL, accumulate, shard);
+  enum status status = group->comm->ops->exchange(group, full, count, type, staging);
+  if (status)
+    return status;
+  /* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
+  return ops->sum_parts(lane, count, group->size, staging, count, -1, NULL, accumulate, shard);
+}
+
+enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+{
+  (void)lane;
+  enum status status = group->size == 1 ? STATUS_OK : group->comm->ops->group_sum(group, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+  if (!status)
+    normalize(sums, n);
+  return status;
+}

@@ -1,0 +1,21 @@
+# The version is asked for without MPI_Init, which a login node may refuse.
+SLUICE_PACKAGE([mpi], [MPI 3.1], [required], [wrapper:mpicc pc:ompi-c pc:mpi-c pc:mpich plain], [-lmpi], [libopenmpi-dev openmpi-bin],
+[#include <mpi.h>
+#include <string.h>
+#if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)
+#error MPI 3.1 or later
+#endif],
+[char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+int length;
+if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return 1;
+fprintf(out, "%.*s", (int)strcspn(text, ",\n"), text);
+volatile int init = 0;
+if (init) MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &length);])
+
+AC_ARG_VAR([MPIRUN], [the command that starts MPI programs, for the tests])
+AS_IF([test -d "$with_mpi"], [sluice_path=$with_mpi/bin], [sluice_path=$PATH])
+AC_PATH_PROGS([MPIRUN], [mpirun mpiexec], [], [$sluice_path])
+AS_CASE([$sluice_version_mpi],
+  ["Open MPI"*], [MPIRUN_FLAGS="--oversubscribe --bind-to none"],
+  [MPIRUN_FLAGS=])
+AC_SUBST([MPIRUN_FLAGS])

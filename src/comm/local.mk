@@ -1,0 +1,8 @@
+noinst_LIBRARIES += src/comm/libcomm.a
+layers += src/comm/libcomm.a
+src_comm_libcomm_a_SOURCES = \
+	src/comm/comm.c \
+	src/comm/comm.h \
+	src/comm/fake.c \
+	src/comm/mpi.c \
+	src/comm/ops.h

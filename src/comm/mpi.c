@@ -1,0 +1,337 @@
+#include <limits.h>
+#include <mpi.h>
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/ops.h"
+
+struct mpi_comm {
+  struct comm base;
+  MPI_Comm world;
+};
+
+struct mpi_group {
+  struct comm_group base;
+  MPI_Comm members;
+};
+
+static int64_t count_limit = INT_MAX;
+
+void comm_mpi_set_count_limit(int64_t limit)
+{
+  count_limit = limit;
+}
+
+static enum status check(int error, const char *call)
+{
+  if (error == MPI_SUCCESS)
+    return STATUS_OK;
+  char text[MPI_MAX_ERROR_STRING];
+  int length;
+  if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
+    snprintf(text, sizeof text, "error %d", error);
+  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
+}
+
+/* On the way out of a process a failure is told and does not stop what follows. */
+static void warn(int error, const char *call)
+{
+  if (check(error, call))
+    log_warn("%s", status_text());
+}
+
+/* Ranks and lanes share cores: after a few looks the waiting thread sleeps. It never calls sched_yield(), which beside a busy thread gives away a
+ * whole time slice (milliseconds), where a sleeper is woken on time. */
+enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
+
+static enum status wait_for(int error, const char *call, MPI_Request *request)
+{
+  struct timespec pause = {.tv_nsec = SLEEP_NS};
+  enum status status = check(error, call);
+  for (int64_t poll = 0; !status; poll++) {
+    int done;
+    status = check(MPI_Test(request, &done, MPI_STATUS_IGNORE), call);
+    if (status || done)
+      return status;
+    if (poll < POLLS)
+      continue;
+    (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+    if (pause.tv_nsec < MOST_SLEEP_NS)
+      pause.tv_nsec += pause.tv_nsec / 4;
+  }
+  return status;
+}
+
+/* `n` elements of `type` as (count, datatype): MPI counts are ints. Free with free_span(). */
+struct span { int count; MPI_Datatype type; bool derived; };
+
+static enum status free_span(struct span *span, enum status status)
+{
+  if (!span->derived)
+    return status;
+  enum status freed = check(MPI_Type_free(&span->type), "MPI_Type_free");
+  return status ? status : freed;
+}
+
+/* One element of a datatype that is `whole` chunks of `limit` elements and a rest. */
+static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t limit, MPI_Datatype *out)
+{
+  MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL, span = MPI_DATATYPE_NULL;
+  int64_t whole = n / limit, rest = n % limit;
+  if (whole > INT_MAX)
+    return status_set(STATUS_UNSUPPORTED, "%lld elements are more than one MPI call can move", (long long)n);
+  int error = MPI_Type_contiguous((int)limit, type, &chunk);
+  if (!error)
+    error = MPI_Type_contiguous((int)whole, chunk, &chunks);
+  if (!error)
+    error = MPI_Type_create_struct(2, (int[]){1, (int)rest}, (MPI_Aint[]){0, (MPI_Aint)(whole * limit) * (MPI_Aint)size},
+                                   (MPI_Datatype[]){chunks, type}, &span);
+  if (!error)
+    error = MPI_Type_commit(&span);
+  enum status status = check(error, "making a datatype");
+  MPI_Datatype *parts[] = {&chunk, &chunks};
+  for (int i = 0; i < 2; i++)
+    if (*parts[i] != MPI_DATATYPE_NULL)
+      status = free_span(&(struct span){.type = *parts[i], .derived = true}, status);
+  if (status)
+    return span == MPI_DATATYPE_NULL ? status : free_span(&(struct span){.type = span, .derived = true}, status);
+  *out = span;
+  return STATUS_OK;
+}
+
+static enum status make_span(int64_t n, size_t size, struct span *out)
+{
+  MPI_Datatype type = size == 1 ? MPI_UINT8_T : size == 2 ? MPI_UINT16_T : size == 4 ? MPI_UINT32_T : MPI_UINT64_T;
+  struct span span = {.count = 1, .type = type, .derived = n > count_limit};
+  enum status status = STATUS_OK;
+  if (span.derived)
+    status = derive(n, type, size, count_limit, &span.type);
+  else
+    span.count = (int)n;
+  if (!status)
+    *out = span;
+  return status;
+}
+
+/* Sums and maxima have no derived datatypes: they go in pieces. */
+static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Datatype type, MPI_Op op)
+{
+  enum status status = STATUS_OK;
+  for (int64_t done = 0; !status && done < n; done += count_limit) {
+    int64_t now = n - done < count_limit ? n - done : count_limit;
+    MPI_Request request;
+    int error = MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request);
+    status = wait_for(error, "MPI_Iallreduce", &request);
+  }
+  return status;
+}
+
+static struct mpi_comm *mpi_comm(struct comm *comm)
+{
+  return (struct mpi_comm *)comm;
+}
+
+static struct mpi_group *mpi_group(struct comm_group *group)
+{
+  return (struct mpi_group *)group;
+}
+
+static void destroy(struct comm *comm)
+{
+  warn(MPI_Comm_free(&mpi_comm(comm)->world), "MPI_Comm_free");
+  warn(MPI_Finalize(), "MPI_Finalize");
+  mem_free(comm);
+}
+
+static void *world_of(struct comm *comm)
+{
+  return &mpi_comm(comm)->world;
+}
+
+static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code)
+{
+  (void)MPI_Abort(mpi_comm(comm)->world, exit_code); /* does not return; if it does, this rank at least ends */
+  _Exit(exit_code);
+}
+
+static enum status barrier(struct comm *comm)
+{
+  MPI_Request request;
+  int error = MPI_Ibarrier(mpi_comm(comm)->world, &request);
+  return wait_for(error, "MPI_Ibarrier", &request);
+}
+
+static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
+{
+  struct span span;
+  enum status status = make_span(bytes, 1, &span);
+  if (status)
+    return status;
+  MPI_Request request;
+  int error = MPI_Ibcast(data, span.count, span.type, root, mpi_comm(comm)->world, &request);
+  return free_span(&span, wait_for(error, "MPI_Ibcast", &request));
+}
+
+static enum status fold(struct comm *comm, enum comm_fold how, void *values, int64_t n)
+{
+  MPI_Datatype type = how == FOLD_MAX_F64 ? MPI_DOUBLE : MPI_INT64_T;
+  MPI_Op op = how == FOLD_SUM_I64 ? MPI_SUM : how == FOLD_MIN_I64 ? MPI_MIN : MPI_MAX;
+  return fold_pieces(mpi_comm(comm)->world, values, n, type, op);
+}
+
+static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
+{
+  void *block;
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct mpi_group), &block));
+  if (status)
+    return status;
+  struct mpi_group *group = block;
+  status = check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split");
+  if (status)
+    mem_free(block);
+  else
+    *out = &group->base;
+  return status;
+}
+
+static void group_destroy(struct comm_group *group)
+{
+  warn(MPI_Comm_free(&mpi_group(group)->members), "MPI_Comm_free");
+  mem_free(group);
+}
+
+static enum status all_gather(struct comm_group *group, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  struct span span;
+  enum status status = make_span(count, dtype_size(type), &span);
+  if (status)
+    return status;
+  MPI_Request request;
+  int error = MPI_Iallgather(shard ? shard : MPI_IN_PLACE, span.count, span.type, full, span.count, span.type, mpi_group(group)->members, &request);
+  return free_span(&span, wait_for(error, "MPI_Iallgather", &request));
+}
+
+static enum status exchange(struct comm_group *group, const void *sent, int64_t count, enum dtype type, void *received)
+{
+  struct span span;
+  enum status status = make_span(count, dtype_size(type), &span);
+  if (status)
+    return status;
+  MPI_Request request;
+  int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type, mpi_group(group)->members, &request);
+  return free_span(&span, wait_for(error, "MPI_Ialltoall", &request));
+}
+
+static enum status group_sum(struct comm_group *group, int64_t *values, int64_t n)
+{
+  return fold_pieces(mpi_group(group)->members, (char *)values, n, MPI_INT64_T, MPI_SUM);
+}
+
+static const struct comm_ops mpi_ops = {
+  .destroy = destroy,
+  .mpi = world_of,
+  .abort = abort_job,
+  .barrier = barrier,
+  .broadcast = broadcast,
+  .fold = fold,
+  .group_create = group_create,
+  .group_destroy = group_destroy,
+  .all_gather = all_gather,
+  .exchange = exchange,
+  .group_sum = group_sum,
+};
+
+static const char *cuda_awareness(void)
+{
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() ? "CUDA-aware" : "not CUDA-aware";
+#else
+  return "not known to be CUDA-aware";
+#endif
+}
+
+/* "Open MPI v4.1.4, package: ..." and the like: its first item, without the v. */
+static enum status describe(struct comm *comm)
+{
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length;
+  enum status status = check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  if (status)
+    return status;
+  version[strcspn(version, ",\n")] = '\0';
+  char *v = strstr(version, " v");
+  if (v)
+    memmove(v + 1, v + 2, strlen(v + 2) + 1);
+  snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %s", version, cuda_awareness());
+  return STATUS_OK;
+}
+
+static enum status find_local_rank(struct mpi_comm *comm)
+{
+  MPI_Comm node;
+  enum status status = check(MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, comm->base.rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  if (status)
+    return status;
+  status = check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
+  if (!status)
+    status = check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
+  enum status freed = check(MPI_Comm_free(&node), "MPI_Comm_free");
+  return status ? status : freed;
+}
+
+static enum status find_ranks(struct mpi_comm *comm)
+{
+  enum status status = check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
+  if (!status)
+    status = check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
+  if (!status)
+    status = find_local_rank(comm);
+  return status ? status : describe(&comm->base);
+}
+
+static enum status start_mpi(int *argc, char ***argv)
+{
+  int provided;
+  enum status status = check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  if (status)
+    return status;
+  if (provided < MPI_THREAD_MULTIPLE)
+    return status_set(STATUS_UNSUPPORTED, "this MPI library provides thread level %d, not %d (MPI_THREAD_MULTIPLE): use a build with thread support",
+                      provided, MPI_THREAD_MULTIPLE);
+  status = check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return status ? status : check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
+{
+  enum status status = start_mpi(argc, argv);
+  if (status)
+    return status;
+  void *block;
+  status = mem_alloc(MEM_META, sizeof(struct mpi_comm), &block);
+  if (status)
+    return status;
+  struct mpi_comm *comm = block;
+  comm->base.ops = &mpi_ops;
+  /* Duplicates and splits inherit the error handler. */
+  status = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
+  if (status)
+    goto free_comm;
+  status = find_ranks(comm);
+  if (status)
+    goto free_world;
+  *out = &comm->base;
+  return STATUS_OK;
+
+free_world:
+  warn(MPI_Comm_free(&comm->world), "MPI_Comm_free");
+free_comm:
+  mem_free(comm);
+  return status;
+}

@@ -1,0 +1,362 @@
+#include "deck/deck.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct deck, field)
+
+static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard", NULL};
+static const char *const reduces[] = {"auto", "micro", "step", NULL};
+static const char *const param_tiers[] = {"device", NULL};
+static const char *const optimizer_tiers[] = {"device", NULL};
+static const char *const param_transfers[] = {"full", NULL};
+static const char *const grad_transfers[] = {"gpu_reduce", NULL};
+static const char *const optimizers[] = {"adamw", NULL};
+static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+static const char *const nonfinites[] = {"stop", "skip", NULL};
+static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
+
+// clang-format off: one row an option
+const struct option deck_table[] = {
+  {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
+  {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
+  {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
+   .text = "of the initial weights, the sample order and the generated text"},
+  {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
+   .text = "math threads of a rank; 0: the cores this rank may use"},
+
+  {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture"},
+  {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 100000, .unit = "blocks", .text = "decoder blocks"},
+  {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
+  {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
+   .text = "attention heads; they divide the width"},
+  {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens",
+   .text = "longest sequence: learned positions"},
+  {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
+   .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
+  {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
+  {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10, .text = "standard deviation of the initial weights"},
+
+  {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
+  {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
+  {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30, .unit = "sequences",
+   .text = "sequences a step over all ranks"},
+  {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
+   .text = "length of a sequence; 0: model.context"},
+  {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30, .unit = "sequences",
+   .text = "sequences of a rank at a time; 0: all of its share of the batch"},
+
+  {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
+   .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},
+  {"shard.group", OPTION_STRING, AT(shard.group), "world", .text = "ranks in a group of hybrid_shard: node, or a number; world otherwise"},
+  {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
+   .text = "units gathered ahead of the one computed"},
+  {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
+   .text = "reduce gradients after each micro-batch or once a step; auto: micro where gradients are sharded, step where they are not"},
+
+  {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = param_tiers, .text = "where parameters live"},
+  {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = optimizer_tiers, .text = "where masters and moments live"},
+  {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
+   .text = "keep them for the backward pass, recompute them, or recompute:K those of every K-th block"},
+
+  {"transfer.params", OPTION_CHOICE, AT(transfer.params), "full", .choices = param_transfers,
+   .text = "how parameters travel to where they are computed with"},
+  {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers, .text = "where gradients are reduced"},
+
+  {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers, .text = "optimizer"},
+  {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000, .text = "highest learning rate"},
+  {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .least = 0, .most = 1, .count = 2,
+   .text = "decay of the first and the second moment"},
+  {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1, .text = "added to the root of the second moment"},
+  {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000, .text = "decoupled weight decay"},
+  {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY,
+   .text = "largest global norm of the gradient; 0: no clipping"},
+  {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1, .text = "learning rate at the end, as a share of optim.lr"},
+  {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules, .text = "learning rate after the warm-up"},
+  {"optim.nonfinite", OPTION_CHOICE, AT(optim.nonfinite), "stop", .choices = nonfinites,
+   .text = "when a loss or a gradient is not a finite number: stop the run, or skip the step"},
+  {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY, .unit = "steps", .text = "linear warm-up"},
+  {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
+   .text = "step at which optim.min_lr is reached; 0: run.steps"},
+  {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
+
+  {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+   .text = "between checkpoints; 0: only at the end"},
+  {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY, .unit = "checkpoints",
+   .text = "newest ones to keep; 0: all"},
+  {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+   .text = "checkpoints at multiples of it are kept for good; 0: none"},
+  {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true", .text = "save one after the last step"},
+
+  {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+   .text = "between validations; 0: none during training"},
+  {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY, .unit = "batches",
+   .text = "of a validation; 0: the whole validation set"},
+  {0},
+};
+// clang-format on
+
+/* --- loading --------------------------------------------------------------------------------------------------------------------------------- */
+
+static enum status assign_all(struct deck *deck, int n, char *const assignments[])
+{
+  for (int i = 0; i < n; i++) {
+    enum status status = options_assign(deck->set, assignments[i]);
+    if (status)
+      return status;
+  }
+  enum status status = options_check_required(deck->set);
+  return status ? status : deck_check(deck);
+}
+
+enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[])
+{
+  memset(deck, 0, sizeof *deck);
+  enum status status = options_create(deck_table, deck, &deck->set);
+  if (!status && path)
+    status = options_read_file(deck->set, path);
+  if (!status)
+    status = assign_all(deck, n, assignments);
+  if (status)
+    deck_destroy(deck);
+  return status;
+}
+
+enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[])
+{
+  memset(deck, 0, sizeof *deck);
+  enum status status = options_create(deck_table, deck, &deck->set);
+  if (!status)
+    status = options_read_text(deck->set, label, text, bytes);
+  if (!status)
+    status = assign_all(deck, n, assignments);
+  if (status)
+    deck_destroy(deck);
+  return status;
+}
+
+void deck_destroy(struct deck *deck)
+{
+  options_destroy(deck->set);
+  memset(deck, 0, sizeof *deck);
+}
+
+/* --- checks ---------------------------------------------------------------------------------------------------------------------------------- */
+
+struct cited { char text[400]; };
+
+/* "data.batch (quickstart.yaml:12)" */
+static struct cited cite(const struct deck *deck, const char *key)
+{
+  struct cited cited;
+  snprintf(cited.text, sizeof cited.text, "%s (%s)", key, options_where(deck->set, key));
+  return cited;
+}
+
+/* "96 or 108": the multiples of `of` on both sides of x, the lower one only if there is one. */
+static struct cited multiples_around(int64_t x, int64_t of)
+{
+  struct cited cited;
+  int64_t below = x / of * of, above;
+  bool none_above = __builtin_add_overflow(below, of, &above);
+  if (below > 0 && !none_above)
+    snprintf(cited.text, sizeof cited.text, "%lld or %lld", (long long)below, (long long)above);
+  else
+    snprintf(cited.text, sizeof cited.text, "%lld", (long long)(none_above ? below : above));
+  return cited;
+}
+
+/* Nothing but digits, and from 1 to most. */
+static bool parse_count(const char *text, int64_t most, int *out)
+{
+  size_t length = strlen(text);
+  if (length == 0 || length > 9 || strspn(text, "0123456789") != length)
+    return false;
+  long count = strtol(text, NULL, 10);
+  if (count < 1 || count > most)
+    return false;
+  *out = (int)count;
+  return true;
+}
+
+/* 0 none, 1 all, K every K-th; false: not such a text. */
+static bool parse_activations(const char *text, int64_t layers, int *every)
+{
+  static const char counted[] = "recompute:";
+  if (strcmp(text, "keep") == 0 || strcmp(text, "recompute") == 0) {
+    *every = text[0] == 'r';
+    return true;
+  }
+  return strncmp(text, counted, sizeof counted - 1) == 0 && parse_count(text + sizeof counted - 1, layers, every);
+}
+
+enum { GROUP_WORLD = 0, GROUP_NODE = -1, GROUP_BAD = -2 };
+
+static int parse_group(const char *text)
+{
+  int ranks;
+  if (strcmp(text, "world") == 0)
+    return GROUP_WORLD;
+  if (strcmp(text, "node") == 0)
+    return GROUP_NODE;
+  return parse_count(text, INT32_MAX, &ranks) ? ranks : GROUP_BAD;
+}
+
+static enum status check_model(const struct deck *deck)
+{
+  if (deck->model.width % deck->model.heads == 0)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "%s is %lld, which %s = %lld does not divide; use %s", cite(deck, "model.width").text, (long long)deck->model.width,
+                    cite(deck, "model.heads").text, (long long)deck->model.heads, multiples_around(deck->model.width, deck->model.heads).text);
+}
+
+static enum status check_data(const struct deck *deck)
+{
+  int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
+  if (deck->data.sequence > deck->model.context)
+    return status_set(STATUS_USAGE, "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context", cite(deck, "data.sequence").text,
+                      (long long)deck->data.sequence, cite(deck, "model.context").text, (long long)deck->model.context);
+  if (micro > 0 && batch % micro != 0)
+    return status_set(STATUS_USAGE, "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or another micro-batch",
+                      cite(deck, "data.batch").text, (long long)batch, cite(deck, "data.micro_batch").text, (long long)micro,
+                      multiples_around(batch, micro).text);
+  return STATUS_OK;
+}
+
+static enum status check_shard(const struct deck *deck)
+{
+  const char *given = deck->shard.group;
+  int group = parse_group(given);
+  if (group == GROUP_BAD)
+    return status_set(STATUS_USAGE, "%s must be world, node or a number of ranks, not '%s'", cite(deck, "shard.group").text, given);
+  if (deck->shard.strategy == STRATEGY_HYBRID_SHARD && group == GROUP_WORLD)
+    return status_set(STATUS_USAGE, "%s is hybrid_shard, which needs a group smaller than the world; set shard.group=node or shard.group=N ranks",
+                      cite(deck, "shard.strategy").text);
+  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD && group != GROUP_WORLD)
+    return status_set(STATUS_USAGE, "%s is '%s', but %s is %s, which works on all ranks; use shard.group=world, or shard.strategy=hybrid_shard",
+                      cite(deck, "shard.group").text, given, cite(deck, "shard.strategy").text, strategies[deck->shard.strategy]);
+  return STATUS_OK;
+}
+
+static enum status check_tiers(const struct deck *deck)
+{
+  int every;
+  if (parse_activations(deck->tiers.activations, deck->model.layers, &every))
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "%s must be keep, recompute or recompute:K with K from 1 to the %lld blocks of the model, not '%s'",
+                    cite(deck, "tiers.activations").text, (long long)deck->model.layers, deck->tiers.activations);
+}
+
+static enum status check_optim(const struct deck *deck)
+{
+  for (int i = 0; i < 2; i++)
+    if (deck->optim.betas[i] >= 1)
+      return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]", cite(deck, "optim.betas").text);
+  if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
+    return status_set(STATUS_USAGE, "%s is %lld steps, longer than %s = %lld, which counts from the first step and includes it; shorten the warm-up",
+                      cite(deck, "optim.warmup").text, (long long)deck->optim.warmup, cite(deck, "optim.decay_steps").text,
+                      (long long)deck->optim.decay_steps);
+  return STATUS_OK;
+}
+
+static enum status check_checkpoint(const struct deck *deck)
+{
+  int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
+  if (keep_every > 0 && every == 0)
+    return status_set(STATUS_USAGE, "%s is %lld, but no checkpoints are written during training; set checkpoint.every too",
+                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every);
+  if (keep_every > 0 && keep_every % every != 0)
+    return status_set(STATUS_USAGE, "%s is %lld, not a multiple of %s = %lld, so most of those checkpoints are never written; use %s",
+                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every, cite(deck, "checkpoint.every").text, (long long)every,
+                      multiples_around(keep_every, every).text);
+  return STATUS_OK;
+}
+
+enum status deck_check(const struct deck *deck)
+{
+  typedef enum status check(const struct deck *);
+  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_optim, check_checkpoint};
+  if (!*deck->run.dir)
+    return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+    enum status status = checks[i](deck);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* --- what it means on P ranks ---------------------------------------------------------------------------------------------------------------- */
+
+static enum status resolve_group(const struct deck *deck, int ranks, int local_ranks, int *out)
+{
+  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD || ranks == 1) {
+    *out = deck->shard.strategy == STRATEGY_NO_SHARD ? 1 : ranks;
+    return STATUS_OK;
+  }
+  int group = parse_group(deck->shard.group);
+  if (group == GROUP_NODE) {
+    if (ranks % local_ranks != 0)
+      return status_set(STATUS_USAGE, "%s is node, but %d ranks do not fill nodes of %d; start the same number of ranks on every node",
+                        cite(deck, "shard.group").text, ranks, local_ranks);
+    *out = local_ranks;
+    return STATUS_OK;
+  }
+  if (ranks % group != 0)
+    return status_set(STATUS_USAGE, "%s is %d ranks, which does not divide the %d ranks of this run; start %s ranks, or use a group that divides %d",
+                      cite(deck, "shard.group").text, group, ranks, multiples_around(ranks, group).text, ranks);
+  *out = group;
+  return STATUS_OK;
+}
+
+static enum status resolve_batch(const struct deck *deck, int ranks, struct deck_shape *shape)
+{
+  int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
+  if (batch % ranks != 0)
+    return status_set(STATUS_USAGE, "%s is %lld sequences, which %d ranks cannot share evenly; use %s, or a number of ranks that divides %lld",
+                      cite(deck, "data.batch").text, (long long)batch, ranks, multiples_around(batch, ranks).text, (long long)batch);
+  shape->rank_batch = batch / ranks;
+  if (micro > 0 && shape->rank_batch % micro != 0)
+    return status_set(STATUS_USAGE, "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is not a multiple of it; "
+                      "use a micro-batch that divides %lld, or a batch of %s",
+                      cite(deck, "data.micro_batch").text, (long long)micro, ranks, (long long)shape->rank_batch, cite(deck, "data.batch").text,
+                      (long long)batch, (long long)shape->rank_batch, multiples_around(batch, micro * ranks).text);
+  shape->micro_batch = micro > 0 ? micro : shape->rank_batch;
+  shape->micros = shape->rank_batch / shape->micro_batch;
+  return STATUS_OK;
+}
+
+static bool reduce_every_micro(const struct deck *deck)
+{
+  if (deck->shard.reduce != REDUCE_AUTO)
+    return deck->shard.reduce == REDUCE_MICRO;
+  return deck->shard.strategy != STRATEGY_SHARD_OPTIM && deck->shard.strategy != STRATEGY_NO_SHARD;
+}
+
+enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out)
+{
+  if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
+    return status_set(STATUS_USAGE, "%d ranks with %d on a node is not a job; both must be at least 1, and the first the larger", ranks, local_ranks);
+  struct deck_shape shape = {.ranks = ranks};
+  enum status status = resolve_group(deck, ranks, local_ranks, &shape.group);
+  if (!status)
+    status = resolve_batch(deck, ranks, &shape);
+  if (status)
+    return status;
+  shape.replicas = ranks / shape.group;
+  shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
+  shape.reduce_every_micro = reduce_every_micro(deck);
+  if (!parse_activations(deck->tiers.activations, deck->model.layers, &shape.recompute_every))
+    return check_tiers(deck);
+  *out = shape;
+  return STATUS_OK;
+}
+
+void deck_hash(const struct deck *deck, char *out)
+{
+  static const char *const except[] = {"run.dir", "run.steps", "run.threads", NULL};
+  snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
+}
+
+const char *deck_strategy_name(enum deck_strategy strategy) { return strategies[strategy]; }

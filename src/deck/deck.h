@@ -1,0 +1,58 @@
+/* The deck: everything that a run is, read from YAML and `key=value`. See deck.c for the table; `sluice train --help` prints it. */
+#ifndef SLUICE_DECK_DECK_H
+#define SLUICE_DECK_DECK_H
+
+#include "deck/options.h"
+
+enum deck_strategy { STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD, STRATEGY_HYBRID_SHARD };
+enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
+enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
+
+struct deck {
+  struct { char *dir; int64_t steps, seed, threads; } run;             /* threads 0: the cores this rank may use */
+  struct { char *arch; int64_t layers, width, heads, context, vocab; double norm_eps, init_std; } model;
+  struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
+                                                                               sequence 0: model.context; micro_batch 0: batch / ranks */
+  struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
+  struct { int params, optimizer; char *activations; } tiers;          /* activations: keep | recompute | recompute:K (every K-th block) */
+  struct { int params, grads; } transfer;
+  struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
+           struct option_strings no_decay; } optim;                    /* no_decay: of norm, bias, embedding; clip 0: none; min_lr: share of lr at the end;
+                                                                          decay_steps 0: run.steps */
+  struct { int64_t every, keep, keep_every; bool at_end; } checkpoint; /* every 0: only at the end */
+  struct { int64_t every, batches; } eval;                             /* every 0: never during training; batches 0: the whole validation set */
+  struct option_set *set;                                              /* owns the strings above */
+};
+
+extern const struct option deck_table[];
+
+/* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check).
+ * Free with deck_destroy. */
+enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[]);
+/* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
+enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[]);
+void deck_destroy(struct deck *deck); /* takes a zeroed deck */
+
+/* Impossible combinations that do not depend on the number of ranks (width % heads, sequence > context, warmup > decay_steps, ...).
+ * A warm-up longer than run.steps is allowed: it is a run cut short (run.steps=50 on the command line), all of it warm-up. */
+enum status deck_check(const struct deck *deck);
+
+const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
+
+/* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys that do not fit (batch not divisible, group
+ * that does not divide the ranks, ...). Pure arithmetic. */
+struct deck_shape {
+  int ranks, group;        /* ranks in a shard group: 1 for no_shard, all but for hybrid_shard */
+  int replicas;            /* ranks / group */
+  int64_t rank_batch;      /* sequences of one rank a step */
+  int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
+  int recompute_every;     /* 0: none, 1: all, K: blocks 0, K, 2K, ... are recomputed */
+  bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
+};
+enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
+
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads). out: at least 17 bytes. */
+void deck_hash(const struct deck *deck, char *out);
+
+#endif

@@ -1,0 +1,10 @@
+noinst_LIBRARIES += src/deck/libdeck.a
+layers += src/deck/libdeck.a
+src_deck_libdeck_a_SOURCES = \
+	src/deck/deck.c \
+	src/deck/deck.h \
+	src/deck/options.c \
+	src/deck/options.h \
+	src/deck/options_print.c \
+	src/deck/options_set.h \
+	src/deck/options_yaml.c

@@ -1,0 +1,591 @@
+#include "deck/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "deck/options_set.h"
+
+static void *field(const struct option_set *set, const struct option *option)
+{
+  return (char *)set->values + option->offset;
+}
+
+int options_find(const struct option *table, const char *name)
+{
+  for (int i = 0; table[i].name; i++)
+    if (strcmp(table[i].name, name) == 0)
+      return i;
+  return -1;
+}
+
+int options_section_length(const char *name)
+{
+  const char *dot = strchr(name, '.');
+  return dot ? (int)(dot - name) : 0;
+}
+
+int options_find_section(const struct option *table, const char *section)
+{
+  int length = (int)strlen(section);
+  for (int i = 0; length > 0 && table[i].name; i++)
+    if (options_section_length(table[i].name) == length && strncmp(table[i].name, section, (size_t)length) == 0)
+      return i;
+  return -1;
+}
+
+/* --- what went wrong ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Levenshtein's distance. Names longer than the row are compared by their heads. */
+static int edit_distance(const char *a, const char *b)
+{
+  enum { MOST = 64 };
+  int row[MOST + 1], columns = (int)strnlen(b, MOST);
+  for (int j = 0; j <= columns; j++)
+    row[j] = j;
+  for (int i = 0; a[i] && i < MOST; i++) {
+    int diagonal = row[0];
+    row[0] = i + 1;
+    for (int j = 0; j < columns; j++) {
+      int best = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      if (row[j] + 1 < best)
+        best = row[j] + 1;
+      if (row[j + 1] + 1 < best)
+        best = row[j + 1] + 1;
+      row[j + 1] = best;
+    }
+  }
+  return row[columns];
+}
+
+static const char *key_of(const char *name)
+{
+  const char *dot = strchr(name, '.');
+  return dot ? dot + 1 : name;
+}
+
+/* The right key in the wrong section is nearer than a wrong key. */
+static int name_distance(const char *given, const char *known)
+{
+  int whole = edit_distance(given, known), key = 2 + edit_distance(key_of(given), key_of(known));
+  return whole < key ? whole : key;
+}
+
+/* A name without a dot may also be a section's. */
+static int section_distance(const char *given, const char *known)
+{
+  char section[64];
+  snprintf(section, sizeof section, "%.*s", options_section_length(known), known);
+  return edit_distance(given, section);
+}
+
+enum status options_unknown(const struct option_set *set, const char *where, const char *name)
+{
+  const char *nearest = "";
+  int least = INT32_MAX, length = 0;
+  for (const struct option *option = set->table; option->name; option++) {
+    int distance = name_distance(name, option->name), section = options_section_length(option->name);
+    if (distance < least) {
+      nearest = option->name;
+      length = (int)strlen(nearest);
+      least = distance;
+    }
+    if (section > 0 && !strchr(name, '.') && section_distance(name, option->name) < least) {
+      nearest = option->name;
+      length = section;
+      least = section_distance(name, option->name);
+    }
+  }
+  return status_set(STATUS_USAGE, "%s: unknown key '%s'; the nearest known key is '%.*s'", where, name, length, nearest);
+}
+
+static void range_text(const struct option *option, char *out, size_t size)
+{
+  if (option->least == 0 && option->most == 0)
+    snprintf(out, size, "%s", "");
+  else if (isinf(option->most))
+    snprintf(out, size, " of at least %.10g", option->least);
+  else
+    snprintf(out, size, " from %.10g to %.10g", option->least, option->most);
+}
+
+static void choices_text(const struct option *option, char *out, size_t size)
+{
+  size_t used = 0;
+  for (int i = 0; option->choices[i] && used < size; i++)
+    used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", option->choices[i]);
+}
+
+void options_expected(const struct option *option, char *out, size_t size)
+{
+  char range[80], choices[400] = "";
+  range_text(option, range, sizeof range);
+  if (option->choices)
+    choices_text(option, choices, sizeof choices);
+  switch (option->type) {
+  case OPTION_INT:
+    snprintf(out, size, "an integer%s", range);
+    return;
+  case OPTION_REAL:
+    snprintf(out, size, "a number%s", range);
+    return;
+  case OPTION_BOOL:
+    snprintf(out, size, "true or false");
+    return;
+  case OPTION_STRING:
+    snprintf(out, size, "a text");
+    return;
+  case OPTION_CHOICE:
+    snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices);
+    return;
+  case OPTION_REALS:
+    snprintf(out, size, "a list of %d numbers%s", option->count, range);
+    return;
+  case OPTION_STRINGS:
+    snprintf(out, size, option->choices ? "a list of any of %s" : "a list of texts", choices);
+    return;
+  }
+}
+
+static enum status reject(const struct option *option, const struct option_given *given, const char *text)
+{
+  char expected[600];
+  options_expected(option, expected, sizeof expected);
+  if (given->list && option->type != OPTION_REALS && option->type != OPTION_STRINGS)
+    return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name, expected);
+  if (option->type == OPTION_REALS && given->n != option->count)
+    return status_set(STATUS_USAGE, "%s: %s must be %s, not %d", given->where, option->name, expected, given->n);
+  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'", given->where, option->name, expected, text);
+}
+
+/* --- texts to values ------------------------------------------------------------------------------------------------------------------------- */
+
+static bool in_range(const struct option *option, double x)
+{
+  return (option->least == 0 && option->most == 0) || (x >= option->least && x <= option->most);
+}
+
+static bool parse_scale(const char *suffix, int64_t *scale)
+{
+  static const char letters[] = "kMGT";
+  *scale = 1;
+  if (!*suffix)
+    return true;
+  const char *letter = strchr(letters, *suffix == 'K' ? 'k' : *suffix);
+  if (!letter)
+    return false;
+  bool binary = suffix[1] == 'i';
+  for (const char *l = letters; l <= letter; l++)
+    *scale *= binary ? 1024 : 1000;
+  return suffix[1 + binary] == '\0';
+}
+
+static bool parse_int(const struct option *option, const char *text, int64_t *out)
+{
+  char *end;
+  int64_t scale, value;
+  if (!isdigit((unsigned char)text[*text == '-' || *text == '+']))
+    return false;
+  errno = 0;
+  long long number = strtoll(text, &end, 10);
+  if (errno || !parse_scale(end, &scale) || __builtin_mul_overflow((int64_t)number, scale, &value) || !in_range(option, (double)value))
+    return false;
+  *out = value;
+  return true;
+}
+
+static bool parse_real(const struct option *option, const char *text, double *out)
+{
+  char *end;
+  if (!*text || strspn(text, "0123456789+-.eE") != strlen(text)) /* no hexadecimal, no inf, no nan */
+    return false;
+  double value = strtod(text, &end);
+  if (*end || !isfinite(value) || !in_range(option, value))
+    return false;
+  *out = value;
+  return true;
+}
+
+static bool parse_bool(const char *text, bool *out)
+{
+  static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+  for (int i = 0; i < 6; i++)
+    if (strcasecmp(text, words[i]) == 0) {
+      *out = i % 2;
+      return true;
+    }
+  return false;
+}
+
+static int find_choice(const struct option *option, const char *text)
+{
+  for (int i = 0; option->choices[i]; i++)
+    if (strcmp(option->choices[i], text) == 0)
+      return i;
+  return -1;
+}
+
+static enum status store_string(char **to, const char *text)
+{
+  char *copy = mem_strdup(text);
+  if (!copy)
+    return STATUS_MEMORY;
+  mem_free(*to);
+  *to = copy;
+  return STATUS_OK;
+}
+
+static enum status store_reals(const struct option *option, const struct option_given *given, double *to)
+{
+  if (given->n != option->count)
+    return reject(option, given, "");
+  for (int i = 0; i < given->n; i++) {
+    double value;
+    if (!parse_real(option, given->item[i], &value))
+      return reject(option, given, given->item[i]);
+  }
+  for (int i = 0; i < given->n; i++)
+    (void)parse_real(option, given->item[i], &to[i]); /* all were seen to be good */
+  return STATUS_OK;
+}
+
+static void free_strings(struct option_strings *strings)
+{
+  for (int i = 0; i < strings->n; i++)
+    mem_free(strings->item[i]);
+  mem_free(strings->item);
+  *strings = (struct option_strings){0};
+}
+
+static enum status store_strings(const struct option *option, const struct option_given *given, struct option_strings *to)
+{
+  struct option_strings fresh = {0};
+  void *items;
+  for (int i = 0; option->choices && i < given->n; i++)
+    if (find_choice(option, given->item[i]) < 0)
+      return reject(option, given, given->item[i]);
+  enum status status = mem_alloc(MEM_META, (size_t)given->n * sizeof(char *), &items);
+  if (status)
+    return status;
+  fresh.item = items;
+  for (; fresh.n < given->n; fresh.n++) {
+    fresh.item[fresh.n] = mem_strdup(given->item[fresh.n]);
+    if (!fresh.item[fresh.n]) {
+      free_strings(&fresh);
+      return STATUS_MEMORY;
+    }
+  }
+  free_strings(to);
+  *to = fresh;
+  return STATUS_OK;
+}
+
+static enum status store_scalar(const struct option *option, const struct option_given *given, void *to)
+{
+  const char *text = given->item[0];
+  int choice;
+  bool good = false;
+  switch (option->type) {
+  case OPTION_INT:
+    good = parse_int(option, text, to);
+    break;
+  case OPTION_REAL:
+    good = parse_real(option, text, to);
+    break;
+  case OPTION_BOOL:
+    good = parse_bool(text, to);
+    break;
+  case OPTION_CHOICE:
+    choice = find_choice(option, text);
+    good = choice >= 0;
+    if (good)
+      *(int *)to = choice;
+    break;
+  case OPTION_STRING:
+    return store_string(to, text);
+  case OPTION_REALS:
+  case OPTION_STRINGS:
+    break;
+  }
+  return good ? STATUS_OK : reject(option, given, text);
+}
+
+enum status options_store(struct option_set *set, int index, const struct option_given *given)
+{
+  const struct option *option = &set->table[index];
+  void *to = field(set, option);
+  if (option->type == OPTION_REALS)
+    return store_reals(option, given, to);
+  if (option->type == OPTION_STRINGS)
+    return store_strings(option, given, to);
+  return given->list ? reject(option, given, "") : store_scalar(option, given, to);
+}
+
+/* --- "key=value" ----------------------------------------------------------------------------------------------------------------------------- */
+
+static char *trim(char *text)
+{
+  while (isspace((unsigned char)*text))
+    text++;
+  size_t length = strlen(text);
+  while (length > 0 && isspace((unsigned char)text[length - 1]))
+    length--;
+  text[length] = '\0';
+  return text;
+}
+
+/* Cuts "[a, b]" or "a,b" in place. An empty text is an empty list. Returns the number of items. */
+static int split_list(char *text, char **item)
+{
+  text = trim(text);
+  size_t length = strlen(text);
+  if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
+    text[length - 1] = '\0';
+    text = trim(text + 1);
+  }
+  int n = 0;
+  for (char *rest = *text ? text : NULL; rest;) {
+    char *comma = strchr(rest, ',');
+    if (comma)
+      *comma = '\0';
+    item[n++] = trim(rest);
+    rest = comma ? comma + 1 : NULL;
+  }
+  return n;
+}
+
+static bool is_list(enum option_type type)
+{
+  return type == OPTION_REALS || type == OPTION_STRINGS;
+}
+
+static enum status store_text(struct option_set *set, int index, const char *where, const char *text)
+{
+  size_t most = 1 + strlen(text);
+  void *items;
+  char *copy = mem_strdup(text);
+  if (!copy)
+    return STATUS_MEMORY;
+  enum status status = mem_alloc(MEM_META, most * sizeof(char *), &items);
+  if (status)
+    goto free_copy;
+  struct option_given given = {.where = where, .n = 1, .item = items, .list = is_list(set->table[index].type)};
+  given.item[0] = copy;
+  if (given.list)
+    given.n = split_list(copy, given.item);
+  status = options_store(set, index, &given);
+  mem_free(items);
+free_copy:
+  mem_free(copy);
+  return status;
+}
+
+int options_decode_utf8(const char *text, uint32_t *code)
+{
+  const unsigned char *c = (const unsigned char *)text;
+  if (c[0] < 0x80) {
+    *code = c[0];
+    return 1;
+  }
+  if (c[0] < 0xc2 || c[0] > 0xf4)
+    return 0;
+  int length = c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+  *code = c[0] & (0x7fu >> length);
+  for (int i = 1; i < length; i++) {
+    if ((c[i] & 0xc0) != 0x80)
+      return 0;
+    *code = *code << 6 | (c[i] & 0x3f);
+  }
+  bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000), surrogate = *code >= 0xd800 && *code < 0xe000;
+  return overlong || surrogate || *code > 0x10ffff ? 0 : length;
+}
+
+static bool is_utf8(const char *text)
+{
+  uint32_t code;
+  int length = 1;
+  for (; *text && length > 0; text += length)
+    length = options_decode_utf8(text, &code);
+  return length > 0;
+}
+
+static enum status set_where(struct option_set *set, int index, const char *where)
+{
+  return store_string(&set->origin[index].where, where);
+}
+
+static enum status assign(struct option_set *set, const char *where, const char *name, const char *value, int *index)
+{
+  *index = options_find(set->table, name);
+  if (*index < 0)
+    return options_unknown(set, where, name);
+  if (!is_utf8(value))
+    return status_set(STATUS_USAGE, "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where, name);
+  return store_text(set, *index, where, value);
+}
+
+enum status options_assign(struct option_set *set, const char *assignment)
+{
+  static const char where[] = "command line";
+  const char *equals = strchr(assignment, '=');
+  int index;
+  if (!equals || equals == assignment)
+    return status_set(STATUS_USAGE, "%s: '%s' is not of the form key=value, such as %s=%s", where, assignment, set->table[0].name,
+                      set->table[0].value ? set->table[0].value : "...");
+  char *name = mem_printf("%.*s", (int)(equals - assignment), assignment);
+  if (!name)
+    return STATUS_MEMORY;
+  enum status status = assign(set, where, name, equals + 1, &index);
+  if (!status)
+    status = set_where(set, index, where);
+  mem_free(name);
+  return status;
+}
+
+enum status options_resolve(struct option_set *set, const char *name, const char *value)
+{
+  int index;
+  return assign(set, "value worked out", name, value, &index);
+}
+
+/* --- the set --------------------------------------------------------------------------------------------------------------------------------- */
+
+static void clear_field(const struct option *option, void *to)
+{
+  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double), [OPTION_BOOL] = sizeof(bool),
+                                 [OPTION_STRING] = sizeof(char *), [OPTION_CHOICE] = sizeof(int), [OPTION_STRINGS] = sizeof(struct option_strings)};
+  memset(to, 0, option->type == OPTION_REALS ? (size_t)option->count * sizeof(double) : sizes[option->type]);
+}
+
+static enum status set_default(struct option_set *set, int index)
+{
+  const struct option *option = &set->table[index];
+  if (option->value)
+    return store_text(set, index, "default", option->value);
+  return option->type == OPTION_STRING ? store_text(set, index, "default", "") : STATUS_OK; /* required: never NULL to a reader */
+}
+
+enum status options_create(const struct option *table, void *values, struct option_set **out)
+{
+  int n = 0;
+  void *block;
+  for (; table[n].name; n++)
+    clear_field(&table[n], (char *)values + table[n].offset);
+  enum status status = mem_alloc(MEM_META, sizeof(struct option_set) + (size_t)n * sizeof(struct option_origin), &block);
+  if (status)
+    return status;
+  struct option_set *set = block;
+  set->table = table;
+  set->values = values;
+  set->n = n;
+  for (int i = 0; i < n; i++) {
+    status = set_default(set, i);
+    if (status) {
+      options_destroy(set);
+      return status;
+    }
+  }
+  *out = set;
+  return STATUS_OK;
+}
+
+void options_destroy(struct option_set *set)
+{
+  if (!set)
+    return;
+  for (int i = 0; i < set->n; i++) {
+    const struct option *option = &set->table[i];
+    mem_free(set->origin[i].where);
+    if (option->type == OPTION_STRING)
+      mem_free(*(char **)field(set, option));
+    if (option->type == OPTION_STRINGS)
+      free_strings(field(set, option));
+    clear_field(option, field(set, option));
+  }
+  mem_free(set);
+}
+
+enum status options_check_required(const struct option_set *set)
+{
+  for (int i = 0; i < set->n; i++) {
+    const struct option *option = &set->table[i];
+    if (option->value || set->origin[i].where)
+      continue;
+    char expected[600];
+    options_expected(option, expected, sizeof expected);
+    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %s", option->name, option->name, expected, option->text);
+  }
+  return STATUS_OK;
+}
+
+bool options_is_set(const struct option_set *set, const char *name)
+{
+  int index = options_find(set->table, name);
+  return index >= 0 && set->origin[index].where;
+}
+
+const char *options_where(const struct option_set *set, const char *name)
+{
+  int index = options_find(set->table, name);
+  return index >= 0 && set->origin[index].where ? set->origin[index].where : "default";
+}
+
+/* FNV-1a */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+  for (const unsigned char *b = bytes; n > 0; n--, b++)
+    hash = (hash ^ *b) * 0x100000001b3;
+  return hash;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+  return hash_bytes(hash, text, strlen(text) + 1);
+}
+
+static uint64_t hash_value(uint64_t hash, const struct option *option, const void *from)
+{
+  const struct option_strings *strings;
+  switch (option->type) {
+  case OPTION_INT:
+    return hash_bytes(hash, from, sizeof(int64_t));
+  case OPTION_REAL:
+    return hash_bytes(hash, from, sizeof(double));
+  case OPTION_BOOL:
+    return hash_bytes(hash, from, sizeof(bool));
+  case OPTION_STRING:
+    return hash_text(hash, *(char *const *)from);
+  case OPTION_CHOICE: /* by name: an index may change from version to version */
+    return hash_text(hash, option->choices[*(const int *)from]);
+  case OPTION_REALS:
+    return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
+  case OPTION_STRINGS:
+    strings = from;
+    hash = hash_bytes(hash, &strings->n, sizeof strings->n);
+    for (int i = 0; i < strings->n; i++)
+      hash = hash_text(hash, strings->item[i]);
+  }
+  return hash;
+}
+
+static bool is_among(const char *name, const char *const *names)
+{
+  for (; names && *names; names++)
+    if (strcmp(name, *names) == 0)
+      return true;
+  return false;
+}
+
+uint64_t options_hash(const struct option_set *set, const char *const *except)
+{
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const struct option *option = set->table; option->name; option++)
+    if (!is_among(option->name, except))
+      hash = hash_value(hash_text(hash, option->name), option, field(set, option));
+  return hash;
+}

@@ -1,0 +1,72 @@
+/* One table of options drives the parser, `key=value`, --help, the man page and the echo at start (STYLE 13).
+ *
+ * A table describes the fields of a plain C struct. Values are set from YAML, from the command line or by default; where each came
+ * from is kept, so that a later check can still name file and line. Knows nothing of MPI or devices. */
+#ifndef SLUICE_DECK_OPTIONS_H
+#define SLUICE_DECK_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+enum option_type {
+  OPTION_INT,     /* int64_t; 1k, 1M, 1G, 1Ki ... are understood */
+  OPTION_REAL,    /* double */
+  OPTION_BOOL,    /* bool: true/false/yes/no/on/off */
+  OPTION_STRING,  /* char *, owned by the option set */
+  OPTION_CHOICE,  /* int: index into `choices` */
+  OPTION_REALS,   /* double[count], a YAML list of exactly `count` numbers */
+  OPTION_STRINGS  /* struct option_strings: a list of any length; each item one of `choices` if those are given */
+};
+
+struct option_strings { int n; char **item; };
+
+struct option {
+  const char *name;           /* "shard.prefetch" (section.key) or "out" (no section) */
+  enum option_type type;
+  size_t offset;              /* of the field in the struct */
+  const char *value;          /* default, as a user would write it; NULL: required; "" for an absent string */
+  double least, most;         /* inclusive range of numbers; both 0: any */
+  int count;                  /* OPTION_REALS */
+  const char *const *choices; /* NULL-terminated */
+  const char *unit;           /* "steps", "tokens", NULL */
+  const char *text;           /* one line for --help and the man page */
+};
+
+struct option_set; /* a struct's values, and where each came from */
+
+/* All defaults. `table` ends with a NULL name and must outlive the set; `values` is the struct, zeroed by the call. */
+enum status options_create(const struct option *table, void *values, struct option_set **out);
+void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
+
+/* Read a YAML mapping (one level of sections) from a file, or from memory (`label` names it in messages). An unknown key names the
+ * nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and what was expected. */
+enum status options_read_file(struct option_set *set, const char *path);
+enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
+
+/* "key=value" from the command line; lists as key=[a,b] or key=a,b. */
+enum status options_assign(struct option_set *set, const char *assignment);
+
+/* Required options that were never set: STATUS_USAGE naming the first. */
+enum status options_check_required(const struct option_set *set);
+
+bool options_is_set(const struct option_set *set, const char *name); /* by a file or the command line, not by default */
+/* "quickstart.yaml:12", "command line" or "default": for messages of later checks. */
+const char *options_where(const struct option_set *set, const char *name);
+/* Set a value that the program worked out itself (kept in the echo as if written). Same rules as options_assign. */
+enum status options_resolve(struct option_set *set, const char *name, const char *value);
+
+/* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The same in every run and on every machine. */
+uint64_t options_hash(const struct option_set *set, const char *const *except);
+
+/* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
+enum status options_print_yaml(const struct option_set *set, char **out);
+/* The table for people: name, type, default, unit, text. */
+void options_print_help(const struct option *table, FILE *to);
+/* The table as man page source (.TP entries). */
+void options_print_man(const struct option *table, FILE *to);
+
+#endif

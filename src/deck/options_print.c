@@ -1,0 +1,235 @@
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "deck/options.h"
+#include "deck/options_set.h"
+
+struct text {
+  char *data;
+  size_t used, size;
+  enum status status; /* the first failure; nothing is added after it */
+};
+
+static void add_bytes(struct text *text, const char *bytes, size_t n)
+{
+  if (text->status)
+    return;
+  if (text->used + n + 1 > text->size) {
+    void *data = text->data;
+    size_t size = 2 * (text->used + n + 1);
+    text->status = mem_resize(MEM_META, size, &data);
+    if (text->status)
+      return;
+    text->data = data;
+    text->size = size;
+  }
+  memcpy(text->data + text->used, bytes, n);
+  text->used += n;
+  text->data[text->used] = '\0';
+}
+
+static void add(struct text *text, const char *piece)
+{
+  add_bytes(text, piece, strlen(piece));
+}
+
+/* The shortest decimal that reads back to the same double. */
+static void add_real(struct text *text, double x)
+{
+  char digits[40];
+  for (int precision = 1; precision <= 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, x);
+    if (strtod(digits, NULL) == x)
+      break;
+  }
+  add(text, digits);
+}
+
+static bool is_plain(const char *string)
+{
+  if (!isalnum((unsigned char)*string) && *string != '/')
+    return false;
+  for (const char *c = string; *c; c++)
+    if (!isalnum((unsigned char)*c) && !strchr("_./+-", *c) && !(*c == ':' && isalnum((unsigned char)c[1])))
+      return false;
+  return true;
+}
+
+/* What a YAML reader refuses or folds as a line break. */
+static bool needs_code(uint32_t code)
+{
+  return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff;
+}
+
+static void add_character(struct text *text, const char *bytes, int length, uint32_t code)
+{
+  char escape[16];
+  if (code == '"' || code == '\\')
+    add(text, "\\");
+  if (!needs_code(code)) {
+    add_bytes(text, bytes, (size_t)length);
+    return;
+  }
+  snprintf(escape, sizeof escape, "\\u%04x", code);
+  add(text, escape);
+}
+
+static void add_string(struct text *text, const char *string)
+{
+  if (is_plain(string)) {
+    add(text, string);
+    return;
+  }
+  add(text, "\"");
+  uint32_t code;
+  for (int length; *string; string += length) {
+    length = options_decode_utf8(string, &code);
+    if (length == 0) {
+      text->status = status_set(STATUS_INTERNAL, "a text that is not UTF-8 got into the options: '%s'", string);
+      return;
+    }
+    add_character(text, string, length, code);
+  }
+  add(text, "\"");
+}
+
+static void add_strings(struct text *text, const struct option_strings *strings)
+{
+  add(text, "[");
+  for (int i = 0; i < strings->n; i++) {
+    add(text, i ? ", " : "");
+    add_string(text, strings->item[i]);
+  }
+  add(text, "]");
+}
+
+static void add_reals(struct text *text, const double *reals, int n)
+{
+  add(text, "[");
+  for (int i = 0; i < n; i++) {
+    add(text, i ? ", " : "");
+    add_real(text, reals[i]);
+  }
+  add(text, "]");
+}
+
+static void add_value(struct text *text, const struct option *option, const void *from)
+{
+  char digits[32];
+  switch (option->type) {
+  case OPTION_INT:
+    snprintf(digits, sizeof digits, "%lld", (long long)*(const int64_t *)from);
+    add(text, digits);
+    return;
+  case OPTION_REAL:
+    add_real(text, *(const double *)from);
+    return;
+  case OPTION_BOOL:
+    add(text, *(const bool *)from ? "true" : "false");
+    return;
+  case OPTION_STRING:
+    add_string(text, *(char *const *)from);
+    return;
+  case OPTION_CHOICE:
+    add(text, option->choices[*(const int *)from]);
+    return;
+  case OPTION_REALS:
+    add_reals(text, from, option->count);
+    return;
+  case OPTION_STRINGS:
+    add_strings(text, from);
+    return;
+  }
+}
+
+static bool same_section(const char *a, const char *b)
+{
+  int length = options_section_length(a);
+  return options_section_length(b) == length && strncmp(a, b, (size_t)length) == 0;
+}
+
+enum status options_print_yaml(const struct option_set *set, char **out)
+{
+  struct text text = {0};
+  add(&text, "");
+  for (const struct option *option = set->table; option->name; option++) {
+    int section = options_section_length(option->name);
+    if (section > 0 && (option == set->table || !same_section(option->name, option[-1].name))) {
+      add_bytes(&text, option->name, (size_t)section);
+      add(&text, ":\n");
+    }
+    add(&text, section > 0 ? "  " : "");
+    add(&text, option->name + section + (section > 0));
+    add(&text, ": ");
+    add_value(&text, option, (const char *)set->values + option->offset);
+    add(&text, "\n");
+  }
+  if (text.status) {
+    mem_free(text.data);
+    return text.status;
+  }
+  *out = text.data;
+  return STATUS_OK;
+}
+
+/* "an integer of at least 1, default 100 steps" */
+static void describe(const struct option *option, char *out, size_t size)
+{
+  char expected[600];
+  const char *unit = option->unit ? option->unit : "";
+  options_expected(option, expected, sizeof expected);
+  if (!option->value)
+    snprintf(out, size, "%s%s%s, required", expected, *unit ? ", in " : "", unit);
+  else if (*option->value)
+    snprintf(out, size, "%s, default %s%s%s", expected, option->value, *unit ? " " : "", unit);
+  else
+    snprintf(out, size, "%s, none by default", expected);
+}
+
+void options_print_help(const struct option *table, FILE *to)
+{
+  int width = 0;
+  for (const struct option *option = table; option->name; option++)
+    width = (int)strlen(option->name) > width ? (int)strlen(option->name) : width;
+  for (const struct option *option = table; option->name; option++) {
+    char description[700];
+    describe(option, description, sizeof description);
+    if (option > table && !same_section(option->name, option[-1].name))
+      fputc('\n', to);
+    fprintf(to, "  %-*s  %s\n  %*s  (%s)\n", width, option->name, option->text, width, "", description);
+  }
+}
+
+/* roff takes a backslash, a hyphen (for a dash) and a leading dot or quote for its own. */
+static void print_roff(const char *text, FILE *to)
+{
+  if (*text == '.' || *text == '\'')
+    fputs("\\&", to);
+  for (; *text; text++) {
+    if (*text == '\\')
+      fputs("\\e", to);
+    else if (*text == '-')
+      fputs("\\-", to);
+    else
+      fputc(*text, to);
+  }
+}
+
+void options_print_man(const struct option *table, FILE *to)
+{
+  for (const struct option *option = table; option->name; option++) {
+    char description[700];
+    describe(option, description, sizeof description);
+    fputs(".TP\n\\fB", to);
+    print_roff(option->name, to);
+    fputs("\\fR\n", to);
+    print_roff(option->text, to);
+    fputs("\n(", to);
+    print_roff(description, to);
+    fputs(").\n", to);
+  }
+}

@@ -1,0 +1,46 @@
+/* What the files of the option set share. Private to src/deck/options*.c. */
+#ifndef SLUICE_DECK_OPTIONS_SET_H
+#define SLUICE_DECK_OPTIONS_SET_H
+
+#include "deck/options.h"
+
+struct option_origin {
+  char *where;       /* "quickstart.yaml:12" or "command line"; NULL: default */
+  int read;          /* the reading that set it, to find duplicates */
+  int section_read;  /* likewise for the section, kept by the first option of it */
+  int section_line;
+};
+
+struct option_set {
+  const struct option *table;
+  void *values;
+  int n, reads;
+  struct option_origin origin[];
+};
+
+/* Texts that were given for one option. */
+struct option_given {
+  const char *where;
+  bool list;
+  int n;
+  char **item;
+};
+
+/* Parse and store. On failure the old value stands. */
+enum status options_store(struct option_set *set, int index, const struct option_given *given);
+
+/* Index of a name in the table, or of the first option of a section; -1. */
+int options_find(const struct option *table, const char *name);
+int options_find_section(const struct option *table, const char *section);
+/* Bytes of "section" in "section.key", 0 without one. */
+int options_section_length(const char *name);
+
+/* STATUS_USAGE with the nearest known name. */
+enum status options_unknown(const struct option_set *set, const char *where, const char *name);
+/* "an integer of at least 1", "one of a, b": what a value of this option looks like. */
+void options_expected(const struct option *option, char *out, size_t size);
+
+/* The code point at `text` (zero-terminated) and its length in bytes; 0: not UTF-8. */
+int options_decode_utf8(const char *text, uint32_t *code);
+
+#endif

@@ -1,0 +1,263 @@
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <yaml.h>
+
+#include "base/mem.h"
+#include "deck/options.h"
+#include "deck/options_set.h"
+
+struct reader {
+  yaml_parser_t parser;
+  yaml_event_t event; /* the current one; zeroed: none */
+  struct option_set *set;
+  const char *label;
+};
+
+static enum status fail(const struct reader *reader, size_t line, const char *sentence)
+{
+  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, line + 1, sentence);
+}
+
+static enum status fail_here(const struct reader *reader, const char *sentence)
+{
+  return fail(reader, reader->event.start_mark.line, sentence);
+}
+
+static enum status parse_error(const struct reader *reader)
+{
+  const yaml_parser_t *parser = &reader->parser;
+  const char *problem = parser->problem ? parser->problem : "unknown problem";
+  if (parser->error == YAML_MEMORY_ERROR)
+    return status_set(STATUS_MEMORY, "%s: no memory left for reading it", reader->label);
+  if (parser->error == YAML_READER_ERROR)
+    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu: %s", reader->label, parser->problem_offset, problem);
+  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s", reader->label, parser->problem_mark.line + 1, parser->context ? parser->context : "",
+                    parser->context ? ", " : "", problem);
+}
+
+static void drop_event(struct reader *reader)
+{
+  yaml_event_delete(&reader->event);
+  memset(&reader->event, 0, sizeof reader->event);
+}
+
+static enum status next(struct reader *reader)
+{
+  drop_event(reader);
+  return yaml_parser_parse(&reader->parser, &reader->event) ? STATUS_OK : parse_error(reader);
+}
+
+static const char *scalar(const struct reader *reader)
+{
+  return (const char *)reader->event.data.scalar.value;
+}
+
+/* Texts are C strings from here on. */
+static enum status check_scalar(const struct reader *reader)
+{
+  switch (reader->event.type) {
+  case YAML_SCALAR_EVENT:
+    if (strlen(scalar(reader)) != reader->event.data.scalar.length)
+      return fail_here(reader, "a text must not contain a zero byte");
+    return STATUS_OK;
+  case YAML_ALIAS_EVENT:
+    return fail_here(reader, "a deck has no aliases (*name); write the value out");
+  case YAML_MAPPING_START_EVENT:
+    return fail_here(reader, "expected a value, found a mapping; a deck has one level of sections");
+  case YAML_SEQUENCE_START_EVENT:
+    return fail_here(reader, "expected a text or a number, found a list");
+  default:
+    return fail_here(reader, "expected a value");
+  }
+}
+
+static enum status append(const struct reader *reader, struct option_given *given)
+{
+  void *items = given->item;
+  enum status status = check_scalar(reader);
+  if (!status)
+    status = mem_resize(MEM_META, (size_t)(given->n + 1) * sizeof(char *), &items);
+  if (status)
+    return status;
+  given->item = items;
+  given->item[given->n] = mem_strdup(scalar(reader));
+  if (!given->item[given->n])
+    return STATUS_MEMORY;
+  given->n++;
+  return STATUS_OK;
+}
+
+/* The current event starts the value. */
+static enum status collect(struct reader *reader, struct option_given *given)
+{
+  given->list = reader->event.type == YAML_SEQUENCE_START_EVENT;
+  if (!given->list)
+    return append(reader, given);
+  for (;;) {
+    enum status status = next(reader);
+    if (status || reader->event.type == YAML_SEQUENCE_END_EVENT)
+      return status;
+    status = append(reader, given);
+    if (status)
+      return status;
+  }
+}
+
+static enum status store_here(struct reader *reader, int index, char *where)
+{
+  struct option_given given = {.where = where};
+  struct option_origin *origin = &reader->set->origin[index];
+  enum status status = collect(reader, &given);
+  if (!status)
+    status = options_store(reader->set, index, &given);
+  if (!status) {
+    mem_free(origin->where);
+    origin->where = mem_strdup(where);
+    origin->read = reader->set->reads;
+    status = origin->where ? STATUS_OK : STATUS_MEMORY;
+  }
+  for (int i = 0; i < given.n; i++)
+    mem_free(given.item[i]);
+  mem_free(given.item);
+  return status;
+}
+
+static enum status read_option(struct reader *reader, const char *name, size_t line)
+{
+  const struct option_set *set = reader->set;
+  char *where = mem_printf("%s:%zu", reader->label, line + 1);
+  if (!where)
+    return STATUS_MEMORY;
+  enum status status;
+  int index = options_find(set->table, name);
+  if (index < 0)
+    status = options_unknown(set, where, name);
+  else if (set->origin[index].read == set->reads)
+    status = status_set(STATUS_USAGE, "%s: %s was already given at %s; keep one of them", where, name, set->origin[index].where);
+  else
+    status = store_here(reader, index, where);
+  mem_free(where);
+  return status;
+}
+
+static enum status read_mapping(struct reader *reader, const char *section);
+
+static enum status read_section(struct reader *reader, const char *name, int index, size_t line)
+{
+  struct option_origin *origin = &reader->set->origin[index];
+  if (origin->section_read == reader->set->reads)
+    return status_set(STATUS_USAGE, "%s:%zu: the section '%s' was already opened at line %d; put its keys together", reader->label, line + 1, name,
+                      origin->section_line);
+  origin->section_read = reader->set->reads;
+  origin->section_line = (int)line + 1;
+  if (reader->event.type == YAML_SCALAR_EVENT && !*scalar(reader)) /* all of its keys commented out */
+    return STATUS_OK;
+  if (reader->event.type != YAML_MAPPING_START_EVENT)
+    return status_set(STATUS_USAGE, "%s:%zu: '%s' is a section: expected its keys, such as '%s'", reader->label, line + 1, name,
+                      reader->set->table[index].name);
+  return read_mapping(reader, name);
+}
+
+/* The current event is a key. */
+static enum status read_entry(struct reader *reader, const char *section)
+{
+  size_t line = reader->event.start_mark.line;
+  enum status status = check_scalar(reader);
+  if (status)
+    return status;
+  char *name = section ? mem_printf("%s.%s", section, scalar(reader)) : mem_strdup(scalar(reader));
+  if (!name)
+    return STATUS_MEMORY;
+  status = next(reader);
+  if (!status) {
+    int first = section ? -1 : options_find_section(reader->set->table, name);
+    status = first >= 0 ? read_section(reader, name, first, line) : read_option(reader, name, line);
+  }
+  mem_free(name);
+  return status;
+}
+
+/* The current event opened the mapping. `section` NULL: the whole deck. */
+static enum status read_mapping(struct reader *reader, const char *section)
+{
+  for (;;) {
+    enum status status = next(reader);
+    if (status || reader->event.type == YAML_MAPPING_END_EVENT)
+      return status;
+    status = read_entry(reader, section);
+    if (status)
+      return status;
+  }
+}
+
+/* The current event starts the only document. */
+static enum status read_document(struct reader *reader)
+{
+  enum status status = next(reader);
+  if (status)
+    return status;
+  if (reader->event.type == YAML_MAPPING_START_EVENT)
+    status = read_mapping(reader, NULL);
+  else if (reader->event.type != YAML_SCALAR_EVENT || *scalar(reader))
+    status = fail_here(reader, "expected sections of keys and values, such as 'run: {steps: 100}'");
+  return status ? status : next(reader);
+}
+
+static enum status read_stream(struct reader *reader)
+{
+  enum status status = next(reader); /* the start of the stream */
+  if (!status)
+    status = next(reader);
+  if (status || reader->event.type == YAML_STREAM_END_EVENT)
+    return status;
+  status = read_document(reader);
+  if (!status)
+    status = next(reader);
+  if (!status && reader->event.type != YAML_STREAM_END_EVENT)
+    status = fail_here(reader, "a deck is one document; remove what follows '---' or '...'");
+  return status;
+}
+
+static enum status read_with(struct reader *reader)
+{
+  reader->set->reads++;
+  enum status status = read_stream(reader);
+  drop_event(reader);
+  yaml_parser_delete(&reader->parser);
+  return status;
+}
+
+enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes)
+{
+  struct reader reader = {.set = set, .label = label};
+  if (!yaml_parser_initialize(&reader.parser))
+    return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", label);
+  yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);
+  return read_with(&reader);
+}
+
+static enum status read_open_file(struct option_set *set, const char *path, FILE *file)
+{
+  struct stat info;
+  struct reader reader = {.set = set, .label = path};
+  if (fstat(fileno(file), &info) != 0)
+    return status_set(STATUS_IO, "cannot look at '%s': %s", path, strerror(errno));
+  if (S_ISDIR(info.st_mode))
+    return status_set(STATUS_USAGE, "'%s' is a folder; name the YAML file in it", path);
+  if (!yaml_parser_initialize(&reader.parser))
+    return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", path);
+  yaml_parser_set_input_file(&reader.parser, file);
+  return read_with(&reader);
+}
+
+enum status options_read_file(struct option_set *set, const char *path)
+{
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return status_set(STATUS_IO, "cannot open '%s': %s", path, strerror(errno));
+  enum status status = read_open_file(set, path, file);
+  if (fclose(file) != 0 && !status)
+    return status_set(STATUS_IO, "cannot close '%s': %s", path, strerror(errno));
+  return status;
+}

@@ -1,0 +1,42 @@
+#include "device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "device/host/host.h"
+
+static const struct back_end {
+  const struct device_ops *ops;
+  enum status (*create)(enum dtype compute, struct device **out);
+} back_ends[] = {
+    {&host_ops, host_device_create},
+};
+enum { BACK_ENDS = sizeof back_ends / sizeof back_ends[0] };
+
+static enum status unknown(const char *name)
+{
+  char known[256] = "";
+  size_t used = 0;
+  for (int i = 0; i < BACK_ENDS && used < sizeof known; i++)
+    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", back_ends[i].ops->name);
+  return status_set(STATUS_UNSUPPORTED, "this build has no device '%s'; it has: %s", name, known);
+}
+
+void device_prepare(char **argv)
+{
+  host_blas_prepare(argv);
+}
+
+enum status device_create(const char *name, enum dtype compute, struct device **out)
+{
+  for (int i = 0; i < BACK_ENDS; i++)
+    if (strcmp(back_ends[i].ops->name, name) == 0)
+      return back_ends[i].create(compute, out);
+  return unknown(name);
+}
+
+void device_destroy(struct device *device)
+{
+  if (device)
+    device->ops->destroy(device);
+}

@@ -1,0 +1,132 @@
+/* A device: memory, lanes, and the math that a transformer block needs. `host/` implements it in C (every lane a thread); a GPU back end fills the
+ * same table. Knows nothing of ranks, plans or models.
+ *
+ * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V vocabulary. All matrices are row-major. Activations and
+ * parameters are in the device's compute type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32), statistics in fp32.
+ * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host it has finished when it returns.
+ *
+ * Independence of the split: rows are tokens; `tile` is the number of rows of one sequence (T). Results for one sequence are the same bits whichever
+ * other sequences share the call, and sums over tokens (weight and bias gradients) are added one sequence after the other. So cutting a batch into
+ * micro-batches does not change a bit, nor does the number of threads. */
+#ifndef SLUICE_DEVICE_DEVICE_H
+#define SLUICE_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/exactsum.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+struct device;
+struct lane; /* device/lane.h */
+
+enum epilogue {
+  EPILOGUE_NONE,
+  EPILOGUE_BIAS,      /* c = ab + bias[n] */
+  EPILOGUE_BIAS_GELU, /* aux = ab + bias[n]; c = gelu(aux), tanh form (Hendrycks & Gimpel 2016, arXiv:1606.08415) */
+  EPILOGUE_DGELU      /* c = ab * gelu'(aux), aux as stored by BIAS_GELU */
+};
+
+/* c[m,n] = op(a)[m,k] op(b)[k,n] + (accumulate ? c : 0), then the epilogue. op(x) is x or its transpose as stored.
+ * a is m x k with leading dimension lda (k x m if trans_a), and so on. tile: see above; splits m if !trans_a, k if trans_a (a weight gradient); 0: one piece. */
+struct matmul {
+  int64_t m, n, k, tile;
+  bool trans_a, trans_b, accumulate;
+  const void *a, *b;
+  int64_t lda, ldb, ldc;
+  void *c;
+  enum epilogue epilogue; /* with accumulate: NONE only */
+  const void *bias;
+  void *aux; /* m x n, ld = ldc */
+};
+
+/* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
+ * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass. window 0: all tokens up to this one; w: the last w of them. */
+struct attention {
+  int64_t batch, tokens, heads, kv_heads, head_width, window;
+  const void *q, *k, *v;
+  int64_t q_stride, kv_stride;
+  void *out;
+  int64_t out_stride;
+  float *lse;
+  void *work; /* attention_workspace() bytes */
+};
+/* Adds the gradients: dq, dk, dv (=, same strides as q, k, v). */
+struct attention_backward {
+  struct attention forward; /* as it was, `out` read */
+  const void *dout;         /* stride out_stride */
+  void *dq, *dk, *dv;
+};
+
+/* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
+ * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale. */
+struct adamw { double lr, beta1, beta2, eps, decay; float grad_scale; double bias1, bias2; /* 1 - beta^step */ };
+
+struct device_ops {
+  const char *name;
+  void (*destroy)(struct device *device);
+
+  /* Memory of the device; zeroed. */
+  enum status (*alloc)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
+  void (*release)(struct device *device, void *ptr);
+
+  /* Lanes. `threads` workers share the math of a host lane. */
+  enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
+  void (*lane_destroy)(struct lane *lane);
+
+  enum status (*zero)(struct lane *lane, void *dst, size_t bytes);
+  enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
+
+  enum status (*matmul)(struct lane *lane, const struct matmul *op);
+
+  /* db[n] (= or +=) column sums of d[rows, n]. */
+  enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db);
+
+  /* sum = x + add (add may be NULL: then sum is x and not written); y = (sum - mean) * rstd * gamma + beta; mean, rstd [rows] are kept. */
+  enum status (*layernorm)(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma, const void *beta,
+                           void *y, float *mean, float *rstd);
+  /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate). x is the normalised input (`sum` above). */
+  enum status (*layernorm_backward)(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma, const float *mean,
+                                    const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta, void *work);
+  size_t (*layernorm_workspace)(struct device *device, int64_t rows, int64_t C, int threads);
+
+  size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads); /* pointers in op are not read */
+  enum status (*attention)(struct lane *lane, const struct attention *op);
+  enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
+
+  /* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT names the bad one. */
+  enum status (*embedding)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x);
+  /* dwte += (never =: zero it or let the classifier write it first); dwpe (= or +=). Tokens in order, no atomics. */
+  enum status (*embedding_backward)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
+                                    void *dwpe);
+
+  /* For each row: loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out); with `gradient`, logits[r] = scale * (softmax - onehot) in place.
+   * target -1: the row is ignored (loss 0, gradient 0). */
+  enum status (*cross_entropy)(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient, double *loss);
+
+  enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b, void *out); /* out = a + b; out may be a or b */
+
+  /* dst (= or +=) the sum over `parts` arrays of n gradient elements, parts[i] = base + i * stride (elements), except that part `self` is `own` when own is not
+   * NULL: adjacent pairs first, then pairs of pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. fp32. */
+  enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate, void *dst);
+
+  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double. */
+  enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
+
+  /* One pass over a range. `copy` (NULL: none) receives the compute-type copy of the master. */
+  enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
+};
+
+struct device { const struct device_ops *ops; enum dtype compute, gradient; };
+
+/* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
+ * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
+void device_prepare(char **argv);
+
+/* The devices of this build, by name ("host"); NULL-terminated. Unknown name: STATUS_UNSUPPORTED lists them. */
+enum status device_create(const char *name, enum dtype compute, struct device **out);
+void device_destroy(struct device *device); /* takes NULL */
+
+#endif

@@ -1,0 +1,78 @@
+/* OpenBLAS, and the care it needs. */
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/host/host.h"
+
+#define CORE_VARIABLE "OPENBLAS_CORETYPE"
+
+const char *host_blas_remedy(const char *core, bool avx2, bool avx512)
+{
+  static const char *const wide[] = {"Haswell", "Zen", "SkylakeX", "Cooperlake", "Sapphirerapids"};
+  for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+    if (strcasecmp(core, wide[i]) == 0)
+      return NULL;
+  return avx512 ? "SkylakeX" : avx2 ? "Haswell" : NULL;
+}
+
+static const char *remedy_here(void)
+{
+#if defined __x86_64__
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  return host_blas_remedy(openblas_get_corename(), avx2, avx512);
+#else
+  return NULL;
+#endif
+}
+
+void host_blas_restart(const char *core, char **argv)
+{
+  if (setenv(CORE_VARIABLE, core, 1) == 0)
+    execv("/proc/self/exe", argv);
+  unsetenv(CORE_VARIABLE); /* still here: host_blas_start() will say what it costs */
+}
+
+void host_blas_prepare(char **argv)
+{
+  const char *core = remedy_here();
+  if (core && !getenv(CORE_VARIABLE))
+    host_blas_restart(core, argv);
+}
+
+void host_blas_start(void)
+{
+  const char *core = remedy_here();
+  openblas_set_num_threads(1); /* lanes bring their own threads, and call side by side */
+  if (core)
+    log_warn("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: set " CORE_VARIABLE "=%s", openblas_get_corename(),
+             core);
+}
+
+enum status host_check_blas(const char *what, int64_t value)
+{
+  if (value < 0 || value != (int64_t)(blasint)value)
+    return status_set(STATUS_UNSUPPORTED, "a matrix product has %s %lld, more than this OpenBLAS' %d-bit integers hold", what, (long long)value,
+                      (int)(8 * sizeof(blasint)));
+  return STATUS_OK;
+}
+
+void host_gemm(const struct gemm *g, struct gemm_tally *tally)
+{
+  int64_t start = clock_ns();
+  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans, g->trans_b ? CblasTrans : CblasNoTrans, (blasint)g->m, (blasint)g->n,
+              (blasint)g->k, g->alpha, g->a, (blasint)g->lda, g->b, (blasint)g->ldb, g->accumulate ? 1 : 0, g->c, (blasint)g->ldc);
+  atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);
+  atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
+}
+
+void host_tally(struct lane *lane, struct gemm_tally *tally)
+{
+  lane->matmul_ns += atomic_load(&tally->ns) / team_size(lane->team);
+  lane->matmul_flops += atomic_load(&tally->flops);
+}

@@ -1,0 +1,44 @@
+#include <string.h>
+
+#include "device/host/host.h"
+
+struct classifier_job {
+  const struct kernels *kernels;
+  int64_t V, ld;
+  float *logits;
+  const int32_t *target;
+  float scale;
+  bool gradient;
+  double *loss;
+};
+
+static void run_row(void *arg, int64_t r, int worker)
+{
+  const struct classifier_job *job = arg;
+  float *row = job->logits + r * job->ld;
+  int32_t target = job->target[r];
+  (void)worker;
+  job->loss[r] = 0;
+  if (target >= 0) {
+    double chosen = row[target]; /* before the gradient takes its place */
+    job->loss[r] = job->kernels->log_sum_exp(job->V, job->gradient, job->scale, row) - chosen;
+    if (job->gradient)
+      row[target] -= job->scale;
+  } else if (job->gradient) {
+    memset(row, 0, (size_t)job->V * sizeof *row);
+  }
+}
+
+enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
+                               bool gradient, double *loss)
+{
+  for (int64_t r = 0; r < rows; r++)
+    if (target[r] < -1 || target[r] >= V)
+      return status_set(
+          STATUS_INPUT,
+          "target %lld of the batch is %d, outside the vocabulary of %lld: the data was made with another tokenizer than model.vocab says",
+          (long long)r, (int)target[r], (long long)V);
+  struct classifier_job job = {host_kernels(lane), V, ld, logits, target, scale, gradient, loss};
+  host_run_tasks(lane, rows, run_row, &job);
+  return STATUS_OK;
+}

@@ -1,0 +1,163 @@
+#include <pthread.h>
+#include <string.h>
+
+#include "device/host/host.h"
+
+enum { GRAIN_BYTES = 1 << 18, GRAIN = 1 << 16 }; /* elements: what a worker takes at once of a long array */
+
+struct bytes_job {
+  char *dst;
+  const char *src;
+};
+
+static void zero_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct bytes_job *job = arg;
+  memset(job->dst + begin, 0, (size_t)(end - begin));
+}
+
+static void copy_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct bytes_job *job = arg;
+  memcpy(job->dst + begin, job->src + begin, (size_t)(end - begin));
+}
+
+enum status host_zero(struct lane *lane, void *dst, size_t bytes)
+{
+  struct bytes_job job = {.dst = dst};
+  host_run_ranges(lane, (int64_t)bytes, GRAIN_BYTES, zero_range, &job);
+  return STATUS_OK;
+}
+
+enum status host_copy(struct lane *lane, void *dst, const void *src, size_t bytes)
+{
+  struct bytes_job job = {dst, src};
+  if (dst != src)
+    host_run_ranges(lane, (int64_t)bytes, GRAIN_BYTES, copy_range, &job);
+  return STATUS_OK;
+}
+
+struct add_job {
+  const struct kernels *kernels;
+  const float *a, *b;
+  float *out;
+};
+
+static void add_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct add_job *job = arg;
+  job->kernels->add(end - begin, job->a + begin, job->b + begin, job->out + begin);
+}
+
+enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out)
+{
+  struct add_job job = {host_kernels(lane), a, b, out};
+  host_run_ranges(lane, n, GRAIN, add_range, &job);
+  return STATUS_OK;
+}
+
+struct bias_job {
+  const struct kernels *kernels;
+  int64_t rows, n, tile;
+  const float *d;
+  bool accumulate;
+  float *db;
+};
+
+static void bias_columns(void *arg, int64_t begin, int64_t end)
+{
+  const struct bias_job *job = arg;
+  for (int64_t r = 0; r < job->rows; r += job->tile) {
+    int64_t rows = job->rows - r < job->tile ? job->rows - r : job->tile;
+    job->kernels->column_sums(rows, end - begin, job->n, job->d + r * job->n + begin, job->accumulate || r > 0, job->db + begin);
+  }
+}
+
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db)
+{
+  struct bias_job job = {host_kernels(lane), rows, n, tile ? tile : rows, d, accumulate, db};
+  host_run_ranges(lane, n, STRIP, bias_columns, &job);
+  return STATUS_OK;
+}
+
+enum { PIECE = 512, DEPTH = 32 }; /* elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts */
+
+struct parts_job {
+  const struct kernels *kernels;
+  int parts, self;
+  const float *base, *own;
+  int64_t stride;
+  bool accumulate;
+  float *dst;
+};
+
+/* Elements [at, at + n) of the sum of parts [first, first + count): the larger power of two to the left, so that groups of 2^k neighbours are subtrees. The
+ * result is the part itself or lies in work[0]. */
+static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first, int count, float (*work)[PIECE])
+{
+  if (count == 1)
+    return (job->own && first == job->self ? job->own : job->base + first * job->stride) + at;
+  int left = 1;
+  while (left < count - left)
+    left *= 2;
+  const float *a = sum_tree(job, at, n, first, left, work);
+  const float *b = sum_tree(job, at, n, first + left, count - left, work + 1);
+  job->kernels->add(n, a, b, work[0]);
+  return work[0];
+}
+
+static void sum_parts_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct parts_job *job = arg;
+  float work[DEPTH][PIECE];
+  for (int64_t at = begin; at < end; at += PIECE) {
+    int64_t n = end - at < PIECE ? end - at : PIECE;
+    const float *sum = sum_tree(job, at, n, 0, job->parts, work);
+    if (job->accumulate)
+      job->kernels->add(n, job->dst + at, sum, job->dst + at);
+    else
+      memmove(job->dst + at, sum, (size_t)n * sizeof *sum); /* a single part may be dst itself */
+  }
+}
+
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate,
+                           void *dst)
+{
+  struct parts_job job = {host_kernels(lane), parts, self, base, own, stride, accumulate, dst};
+  if (parts < 1)
+    return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
+  host_run_ranges(lane, n, GRAIN, sum_parts_range, &job);
+  return STATUS_OK;
+}
+
+enum { SQUARES_BLOCK = 256 };
+
+struct squares_job {
+  const struct kernels *kernels;
+  const float *x;
+  pthread_mutex_t mutex;
+  struct exactsum *sum;
+};
+
+static void square_range(void *arg, int64_t begin, int64_t end)
+{
+  struct squares_job *job = arg;
+  struct exactsum mine;
+  exactsum_zero(&mine);
+  for (int64_t at = begin; at < end; at += SQUARES_BLOCK)
+    exactsum_add(&mine, job->kernels->sum_squares(end - at < SQUARES_BLOCK ? end - at : SQUARES_BLOCK, job->x + at));
+  exactsum_normalize(&mine);
+  pthread_mutex_lock(&job->mutex);
+  exactsum_merge(job->sum, &mine);
+  pthread_mutex_unlock(&job->mutex);
+}
+
+enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
+{
+  _Static_assert(GRAIN % SQUARES_BLOCK == 0, "blocks start where they would without threads");
+  struct squares_job job = {.kernels = host_kernels(lane), .x = x, .mutex = PTHREAD_MUTEX_INITIALIZER, .sum = sum};
+  exactsum_normalize(sum);
+  host_run_ranges(lane, n, GRAIN, square_range, &job);
+  exactsum_normalize(sum);
+  return STATUS_OK;
+}

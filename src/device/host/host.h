@@ -1,0 +1,94 @@
+/* The host device: every lane is the thread that drives it, with a team for the loops. One file a topic; the loops over a row are in kernels.h. */
+#ifndef SLUICE_DEVICE_HOST_HOST_H
+#define SLUICE_DEVICE_HOST_HOST_H
+
+#include <stdatomic.h>
+
+#include "device/device.h"
+#include "device/host/kernels.h"
+#include "device/lane.h"
+
+extern const struct device_ops host_ops;
+/* STATUS_UNSUPPORTED unless `compute` is fp32. Local. */
+enum status host_device_create(enum dtype compute, struct device **out);
+
+struct host_device {
+  struct device device; /* first: a device is one of these */
+  const struct kernels *kernels;
+};
+
+static inline struct host_device *host_device(const struct lane *lane)
+{
+  return (struct host_device *)lane->device;
+}
+
+static inline const struct kernels *host_kernels(const struct lane *lane)
+{
+  return host_device(lane)->kernels;
+}
+
+/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free. The cut into tasks must not depend on the number of workers:
+ * then neither do the results. */
+typedef void host_task(void *arg, int64_t i, int worker);
+void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg);
+
+/* task(arg, begin, end) on contiguous parts of n items, in multiples of `grain`. For work in which each item's result is its own. */
+typedef void host_range(void *arg, int64_t begin, int64_t end);
+void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
+
+static inline int64_t host_pieces(int64_t n, int64_t size)
+{
+  return n / size + (n % size != 0);
+}
+
+/* OPENBLAS_CORETYPE's value that makes use of this processor, if the kernels `core` that OpenBLAS chose do not: a library that is older than the processor takes
+ * those of a Prescott, at a quarter of the speed. NULL: leave it. */
+const char *host_blas_remedy(const char *core, bool avx2, bool avx512);
+void host_blas_restart(const char *core, char **argv); /* returns only if it failed */
+void host_blas_prepare(char **argv);                   /* behind device_prepare() */
+void host_blas_start(void);                            /* one thread a call; warns of slow kernels */
+
+/* One matrix product on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ? c : 0), row-major. Counts and leading dimensions have passed
+ * host_check_blas(). Work and time go to `tally`, which host_tally() adds to the lane once the workers are through. */
+struct gemm {
+  bool trans_a, trans_b, accumulate;
+  int64_t m, n, k, lda, ldb, ldc;
+  float alpha;
+  const float *a, *b;
+  float *c;
+};
+struct gemm_tally {
+  _Atomic int64_t ns, flops;
+};
+void host_gemm(const struct gemm *gemm, struct gemm_tally *tally);
+void host_tally(struct lane *lane, struct gemm_tally *tally);
+
+/* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
+enum status host_check_blas(const char *what, int64_t value);
+
+enum status host_matmul(struct lane *lane, const struct matmul *op);
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db);
+enum status host_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
+                           const void *beta, void *y, float *mean, float *rstd);
+enum status host_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
+                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
+                                    void *work);
+size_t host_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
+size_t host_attention_workspace(struct device *device, const struct attention *op, int threads);
+enum status host_attention(struct lane *lane, const struct attention *op);
+enum status host_attention_backward(struct lane *lane, const struct attention_backward *op);
+enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
+                           void *x);
+enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
+                                    void *dwte, bool wpe_accumulate, void *dwpe);
+enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
+                               bool gradient, double *loss);
+enum status host_zero(struct lane *lane, void *dst, size_t bytes);
+enum status host_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
+enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate,
+                           void *dst);
+enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
+enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
+
+#endif

@@ -1,0 +1,53 @@
+/* Loops over one row, once for each instruction set; the best that the processor has is chosen when the device is created. All variants give the same bits:
+ * sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted into fused
+ * multiply-adds. So the variants are each other's test, and a job may mix processors. */
+#ifndef SLUICE_DEVICE_HOST_KERNELS_H
+#define SLUICE_DEVICE_HOST_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A step of AdamW with everything that does not depend on the element folded in double, then rounded. */
+struct adamw_scalars {
+  float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
+};
+
+enum { LANES = 16, STRIP = 4 * LANES }; /* STRIP: columns that the column sums take at once */
+
+struct kernels {
+  const char *name; /* "generic", "avx2", "avx512" */
+
+  void (*add)(int64_t n, const float *a, const float *b, float *out); /* out may be a or b */
+  void (*scale)(int64_t n, float factor, float *x);
+  float (*dot)(int64_t n, const float *a, const float *b);
+  double (*sum_squares)(int64_t n, const float *x);
+
+  void (*bias_gelu)(int64_t n, const float *bias, float *aux, float *c); /* aux = c + bias; c = gelu(aux) */
+  void (*dgelu)(int64_t n, const float *aux, float *c);                  /* c *= gelu'(aux) */
+
+  /* add NULL: sum is not written */
+  void (*layernorm)(int64_t C, float eps, const float *x, const float *add, float *sum, const float *gamma, const float *beta, float *y, float *mean,
+                    float *rstd);
+  void (*layernorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma, float mean, float rstd, bool accumulate, float *dx);
+
+  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. */
+  void (*column_sums)(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate, float *sum);
+  void (*layernorm_sums)(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x, const float *mean, const float *rstd, bool accumulate,
+                         float *dgamma, float *dbeta);
+
+  /* s = exp(s - max); returns the sum, and the max. */
+  float (*softmax)(int64_t n, float *s, float *max);
+  /* s = exp(s - lse), the probabilities p; dp = p * (dp - delta), the gradient by the scores */
+  void (*softmax_backward)(int64_t n, float lse, float delta, float *s, float *dp);
+  /* logits = factor * softmax(logits) if `gradient`; returns log of the sum of exponentials */
+  double (*log_sum_exp)(int64_t n, bool gradient, float factor, float *logits);
+
+  /* copy = master, if not NULL */
+  void (*adamw)(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy);
+};
+
+/* From plain to wide; those that this processor cannot run are left out. NULL past the end. The last one is the best. */
+const struct kernels *kernels_variant(int index);
+const struct kernels *kernels_best(void);
+
+#endif

@@ -1,0 +1,440 @@
+/* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and KERNELS, the name of the table. Included once a file, hence no guard. */
+
+#if defined __AVX512F__
+enum { WIDTH = 16 };
+#elif defined __AVX2__
+enum { WIDTH = 8 };
+#else
+enum { WIDTH = 4 };
+#endif
+enum { VECTORS = LANES / WIDTH };
+
+typedef float vec __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t veci __attribute__((vector_size(4 * WIDTH)));
+typedef float vec_memory __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+struct pack {
+  vec v[VECTORS];
+}; /* LANES floats */
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec vec_all(float x)
+{
+  return x - (vec){0}; /* x - 0 and not x + 0, which would lose the sign of a zero */
+}
+
+INLINE vec vec_select(veci mask, vec yes, vec no)
+{
+  return (vec)((mask & (veci)yes) | (~mask & (veci)no));
+}
+
+/* The second operand where either is NaN. */
+INLINE vec vec_max(vec a, vec b)
+{
+  return vec_select(a > b, a, b);
+}
+
+INLINE vec vec_min(vec a, vec b)
+{
+  return vec_select(a < b, a, b);
+}
+
+/* The one operation that GCC's vectors lack. */
+INLINE vec vec_sqrt(vec x)
+{
+#if defined __AVX512F__
+  return (vec)_mm512_sqrt_ps((__m512)x);
+#elif defined __AVX2__
+  return (vec)_mm256_sqrt_ps((__m256)x);
+#elif defined __SSE2__
+  return (vec)_mm_sqrt_ps((__m128)x);
+#else
+  for (int i = 0; i < WIDTH; i++)
+    x[i] = sqrtf(x[i]);
+  return x;
+#endif
+}
+
+INLINE struct pack pack_all(float x)
+{
+  struct pack p;
+  for (int i = 0; i < VECTORS; i++)
+    p.v[i] = vec_all(x);
+  return p;
+}
+
+INLINE struct pack pack_load_full(const float *from)
+{
+  struct pack p;
+  for (int i = 0; i < VECTORS; i++)
+    p.v[i] = *(const vec_memory *)(from + i * WIDTH);
+  return p;
+}
+
+/* The first n floats, `fill` in the lanes behind them. */
+INLINE struct pack pack_load_or(const float *from, int64_t n, float fill)
+{
+  if (__builtin_expect(n >= LANES, 1))
+    return pack_load_full(from);
+  float lanes[LANES];
+  for (int i = 0; i < LANES; i++)
+    lanes[i] = i < n ? from[i] : fill;
+  return pack_load_full(lanes);
+}
+
+INLINE struct pack pack_load(const float *from, int64_t n)
+{
+  return pack_load_or(from, n, 0);
+}
+
+INLINE void pack_store(float *to, int64_t n, struct pack p)
+{
+  if (__builtin_expect(n >= LANES, 1)) {
+    for (int i = 0; i < VECTORS; i++)
+      *(vec_memory *)(to + i * WIDTH) = p.v[i];
+    return;
+  }
+  float lanes[LANES];
+  for (int i = 0; i < VECTORS; i++)
+    *(vec_memory *)(lanes + i * WIDTH) = p.v[i];
+  for (int i = 0; i < n && i < LANES; i++)
+    to[i] = lanes[i];
+}
+
+INLINE struct pack pack_add(struct pack a, struct pack b)
+{
+  for (int i = 0; i < VECTORS; i++)
+    a.v[i] += b.v[i];
+  return a;
+}
+
+INLINE struct pack pack_sub(struct pack a, struct pack b)
+{
+  for (int i = 0; i < VECTORS; i++)
+    a.v[i] -= b.v[i];
+  return a;
+}
+
+INLINE struct pack pack_mul(struct pack a, struct pack b)
+{
+  for (int i = 0; i < VECTORS; i++)
+    a.v[i] *= b.v[i];
+  return a;
+}
+
+INLINE struct pack pack_max(struct pack a, struct pack b)
+{
+  for (int i = 0; i < VECTORS; i++)
+    a.v[i] = vec_max(a.v[i], b.v[i]);
+  return a;
+}
+
+INLINE float pack_sum(struct pack p)
+{
+  float lanes[LANES];
+  pack_store(lanes, LANES, p);
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++)
+      lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+INLINE float pack_largest(struct pack p)
+{
+  float lanes[LANES];
+  pack_store(lanes, LANES, p);
+  for (int i = 1; i < LANES; i++)
+    lanes[0] = lanes[0] > lanes[i] ? lanes[0] : lanes[i];
+  return lanes[0];
+}
+
+/* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor polynomial of degree 7 for e^r (remainder 5e-9), k into the exponent.
+ * ln 2 is cut in two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays e^87, whose inverse is still a normal number. NaN stays. */
+INLINE vec vec_exp(vec x)
+{
+  const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits */
+  vec clamped = vec_min(vec_all(87), vec_max(vec_all(least), x));
+  vec shifted = clamped * 1.44269504f + round, k = shifted - round;
+  vec r = clamped - k * 0.693359375f + k * 2.12194440e-4f;
+  vec y = r * (1.0f / 5040) + 1.0f / 720;
+  y = y * r + 1.0f / 120;
+  y = y * r + 1.0f / 24;
+  y = y * r + 1.0f / 6;
+  y = y * r + 0.5f;
+  y = y * r * r + r + 1.0f;
+  veci power = ((veci)shifted - (veci)vec_all(round) + 127) << 23;
+  return (vec)((veci)(y * (vec)power) & ~(x < least));
+}
+
+INLINE struct pack pack_exp(struct pack p)
+{
+  for (int i = 0; i < VECTORS; i++)
+    p.v[i] = vec_exp(p.v[i]);
+  return p;
+}
+
+static void add(int64_t n, const float *a, const float *b, float *out)
+{
+  for (int64_t i = 0; i < n; i += LANES)
+    pack_store(out + i, n - i, pack_add(pack_load(a + i, n - i), pack_load(b + i, n - i)));
+}
+
+static void scale(int64_t n, float factor, float *x)
+{
+  for (int64_t i = 0; i < n; i += LANES)
+    pack_store(x + i, n - i, pack_mul(pack_load(x + i, n - i), pack_all(factor)));
+}
+
+static float dot(int64_t n, const float *a, const float *b)
+{
+  struct pack sum = pack_all(0);
+  for (int64_t i = 0; i < n; i += LANES)
+    sum = pack_add(sum, pack_mul(pack_load(a + i, n - i), pack_load(b + i, n - i)));
+  return pack_sum(sum);
+}
+
+static double sum_squares(int64_t n, const float *x)
+{
+  double lane[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int j = 0; j < LANES; j++)
+      lane[j] += (double)x[i + j] * x[i + j];
+  for (; i < n; i++)
+    lane[i % LANES] += (double)x[i] * x[i];
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; j++)
+      lane[j] += lane[j + half];
+  return lane[0];
+}
+
+/* The tanh form is x sigma(z) with z = 2 sqrt(2 / pi) (x + 0.044715 x^3): one exponential, and no cancellation in the left tail. */
+#define GELU_SLOPE 1.5957691216f
+#define GELU_CUBE (GELU_SLOPE * 0.044715f)
+
+INLINE vec vec_sigmoid(vec z)
+{
+  return 1.0f / (1.0f + vec_exp(-z));
+}
+
+INLINE vec vec_gelu(vec x)
+{
+  return x * vec_sigmoid(x * (GELU_CUBE * x * x + GELU_SLOPE));
+}
+
+INLINE vec vec_gelu_slope(vec x)
+{
+  vec square = x * x, s = vec_sigmoid(x * (GELU_CUBE * square + GELU_SLOPE));
+  return s + x * s * (1.0f - s) * (3 * GELU_CUBE * square + GELU_SLOPE);
+}
+
+static void bias_gelu(int64_t n, const float *bias, float *aux, float *c)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack x = pack_add(pack_load(c + i, n - i), pack_load(bias + i, n - i));
+    pack_store(aux + i, n - i, x);
+    for (int j = 0; j < VECTORS; j++)
+      x.v[j] = vec_gelu(x.v[j]);
+    pack_store(c + i, n - i, x);
+  }
+}
+
+static void dgelu(int64_t n, const float *aux, float *c)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack x = pack_load(aux + i, n - i);
+    for (int j = 0; j < VECTORS; j++)
+      x.v[j] = vec_gelu_slope(x.v[j]);
+    pack_store(c + i, n - i, pack_mul(pack_load(c + i, n - i), x));
+  }
+}
+
+static void layernorm(int64_t C, float eps, const float *x, const float *addend, float *sum, const float *gamma, const float *beta, float *y,
+                      float *mean, float *rstd)
+{
+  struct pack total = pack_all(0), squares = pack_all(0);
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack value = pack_load(x + i, C - i);
+    if (addend) {
+      value = pack_add(value, pack_load(addend + i, C - i));
+      pack_store(sum + i, C - i, value);
+    }
+    total = pack_add(total, value);
+  }
+  const float *from = addend ? sum : x, centre = pack_sum(total) / (float)C;
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack away = pack_sub(pack_load_or(from + i, C - i, centre), pack_all(centre));
+    squares = pack_add(squares, pack_mul(away, away));
+  }
+  float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack normal = pack_mul(pack_sub(pack_load(from + i, C - i), pack_all(centre)), pack_all(inverse));
+    pack_store(y + i, C - i, pack_add(pack_mul(normal, pack_load(gamma + i, C - i)), pack_load(beta + i, C - i)));
+  }
+  *mean = centre;
+  *rstd = inverse;
+}
+
+/* With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)). */
+static void layernorm_backward(int64_t C, const float *dy, const float *x, const float *gamma, float mean, float rstd, bool accumulate, float *dx)
+{
+  struct pack sum_g = pack_all(0), sum_gn = pack_all(0);
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i));
+    struct pack n = pack_mul(pack_sub(pack_load(x + i, C - i), pack_all(mean)), pack_all(rstd));
+    sum_g = pack_add(sum_g, g);
+    sum_gn = pack_add(sum_gn, pack_mul(g, n));
+  }
+  float mean_g = pack_sum(sum_g) / (float)C, mean_gn = pack_sum(sum_gn) / (float)C;
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i));
+    struct pack n = pack_mul(pack_sub(pack_load(x + i, C - i), pack_all(mean)), pack_all(rstd));
+    struct pack d = pack_mul(pack_sub(pack_sub(g, pack_all(mean_g)), pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
+    if (accumulate)
+      d = pack_add(pack_load(dx + i, C - i), d);
+    pack_store(dx + i, C - i, d);
+  }
+}
+
+INLINE void store_sum(float *to, int64_t n, struct pack sum, bool accumulate)
+{
+  pack_store(to, n, accumulate ? pack_add(pack_load(to, n), sum) : sum);
+}
+
+INLINE void strip_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *d, bool accumulate, float *sum)
+{
+  struct pack s[STRIP / LANES];
+  for (int p = 0; p < packs; p++)
+    s[p] = pack_all(0);
+  for (int64_t r = 0; r < rows; r++)
+    for (int p = 0; p < packs; p++)
+      s[p] = pack_add(s[p], pack_load(d + r * ld + p * LANES, n - p * LANES));
+  for (int p = 0; p < packs; p++)
+    store_sum(sum + p * LANES, n - p * LANES, s[p], accumulate);
+}
+
+static void column_sums(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate, float *sum)
+{
+  int64_t c = 0;
+  for (; c + STRIP <= n; c += STRIP)
+    strip_sums(rows, STRIP, STRIP / LANES, ld, d + c, accumulate, sum + c);
+  for (; c < n; c += LANES)
+    strip_sums(rows, n - c, 1, ld, d + c, accumulate, sum + c);
+}
+
+INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *dy, const float *x, const float *mean,
+                                 const float *rstd, bool accumulate, float *dgamma, float *dbeta)
+{
+  struct pack gamma[STRIP / LANES / 2], beta[STRIP / LANES / 2];
+  for (int p = 0; p < packs; p++)
+    gamma[p] = beta[p] = pack_all(0);
+  for (int64_t r = 0; r < rows; r++)
+    for (int p = 0; p < packs; p++) {
+      int64_t at = r * ld + p * LANES, left = n - p * LANES;
+      struct pack g = pack_load(dy + at, left), normal = pack_mul(pack_sub(pack_load(x + at, left), pack_all(mean[r])), pack_all(rstd[r]));
+      gamma[p] = pack_add(gamma[p], pack_mul(g, normal));
+      beta[p] = pack_add(beta[p], g);
+    }
+  for (int p = 0; p < packs; p++) {
+    store_sum(dgamma + p * LANES, n - p * LANES, gamma[p], accumulate);
+    store_sum(dbeta + p * LANES, n - p * LANES, beta[p], accumulate);
+  }
+}
+
+static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x, const float *mean, const float *rstd,
+                           bool accumulate, float *dgamma, float *dbeta)
+{
+  int64_t c = 0;
+  for (; c + STRIP / 2 <= n; c += STRIP / 2) /* two sums a column: half as many columns fill the registers */
+    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd, accumulate, dgamma + c, dbeta + c);
+  for (; c < n; c += LANES)
+    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate, dgamma + c, dbeta + c);
+}
+
+INLINE float row_max(int64_t n, const float *x)
+{
+  struct pack max = pack_all(-INFINITY);
+  for (int64_t i = 0; i < n; i += LANES)
+    max = pack_max(max, pack_load_or(x + i, n - i, -INFINITY));
+  return pack_largest(max);
+}
+
+static float softmax(int64_t n, float *s, float *max)
+{
+  float top = row_max(n, s);
+  struct pack sum = pack_all(0);
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack e = pack_exp(pack_sub(pack_load_or(s + i, n - i, -INFINITY), pack_all(top)));
+    pack_store(s + i, n - i, e);
+    sum = pack_add(sum, e);
+  }
+  *max = top;
+  return pack_sum(sum);
+}
+
+static void softmax_backward(int64_t n, float lse, float delta, float *s, float *dp)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack p = pack_exp(pack_sub(pack_load(s + i, n - i), pack_all(lse)));
+    pack_store(s + i, n - i, p);
+    pack_store(dp + i, n - i, pack_mul(p, pack_sub(pack_load(dp + i, n - i), pack_all(delta))));
+  }
+}
+
+static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
+{
+  enum { BLOCK = 64 * LANES }; /* sums of a block in fp32, of the blocks in double: a vocabulary is too long for fp32 alone */
+  float top = row_max(n, logits);
+  double total = 0;
+  for (int64_t block = 0; block < n; block += BLOCK) {
+    int64_t end = n - block < BLOCK ? n : block + BLOCK;
+    struct pack sum = pack_all(0);
+    for (int64_t i = block; i < end; i += LANES) {
+      struct pack e = pack_exp(pack_sub(pack_load_or(logits + i, end - i, -INFINITY), pack_all(top)));
+      if (gradient)
+        pack_store(logits + i, end - i, e);
+      sum = pack_add(sum, e);
+    }
+    total += (double)pack_sum(sum);
+  }
+  if (gradient)
+    scale(n, (float)(factor / total), logits);
+  return top + log(total);
+}
+
+static void adamw(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy)
+{
+  const struct adamw_scalars k = *s;
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack p = pack_load(master + i, n - i), g = pack_load(grad + i, n - i), m1 = pack_load(m + i, n - i), m2 = pack_load(v + i, n - i);
+    for (int j = 0; j < VECTORS; j++) {
+      g.v[j] *= k.grad_scale;
+      m1.v[j] += k.rest1 * (g.v[j] - m1.v[j]);
+      m2.v[j] = k.beta2 * m2.v[j] + k.rest2 * g.v[j] * g.v[j];
+      p.v[j] = k.shrink * p.v[j] - k.step * m1.v[j] / (vec_sqrt(m2.v[j]) / k.root2 + k.eps);
+    }
+    pack_store(m + i, n - i, m1);
+    pack_store(v + i, n - i, m2);
+    pack_store(master + i, n - i, p);
+    if (copy)
+      pack_store(copy + i, n - i, p);
+  }
+}
+
+const struct kernels KERNELS = {
+    .name = KERNELS_NAME,
+    .add = add,
+    .scale = scale,
+    .dot = dot,
+    .sum_squares = sum_squares,
+    .bias_gelu = bias_gelu,
+    .dgelu = dgelu,
+    .layernorm = layernorm,
+    .layernorm_backward = layernorm_backward,
+    .column_sums = column_sums,
+    .layernorm_sums = layernorm_sums,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .log_sum_exp = log_sum_exp,
+    .adamw = adamw,
+};

@@ -1,0 +1,11 @@
+#include <math.h>
+
+#include "device/host/kernels_variants.h"
+
+#if defined __SSE2__
+#include <immintrin.h>
+#endif
+
+#define KERNELS kernels_generic
+#define KERNELS_NAME "generic"
+#include "device/host/kernels_body.h"

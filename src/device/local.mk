@@ -1,0 +1,24 @@
+noinst_LIBRARIES += src/device/libdevice.a
+layers += src/device/libdevice.a
+src_device_libdevice_a_SOURCES = \
+	src/device/device.c \
+	src/device/device.h \
+	src/device/host/adamw.c \
+	src/device/host/attention.c \
+	src/device/host/blas.c \
+	src/device/host/classifier.c \
+	src/device/host/elementwise.c \
+	src/device/host/embedding.c \
+	src/device/host/host.c \
+	src/device/host/host.h \
+	src/device/host/kernels.c \
+	src/device/host/kernels.h \
+	src/device/host/kernels_avx2.c \
+	src/device/host/kernels_avx512.c \
+	src/device/host/kernels_body.h \
+	src/device/host/kernels_generic.c \
+	src/device/host/kernels_variants.h \
+	src/device/host/matmul.c \
+	src/device/host/norm.c \
+	src/device/lane.c \
+	src/device/lane.h

@@ -1,0 +1,426 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/engine.h"
+
+static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host"};
+
+static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag, int64_t bytes, void **out)
+{
+  if (bytes == 0)
+    return STATUS_OK;
+  enum status status = tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : mem_alloc(tag, (size_t)bytes, out);
+  if (status != STATUS_MEMORY)
+    return status;
+  return status_set(STATUS_MEMORY,
+                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch or "
+                    "tiers.activations=recompute would need less",
+                    (double)bytes / (1 << 30), tier_names[tier], mem_tag_name(tag), status_text());
+}
+
+static void free_arena(struct device *device, enum plan_tier tier, void *arena)
+{
+  if (arena && tier == TIER_DEVICE)
+    device->ops->release(device, arena);
+  else
+    mem_free(arena);
+}
+
+/* Where in its arena a buffer begins, and the one that has an offset of its own. */
+static int64_t offset_of(const struct plan *plan, int buffer, int *root)
+{
+  int64_t offset = 0;
+  for (; plan->buffer[buffer].parent >= 0; buffer = plan->buffer[buffer].parent)
+    offset += plan->buffer[buffer].parent_offset;
+  *root = buffer;
+  return offset + plan->buffer[buffer].offset;
+}
+
+static bool same_place(const struct plan *a, int in_a, const struct plan *b, int in_b)
+{
+  int root_a, root_b;
+  if (in_a < 0 || in_b < 0)
+    return true;
+  int64_t at_a = offset_of(a, in_a, &root_a), at_b = offset_of(b, in_b, &root_b);
+  const struct plan_buffer *ra = &a->buffer[root_a], *rb = &b->buffer[root_b];
+  return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent && a->buffer[in_a].bytes == b->buffer[in_b].bytes;
+}
+
+static enum status check_same_state(const struct plan *a, const struct plan *b)
+{
+  for (int u = 0; u < a->input.model->units; u++)
+    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->moment1[u], b, b->moment1[u]) ||
+        !same_place(a, a->moment2[u], b, b->moment2[u]))
+      return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
+  return STATUS_OK;
+}
+
+enum status exec_memory_create(struct device *device, const struct plan *const plans[], int n, struct exec_memory *out)
+{
+  struct exec_memory memory = {.device = device};
+  enum status status = STATUS_OK;
+  for (int p = 0; !status && p < n; p++) {
+    status = check_same_state(plans[0], plans[p]);
+    for (int tier = 0; tier < TIER_COUNT; tier++) {
+      if (plans[p]->persistent_bytes[tier] > memory.persistent_bytes[tier])
+        memory.persistent_bytes[tier] = plans[p]->persistent_bytes[tier];
+      if (plans[p]->transient_bytes[tier] > memory.transient_bytes[tier])
+        memory.transient_bytes[tier] = plans[p]->transient_bytes[tier];
+    }
+  }
+  for (int tier = 0; !status && tier < TIER_COUNT; tier++) {
+    status = alloc_arena(device, tier, MEM_ARENA_PERSISTENT, memory.persistent_bytes[tier], &memory.persistent[tier]);
+    if (!status)
+      status = alloc_arena(device, tier, MEM_ARENA_TRANSIENT, memory.transient_bytes[tier], &memory.transient[tier]);
+  }
+  if (status)
+    exec_memory_destroy(&memory);
+  else
+    *out = memory;
+  return status;
+}
+
+void exec_memory_destroy(struct exec_memory *memory)
+{
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    free_arena(memory->device, tier, memory->persistent[tier]);
+    free_arena(memory->device, tier, memory->transient[tier]);
+  }
+  *memory = (struct exec_memory){0};
+}
+
+static enum status place_buffers(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  const struct exec_memory *memory = exec->config.memory;
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] || plan->transient_bytes[tier] > memory->transient_bytes[tier])
+      return status_set(STATUS_INTERNAL, "the arenas in %s memory were made for other plans than this one", tier_names[tier]);
+  for (int b = 0; b < plan->buffers; b++) {
+    int root;
+    int64_t offset = offset_of(plan, b, &root);
+    enum plan_tier tier = plan->buffer[root].tier;
+    exec->pointer[b] = (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
+  }
+  return STATUS_OK;
+}
+
+static enum status make_segments(struct exec *exec)
+{
+  unsigned exempt = optim_exempt_kinds(exec->config.deck);
+  enum status status = STATUS_OK;
+  for (int u = 0; !status && u < exec->config.model->units; u++)
+    status = optim_segments_create(exec->config.model, u, exempt, &exec->segments[u]);
+  return status;
+}
+
+static bool has_op(const struct plan *plan, enum op op)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op)
+      return true;
+  return false;
+}
+
+static void sort_by_lane(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  int done = 0;
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    driver->exec = exec;
+    driver->instr = exec->order + done;
+    for (int i = 0; i < plan->n; i++)
+      if ((int)plan->instr[i].lane == lane)
+        exec->order[done++] = i;
+    driver->n = (int)(exec->order + done - driver->instr);
+  }
+}
+
+static void find_windows_and_metrics(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  for (int b = 0; b < plan->buffers; b++)
+    atomic_init(&exec->held[b], -1);
+  exec->metrics = -1;
+  for (int i = 0; i < plan->n; i++) {
+    if (plan->instr[i].op == OP_GATHER)
+      atomic_init(&exec->held[plan->instr[i].use[1].buffer], 0);
+    if (plan->instr[i].op == OP_METRICS)
+      exec->metrics = i;
+  }
+}
+
+static enum status alloc_table(size_t n, size_t size, void *out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, n * size, &block);
+  if (!status)
+    *(void **)out = block;
+  return status;
+}
+
+/* All that needs no other rank. */
+static enum status prepare(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  size_t buffers = (size_t)plan->buffers;
+  enum status status = alloc_table(buffers, sizeof *exec->pointer, &exec->pointer);
+  if (!status)
+    status = alloc_table(buffers, sizeof *exec->held, &exec->held);
+  if (!status)
+    status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
+  if (!status)
+    status = alloc_table((size_t)exec->config.model->units, sizeof *exec->segments, &exec->segments);
+  if (!status)
+    status = place_buffers(exec);
+  if (!status && has_op(plan, OP_ADAM))
+    status = make_segments(exec);
+  if (!status)
+    status = token_board_create(plan->n + 1, &exec->board);
+  if (status)
+    return status;
+  find_windows_and_metrics(exec);
+  sort_by_lane(exec);
+  const struct deck_shape *shape = &plan->input.shape;
+  exec->step_tokens = (double)(shape->ranks * shape->rank_batch * shape->sequence);
+  return STATUS_OK;
+}
+
+static enum status make_groups(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  const struct { bool wanted; enum comm_kind kind; } groups[GROUP_COUNT] = {
+    [GROUP_GATHER] = {has_op(plan, OP_GATHER), COMM_SHARD},
+    [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
+    [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
+    [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
+  };
+  enum status status = STATUS_OK;
+  for (int g = 0; !status && g < GROUP_COUNT; g++)
+    if (groups[g].wanted)
+      status = comm_group_create(exec->config.comm, groups[g].kind, plan->input.shape.group, &exec->group[g]);
+  return status;
+}
+
+/* Sets of up to 8192 CPUs: the kernel refuses one that is smaller than the machine. */
+enum { CPU_SETS = 8 };
+struct affinity { cpu_set_t set[CPU_SETS]; };
+
+static enum status set_affinity(const struct affinity *affinity)
+{
+  if (sched_setaffinity(0, sizeof affinity->set, affinity->set) != 0)
+    return status_set(STATUS_USAGE, "the compute lane cannot be bound to its cores: %s", strerror(errno));
+  return STATUS_OK;
+}
+
+/* Threads inherit the CPUs of the thread that starts them: narrow this one's for a while. */
+static enum status narrow_affinity(const int *cores, int n, struct affinity *before)
+{
+  struct affinity narrow;
+  if (sched_getaffinity(0, sizeof before->set, before->set) != 0)
+    return status_set(STATUS_LIBRARY, "the CPUs of this process cannot be read: %s", strerror(errno));
+  CPU_ZERO_S(sizeof narrow.set, narrow.set);
+  for (int i = 0; i < n; i++)
+    CPU_SET_S((size_t)cores[i], sizeof narrow.set, narrow.set);
+  return set_affinity(&narrow);
+}
+
+static enum status start_lane(struct exec *exec, enum plan_lane which)
+{
+  struct driver *driver = &exec->driver[which];
+  struct device *device = exec->config.device;
+  if (driver->n == 0)
+    return STATUS_OK;
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), which == LANE_COMPUTE ? exec->config.threads : 1, &driver->lane);
+  if (status || which == LANE_IO)
+    return status;
+  return thread_start(plan_lane_name(which), driver_loop, driver, &driver->thread);
+}
+
+static enum status start_compute_lane(struct exec *exec)
+{
+  if (!exec->config.cores)
+    return start_lane(exec, LANE_COMPUTE);
+  struct affinity before;
+  enum status status = narrow_affinity(exec->config.cores, exec->config.threads, &before);
+  if (status)
+    return status;
+  status = start_lane(exec, LANE_COMPUTE);
+  enum status restored = set_affinity(&before);
+  return status ? status : restored;
+}
+
+static enum status start_lanes(struct exec *exec)
+{
+  enum status status = start_compute_lane(exec);
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++)
+    if (lane != LANE_COMPUTE)
+      status = start_lane(exec, lane);
+  return status;
+}
+
+enum status exec_create(const struct exec_config *config, struct exec **out)
+{
+  void *block;
+  enum status status = comm_agree(config->comm, mem_alloc(MEM_META, sizeof(struct exec), &block));
+  if (status)
+    return status;
+  struct exec *exec = block;
+  exec->config = *config;
+  exec->plan = config->plan;
+  pthread_mutex_init(&exec->mutex, NULL); /* with default attributes it does not fail on Linux */
+  uint64_t hash = plan_collective_hash(exec->plan);
+  status = comm_check_same(config->comm, "the list of collectives in the plan", &hash, sizeof hash);
+  if (!status)
+    status = comm_agree(config->comm, prepare(exec));
+  if (!status)
+    status = make_groups(exec);
+  if (!status)
+    status = comm_agree(config->comm, start_lanes(exec));
+  if (status)
+    exec_destroy(exec);
+  else
+    *out = exec;
+  return status;
+}
+
+static void stop_lanes(struct exec *exec)
+{
+  if (exec->board)
+    token_abort(exec->board);
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    if (thread_join(driver->thread))
+      log_warn("%s", status_text());
+    if (driver->lane)
+      exec->config.device->ops->lane_destroy(driver->lane);
+  }
+}
+
+void exec_destroy(struct exec *exec)
+{
+  if (!exec)
+    return;
+  if (exec->board && exec_drain(exec))
+    log_debug("the executor ends after a failure: %s", status_text());
+  stop_lanes(exec);
+  for (int g = 0; g < GROUP_COUNT; g++)
+    comm_group_destroy(exec->group[g]);
+  for (int u = 0; exec->segments && u < exec->config.model->units; u++)
+    optim_segments_destroy(&exec->segments[u]);
+  token_board_destroy(exec->board);
+  pthread_mutex_destroy(&exec->mutex);
+  mem_free(exec->segments);
+  mem_free(exec->order);
+  mem_free(exec->held);
+  mem_free(exec->pointer);
+  mem_free(exec);
+}
+
+/* Lanes run in order, so the last instruction of each stands for all of it. */
+static enum status wait_for_step(struct exec *exec, int64_t n)
+{
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
+    const struct driver *driver = &exec->driver[lane];
+    if (driver->n > 0)
+      status = token_wait(exec->board, driver->instr[driver->n - 1], n);
+  }
+  return status == STATUS_ABORTED ? exec_failure(exec) : status;
+}
+
+/* Step n may only take the arguments' place of step n - 2 when that is complete. */
+static enum status release_step(struct exec *exec, const struct step_args *args)
+{
+  if (exec->released > 0 && args->step != exec->next_step)
+    return status_set(STATUS_INTERNAL, "step %" PRId64 " was released where step %" PRId64 " comes next", args->step, exec->next_step);
+  enum status status = wait_for_step(exec, exec->released - 1);
+  if (status)
+    return status;
+  exec->next_step = args->step + 1;
+  exec->released++;
+  exec->args[exec->released & 1] = *args;
+  token_signal(exec->board, exec->plan->n, exec->released);
+  return STATUS_OK;
+}
+
+static enum status run_io(struct exec *exec)
+{
+  enum status status = driver_step(&exec->driver[LANE_IO], exec->released);
+  if (status == STATUS_ABORTED)
+    return exec_failure(exec);
+  return status ? exec_fail(exec, status) : STATUS_OK;
+}
+
+static enum status wait_for_metrics(struct exec *exec, struct exec_result *result)
+{
+  if (exec->metrics < 0)
+    return wait_for_step(exec, exec->released);
+  enum status status = token_wait(exec->board, exec->metrics, exec->released);
+  if (status)
+    return exec_failure(exec);
+  const struct plan_metrics *metrics = exec->pointer[exec->plan->metrics];
+  result->loss_sum = metrics->loss_sum;
+  result->loss = metrics->loss_sum / exec->step_tokens;
+  result->grad_norm = metrics->grad_norm;
+  result->finite = metrics->finite;
+  return STATUS_OK;
+}
+
+enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
+{
+  struct exec_result mine = {0};
+  enum status status = release_step(exec, &(struct step_args){.step = step, .update = update, .position = exec->position, .lr = lr});
+  double begin = clock_s();
+  if (!status)
+    status = run_io(exec);
+  if (!status)
+    status = wait_for_metrics(exec, &mine);
+  if (status)
+    return status;
+  mine.seconds = clock_s() - begin;
+  *result = mine;
+  return STATUS_OK;
+}
+
+enum status exec_drain(struct exec *exec)
+{
+  return wait_for_step(exec, exec->released);
+}
+
+void exec_set_position(struct exec *exec, int64_t position)
+{
+  exec->position = position;
+}
+
+void *exec_pointer(const struct exec *exec, int buffer)
+{
+  return exec->pointer[buffer];
+}
+
+void exec_profile(struct exec *exec, struct exec_profile *out)
+{
+  struct exec_profile profile = {0};
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    profile.busy_s[lane] = 1e-9 * (double)driver->busy_ns;
+    profile.wait_s[lane] = 1e-9 * (double)driver->wait_ns;
+    for (int op = 0; op < OP_COUNT; op++)
+      profile.op_s[op] += 1e-9 * (double)driver->op_ns[op];
+    driver->busy_ns = driver->wait_ns = 0;
+    memset(driver->op_ns, 0, sizeof driver->op_ns);
+  }
+  struct lane *compute = exec->driver[LANE_COMPUTE].lane;
+  if (compute) {
+    profile.matmul_s = 1e-9 * (double)compute->matmul_ns;
+    profile.matmul_flops = (double)compute->matmul_flops;
+    compute->matmul_ns = compute->matmul_flops = 0;
+  }
+  *out = profile;
+}

@@ -1,0 +1,65 @@
+/* Runs a plan on lanes: one driver thread a lane (the io lane is the calling thread), each in its own order, waiting for the tokens that its instructions
+ * name. The only place that orders work; knows no policy: what an instruction does follows from its op and its uses. A running step allocates nothing. */
+#ifndef SLUICE_EXEC_EXEC_H
+#define SLUICE_EXEC_EXEC_H
+
+#include "comm/comm.h"
+#include "optim/optim.h"
+#include "plan/plan.h"
+
+struct exec;
+
+/* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers must be laid out the same (checked). */
+struct exec_memory { void *persistent[TIER_COUNT], *transient[TIER_COUNT]; int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT]; struct device *device; };
+/* Enough for every plan given. STATUS_MEMORY names tier, need and the deck keys that would make it fit. Local. */
+enum status exec_memory_create(struct device *device, const struct plan *const plans[], int n, struct exec_memory *out);
+void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one */
+
+/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_step(). */
+typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
+
+struct exec_config {
+  const struct plan *plan;
+  const struct model *model;
+  struct device *device;
+  struct comm *comm;
+  struct exec_memory *memory;
+  const struct deck *deck;  /* optimizer settings; loss scale: 1 / tokens of the whole step */
+  exec_load *load;
+  void *load_arg;
+  int threads;              /* of the compute lane */
+  const int *cores;         /* `threads` logical CPUs that its team shares, or NULL: wherever this process may run */
+};
+
+/* Checks that all ranks hold plans with the same collectives. Collective. */
+enum status exec_create(const struct exec_config *config, struct exec **out);
+void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
+
+struct exec_result {
+  double loss;       /* mean over the step's tokens, the same bits on every rank */
+  double loss_sum;   /* its sum over the tokens that have a target */
+  double grad_norm;  /* before clipping */
+  bool finite;       /* false: the optimizer did nothing */
+  double seconds;    /* from the release of this step to its metrics */
+};
+
+/* Release step `step` with learning rate `lr`, drive the io lane, and return when its metrics are known; updates may still be under way behind the return.
+ * A plan without METRICS returns when all of the step is complete, with a zeroed result. `update` is the 1-based number of the optimizer's update (steps that
+ * were skipped as not finite do not count). The first call may have any `step`, later ones count up by one. Collective.
+ * After a failure of this rank the lanes have stopped, and peers may wait in a collective for ever: comm_abort(). */
+enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result);
+/* Wait until every instruction released so far is complete: all tiers at rest. Local. */
+enum status exec_drain(struct exec *exec);
+
+/* The position whose logits the steps released from now on want (PLAN_GENERATE); 0 at first. */
+void exec_set_position(struct exec *exec, int64_t position);
+
+/* Where a buffer of the plan lies. */
+void *exec_pointer(const struct exec *exec, int buffer);
+
+/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens inside a step, and GEMM time and
+ * operations of the compute lane, since the last call. Only after exec_drain(). */
+struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };
+void exec_profile(struct exec *exec, struct exec_profile *out);
+
+#endif

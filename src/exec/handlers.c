@@ -1,0 +1,285 @@
+/* One small function an operation: what it does follows from its uses, whose order plan.h gives. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "exec/engine.h"
+
+struct call {
+  struct exec *exec;
+  struct lane *lane;
+  const struct instr *instr;
+  int index;
+  int64_t n; /* the step, counted from create */
+  const struct step_args *args;
+};
+
+static void *use(const struct call *call, int i)
+{
+  return i < call->instr->n_use ? call->exec->pointer[call->instr->use[i].buffer] : NULL;
+}
+
+static bool adds(const struct call *call, int i)
+{
+  return i < call->instr->n_use && call->instr->use[i].access == ACCESS_ADD;
+}
+
+static int64_t use_bytes(const struct call *call, int i)
+{
+  return call->exec->plan->buffer[call->instr->use[i].buffer].bytes;
+}
+
+static const struct model *model_of(const struct call *call)
+{
+  return call->exec->config.model;
+}
+
+static struct model_shape shape_of(const struct call *call)
+{
+  const struct deck_shape *shape = &call->exec->plan->input.shape;
+  return (struct model_shape){.B = shape->micro_batch, .T = shape->sequence};
+}
+
+/* The targets lie behind the tokens. */
+static int32_t *targets_of(const struct call *call, void *tokens)
+{
+  struct model_shape shape = shape_of(call);
+  return (int32_t *)tokens + shape.B * shape.T;
+}
+
+/* gather -> get -> release: a window holds one unit of one step from its GATHER to its RELEASE, and nothing else may touch its bytes. */
+static enum status refuse_window(const struct call *call, int buffer, const char *why)
+{
+  char name[96];
+  plan_instr_name(call->exec->plan, call->index, name, sizeof name);
+  return status_set(STATUS_INTERNAL, "%s in step %" PRId64 ": the window %s %s", name, call->args->step, call->exec->plan->buffer[buffer].name, why);
+}
+
+static bool bytes_overlap(const struct exec *exec, int a, int b)
+{
+  const char *pa = exec->pointer[a], *pb = exec->pointer[b];
+  return pa < pb + exec->plan->buffer[b].bytes && pb < pa + exec->plan->buffer[a].bytes;
+}
+
+static enum status open_window(const struct call *call, int buffer)
+{
+  struct exec *exec = call->exec;
+  if (exec->plan->buffer[buffer].unit != call->instr->unit)
+    return refuse_window(call, buffer, "belongs to another unit");
+  for (int b = 0; b < exec->plan->buffers; b++)
+    if (atomic_load_explicit(&exec->held[b], memory_order_relaxed) > 0 && bytes_overlap(exec, b, buffer))
+      return refuse_window(call, buffer, "lies over one that has not been released");
+  return STATUS_OK;
+}
+
+static enum status check_window(const struct call *call, int buffer)
+{
+  struct exec *exec = call->exec;
+  if (exec->plan->buffer[buffer].unit != call->instr->unit)
+    return refuse_window(call, buffer, "belongs to another unit");
+  int64_t held = atomic_load_explicit(&exec->held[buffer], memory_order_relaxed);
+  if (held >= 0 && held != call->n)
+    return refuse_window(call, buffer, held ? "holds the parameters of another step" : "has not been gathered");
+  return STATUS_OK;
+}
+
+static enum status run_load(const struct call *call)
+{
+  const struct exec_config *config = &call->exec->config;
+  void *tokens = use(call, 0);
+  return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
+}
+
+static enum status run_gather(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  int window = call->instr->use[1].buffer;
+  enum dtype type = call->lane->device->compute;
+  int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
+  enum status status = open_window(call, window);
+  if (!status)
+    status = comm_all_gather(exec->group[GROUP_GATHER], call->lane, use(call, 0), count, type, use(call, 1));
+  if (!status)
+    atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
+  return status;
+}
+
+static enum status run_embed(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->embed(model, call->lane, shape_of(call), use(call, 0), use(call, 1), use(call, 2));
+}
+
+static enum status run_forward(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), use(call, 2), use(call, 4),
+                                   use(call, 3));
+}
+
+static enum status run_recompute(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), NULL, use(call, 3),
+                                   use(call, 2));
+}
+
+/* The backward pass writes parameters only; a new gradient is whole, and what is reduced, squared and updated is all of it. */
+static enum status zero_padding(const struct call *call, int i)
+{
+  if (!use(call, i) || adds(call, i))
+    return STATUS_OK;
+  const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
+  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
+  enum status status = STATUS_OK;
+  for (int p = 0; !status && p < layout->params; p++) {
+    int64_t begin = layout->offset[p] + layout->elements[p], end = p + 1 < layout->params ? layout->offset[p + 1] : layout->flat;
+    if (begin < end)
+      status = call->lane->device->ops->zero(call->lane, (char *)use(call, i) + begin * size, (size_t)((end - begin) * size));
+  }
+  return status;
+}
+
+static enum status run_loss(const struct call *call)
+{
+  struct exactsum *loss = use(call, 3);
+  const struct model *model = model_of(call);
+  enum status status = zero_padding(call, 6);
+  if (status)
+    return status;
+  if (!adds(call, 3))
+    exactsum_zero(loss);
+  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, 0), use(call, 1), targets_of(call, use(call, 2)),
+                               (float)(1 / call->exec->step_tokens), loss, use(call, 5), adds(call, 6), use(call, 6), use(call, 4));
+}
+
+static enum status run_logits(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->position, use(call, 3),
+                                 use(call, 2));
+}
+
+static enum status run_backward(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  enum status status = zero_padding(call, 5);
+  if (status)
+    return status;
+  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), use(call, 2), use(call, 3),
+                                    adds(call, 5), use(call, 5), use(call, 4));
+}
+
+static enum status run_embed_backward(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, 0), use(call, 1), use(call, 2));
+}
+
+static enum status run_release(const struct call *call)
+{
+  atomic_store_explicit(&call->exec->held[call->instr->use[0].buffer], 0, memory_order_relaxed);
+  return STATUS_OK;
+}
+
+static enum status reduce_scatter(const struct call *call, enum group group)
+{
+  enum dtype type = call->lane->device->gradient;
+  int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(type);
+  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count, type, use(call, 1), adds(call, 2), use(call, 2));
+}
+
+static enum status run_reduce(const struct call *call)
+{
+  return reduce_scatter(call, GROUP_REDUCE);
+}
+
+static enum status run_replica_reduce(const struct call *call)
+{
+  return reduce_scatter(call, GROUP_REPLICAS);
+}
+
+static enum status run_gather_grads(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  enum dtype type = call->lane->device->gradient;
+  int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
+  enum group group = exec->plan->input.shape.replicas > 1 ? GROUP_REPLICAS : GROUP_REDUCE;
+  return comm_all_gather(exec->group[group], call->lane, use(call, 0), count, type, use(call, 1));
+}
+
+static enum status run_squares(const struct call *call)
+{
+  struct plan_metrics *metrics = use(call, 1);
+  if (!adds(call, 1))
+    exactsum_zero(&metrics->squares);
+  return call->lane->device->ops->sum_squares(call->lane, use_bytes(call, 0) / (int64_t)sizeof(float), use(call, 0), &metrics->squares);
+}
+
+static enum status run_metrics(const struct call *call)
+{
+  struct exactsum *loss = use(call, 0);
+  struct plan_metrics *metrics = use(call, 1);
+  if (!adds(call, 1)) /* no SQUARES before: an evaluation */
+    exactsum_zero(&metrics->squares);
+  struct exactsum sums[2] = {*loss, metrics->squares};
+  exactsum_normalize(&sums[0]);
+  exactsum_normalize(&sums[1]);
+  enum status status = comm_group_sum_exact(call->exec->group[GROUP_WORLD], call->lane, sums, 2);
+  if (status)
+    return status;
+  *loss = sums[0];
+  metrics->squares = sums[1];
+  metrics->loss_sum = exactsum_value(&sums[0]);
+  metrics->grad_norm = sqrt(exactsum_value(&sums[1]));
+  metrics->scale = optim_clip_scale(metrics->grad_norm, call->exec->config.deck->optim.clip);
+  metrics->finite = isfinite(metrics->loss_sum) && isfinite(metrics->grad_norm);
+  return STATUS_OK;
+}
+
+static enum status run_adam(const struct call *call)
+{
+  const struct exec *exec = call->exec;
+  const struct deck *deck = exec->config.deck;
+  const struct plan_metrics *metrics = use(call, 0);
+  int unit = call->instr->unit;
+  if (!metrics->finite)
+    return STATUS_OK;
+  const struct adamw op = {
+    .lr = call->args->lr,
+    .beta1 = deck->optim.betas[0],
+    .beta2 = deck->optim.betas[1],
+    .eps = deck->optim.eps,
+    .decay = deck->optim.weight_decay,
+    .grad_scale = (float)metrics->scale,
+    .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
+    .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
+  };
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, 2), use(call, 1), use(call, 3), use(call, 4));
+}
+
+static const struct { enum status (*run)(const struct call *call); bool params; /* use 0 is a unit's parameters */ } handlers[OP_COUNT] = {
+  [OP_LOAD] = {run_load, false},
+  [OP_GATHER] = {run_gather, false},
+  [OP_EMBED] = {run_embed, true},
+  [OP_FORWARD] = {run_forward, true},
+  [OP_RECOMPUTE] = {run_recompute, true},
+  [OP_LOSS] = {run_loss, true},
+  [OP_LOGITS] = {run_logits, true},
+  [OP_BACKWARD] = {run_backward, true},
+  [OP_EMBED_BACKWARD] = {run_embed_backward, false},
+  [OP_RELEASE] = {run_release, true},
+  [OP_REDUCE] = {run_reduce, false},
+  [OP_REPLICA_REDUCE] = {run_replica_reduce, false},
+  [OP_GATHER_GRADS] = {run_gather_grads, false},
+  [OP_SQUARES] = {run_squares, false},
+  [OP_METRICS] = {run_metrics, false},
+  [OP_ADAM] = {run_adam, false},
+};
+
+enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
+{
+  const struct instr *instr = &exec->plan->instr[index];
+  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .n = n, .args = &exec->args[n & 1]};
+  enum status status = handlers[instr->op].params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
+  return status ? status : handlers[instr->op].run(&call);
+}

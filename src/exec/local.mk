@@ -1,0 +1,8 @@
+noinst_LIBRARIES += src/exec/libexec.a
+layers += src/exec/libexec.a
+src_exec_libexec_a_SOURCES = \
+	src/exec/drive.c \
+	src/exec/engine.h \
+	src/exec/exec.c \
+	src/exec/exec.h \
+	src/exec/handlers.c

@@ -1,0 +1,150 @@
+#include "layout/layout.h"
+
+#include "base/mem.h"
+
+static const int64_t most_elements = INT64_C(1) << 62;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+static int64_t max64(int64_t a, int64_t b)
+{
+  return a > b ? a : b;
+}
+
+static struct layout_range intersect(struct layout_range a, struct layout_range b)
+{
+  struct layout_range both = {max64(a.begin, b.begin), min64(a.end, b.end)};
+  return both.begin < both.end ? both : (struct layout_range){0, 0};
+}
+
+enum status layout_mul(int64_t a, int64_t b, int64_t *out)
+{
+  int64_t product;
+  if (__builtin_mul_overflow(a, b, &product) || product > most_elements || product < -most_elements)
+    return status_set(STATUS_USAGE, "the size %lld x %lld exceeds 2^62: make the model or the batch smaller", (long long)a, (long long)b);
+  *out = product;
+  return STATUS_OK;
+}
+
+enum status layout_add(int64_t a, int64_t b, int64_t *out)
+{
+  int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum) || sum > most_elements || sum < -most_elements)
+    return status_set(STATUS_USAGE, "the size %lld + %lld exceeds 2^62: make the model or the batch smaller", (long long)a, (long long)b);
+  *out = sum;
+  return STATUS_OK;
+}
+
+static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
+{
+  enum status status = layout_add(n, multiple - 1, &n);
+  if (status != STATUS_OK)
+    return status;
+  *out = n / multiple * multiple;
+  return STATUS_OK;
+}
+
+static enum status pack(struct layout_unit *unit)
+{
+  int64_t end = 0;
+  for (int p = 0; p < unit->params; p++) {
+    enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
+    if (status == STATUS_OK)
+      status = layout_add(unit->offset[p], unit->elements[p], &end);
+    if (status != STATUS_OK)
+      return status;
+  }
+  unit->used = end;
+  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK, &unit->flat);
+}
+
+enum status layout_unit_pack(int params, const int64_t *elements, int ranks, struct layout_unit *out)
+{
+  if (params < 1 || ranks < 1)
+    return status_set(STATUS_USAGE, "a unit needs at least one parameter and one rank, not %d and %d", params, ranks);
+  for (int p = 0; p < params; p++)
+    if (elements[p] < 1)
+      return status_set(STATUS_USAGE, "parameter %d of a unit has %lld elements: every dimension must be at least 1", p, (long long)elements[p]);
+
+  void *block;
+  enum status status = mem_alloc(MEM_META, 2 * (size_t)params * sizeof(int64_t), &block);
+  if (status != STATUS_OK)
+    return status;
+  struct layout_unit unit = {.params = params, .offset = block, .elements = (int64_t *)block + params, .ranks = ranks};
+  for (int p = 0; p < params; p++)
+    unit.elements[p] = elements[p];
+
+  status = pack(&unit);
+  if (status != STATUS_OK) {
+    layout_unit_free(&unit);
+    return status;
+  }
+  *out = unit;
+  return STATUS_OK;
+}
+
+void layout_unit_free(struct layout_unit *unit)
+{
+  mem_free(unit->offset); /* `elements` is the second half of the same block */
+  *unit = (struct layout_unit){0};
+}
+
+struct layout_range layout_shard(const struct layout_unit *unit, int group, int index)
+{
+  int64_t size = unit->flat / group;
+  return (struct layout_range){index * size, (index + 1) * size};
+}
+
+struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r)
+{
+  int64_t offset = unit->offset[p];
+  struct layout_range part = intersect(r, (struct layout_range){offset, offset + unit->elements[p]});
+  if (part.begin == part.end)
+    return part;
+  return (struct layout_range){part.begin - offset, part.end - offset};
+}
+
+/* The largest box that starts at flat element `at` and stays below `end`; returns its elements. */
+static int64_t largest_box(int ndim, const int64_t *shape, int64_t at, int64_t end, struct layout_box *box)
+{
+  int64_t stride[LAYOUT_MAX_DIMS];
+  stride[ndim - 1] = 1;
+  for (int d = ndim - 1; d > 0; d--)
+    stride[d - 1] = stride[d] * shape[d];
+
+  int top = 0;
+  while (at % stride[top] != 0 || stride[top] > end - at)
+    top++;
+
+  for (int d = 0; d < ndim; d++) {
+    box->start[d] = d <= top ? at / stride[d] % shape[d] : 0;
+    box->count[d] = d < top ? 1 : shape[d];
+  }
+  box->count[top] = min64(shape[top] - box->start[top], (end - at) / stride[top]);
+  return box->count[top] * stride[top];
+}
+
+int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes)
+{
+  int n = 0;
+  for (int64_t at = r.begin; at < r.end; n++)
+    at += largest_box(ndim, shape, at, r.end, &boxes[n]);
+  return n;
+}
+
+int layout_reshard(int64_t used, int64_t flat_from, int from, int64_t flat_to, int to, int to_index, struct layout_piece *pieces, int most)
+{
+  int64_t have = flat_from / from, want = flat_to / to;
+  struct layout_range mine = {to_index * want, min64((to_index + 1) * want, used)};
+  int n = 0;
+  for (int64_t at = mine.begin; at < mine.end; n++) {
+    int owner = (int)(at / have);
+    int64_t end = min64(mine.end, (owner + 1) * have);
+    if (n < most)
+      pieces[n] = (struct layout_piece){owner, at, end};
+    at = end;
+  }
+  return n;
+}

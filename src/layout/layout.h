@@ -1,0 +1,54 @@
+/* The flat layout: a unit's parameters one after another in one buffer, and who owns which range. Pure 64-bit arithmetic, counted in
+ * elements; knows nothing of MPI or devices. (As in FSDP's FlatParameter, Zhao et al. 2023, arXiv:2304.11277, but with every parameter aligned
+ * and the whole padded, so that no copy is needed between gather, GEMM, reduce and Adam.)
+ *
+ * Padding depends on the number of ranks only and offsets on nothing but the shapes: every strategy on the same ranks sees the same flat. */
+#ifndef SLUICE_LAYOUT_LAYOUT_H
+#define SLUICE_LAYOUT_LAYOUT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+  LAYOUT_ALIGN = 64,      /* elements: every parameter starts at a multiple (256 bytes of fp32, 128 of bf16) */
+  LAYOUT_BLOCK = 256,     /* elements: a shard is a multiple of this; block sums of squares never straddle ranks */
+  LAYOUT_MAX_DIMS = 4
+};
+
+struct layout_range { int64_t begin, end; }; /* [begin, end), empty if begin >= end */
+
+struct layout_unit {
+  int params;
+  int64_t *offset;    /* [params] first element in the flat buffer */
+  int64_t *elements;  /* [params] */
+  int64_t used;       /* end of the last parameter */
+  int64_t flat;       /* padded: a multiple of ranks * LAYOUT_BLOCK */
+  int ranks;          /* that it was padded for */
+};
+
+/* Pack `params` parameters of the given sizes for `ranks` ranks. Overflow of 2^62 elements is STATUS_USAGE. Free with layout_unit_free. */
+enum status layout_unit_pack(int params, const int64_t *elements, int ranks, struct layout_unit *out);
+void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
+
+/* The flat range of member `index` when the unit is split over `group` ranks (group divides unit->ranks). */
+struct layout_range layout_shard(const struct layout_unit *unit, int group, int index);
+
+/* The part of parameter p that lies in flat range r, in elements of the parameter (row-major, flattened). Empty if none. */
+struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r);
+
+/* A contiguous range of a row-major array as hyperslabs: at most 2 * ndim - 1 boxes (start, count per dimension) that, visited in order,
+ * enumerate exactly the flat elements of the range. Returns the number of boxes. `boxes` holds at least 2 * LAYOUT_MAX_DIMS. */
+struct layout_box { int64_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS]; };
+int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes);
+
+/* Reshard P -> Q: the pieces of the shard of `to_index` (of `to` ranks) by owner among `from` ranks of the same used length; `flat_from` and
+ * `flat_to` are the padded lengths. Writes at most `most` pieces (from_index, begin, end); returns how many there are. */
+struct layout_piece { int from_index; int64_t begin, end; };
+int layout_reshard(int64_t used, int64_t flat_from, int from, int64_t flat_to, int to, int to_index, struct layout_piece *pieces, int most);
+
+/* a * b and a + b, or STATUS_USAGE when they overflow 2^62. */
+enum status layout_mul(int64_t a, int64_t b, int64_t *out);
+enum status layout_add(int64_t a, int64_t b, int64_t *out);
+
+#endif

@@ -1,0 +1,434 @@
+/* GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners"): pre-norm blocks, learned positions, tanh GELU, head tied to the
+ * token embedding. Names and shapes are Hugging Face's GPT2LMHeadModel; its Conv1D keeps W as [in, out].
+ *
+ * What a block keeps from forward to backward, besides its input, in rows of C elements a token: qkv 3, attention output 1, the residual stream between
+ * the two halves 1, pre-activation 4, activation 4; and lse [B, H, T]. The outputs of the two norms (2 rows) are computed again from their inputs, a
+ * pass over memory; the activation is kept because the weight gradient reads it and the device has no GELU of its own. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "model/parts.h"
+#include "model/unit.h"
+
+enum { MOST_LAYERS = 65536 };
+
+enum dim { DIM_END, DIM_C, DIM_3C, DIM_4C, DIM_T, DIM_V, DIMS };
+
+enum { ROOT_WTE, ROOT_WPE, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, ROOT_PARAMS };
+static const struct unit_row root_rows[ROOT_PARAMS] = {
+    [ROOT_WTE] = {.name = "wte.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+    [ROOT_WPE] = {.name = "wpe.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_T, DIM_C}},
+    [ROOT_NORM_WEIGHT] = {.name = "ln_f.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [ROOT_NORM_BIAS] = {.name = "ln_f.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
+};
+
+enum {
+  NORM_1_WEIGHT,
+  NORM_1_BIAS,
+  QKV_WEIGHT,
+  QKV_BIAS,
+  PROJECTION_WEIGHT,
+  PROJECTION_BIAS,
+  NORM_2_WEIGHT,
+  NORM_2_BIAS,
+  UP_WEIGHT,
+  UP_BIAS,
+  DOWN_WEIGHT,
+  DOWN_BIAS,
+  BLOCK_PARAMS
+};
+static const struct unit_row block_rows[BLOCK_PARAMS] = {
+    [NORM_1_WEIGHT] = {.name = "ln_1.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [NORM_1_BIAS] = {.name = "ln_1.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
+    [QKV_WEIGHT] = {.name = "attn.c_attn.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_3C}},
+    [QKV_BIAS] = {.name = "attn.c_attn.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_3C}},
+    [PROJECTION_WEIGHT] = {.name = "attn.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_C}, .residual = true},
+    [PROJECTION_BIAS] = {.name = "attn.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
+    [NORM_2_WEIGHT] = {.name = "ln_2.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [NORM_2_BIAS] = {.name = "ln_2.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
+    [UP_WEIGHT] = {.name = "mlp.c_fc.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_4C}},
+    [UP_BIAS] = {.name = "mlp.c_fc.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_4C}},
+    [DOWN_WEIGHT] = {.name = "mlp.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_4C, DIM_C}, .residual = true},
+    [DOWN_BIAS] = {.name = "mlp.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
+};
+
+static enum status check_config(const struct model_config *c)
+{
+  const struct {
+    const char *key;
+    int64_t value, most;
+  } counts[] = {{"layers", c->layers, MOST_LAYERS},
+                {"width", c->width, INT_MAX},
+                {"heads", c->heads, INT_MAX},
+                {"context", c->context, INT_MAX},
+                {"vocab", c->vocab, INT_MAX}};
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+    if (counts[i].value < 1 || counts[i].value > counts[i].most)
+      return status_set(STATUS_USAGE, "model.%s is %lld: gpt2 takes 1 to %lld", counts[i].key, (long long)counts[i].value, (long long)counts[i].most);
+  if (c->width % c->heads)
+    return status_set(STATUS_USAGE, "model.width %lld cannot be split over model.heads %lld: make it a multiple", (long long)c->width,
+                      (long long)c->heads);
+  if (!(c->norm_eps > 0 && c->norm_eps < 1))
+    return status_set(STATUS_USAGE, "model.norm_eps is %g: it lies between 0 and 1, usually 1e-5", c->norm_eps);
+  if (!(c->init_std >= 0 && c->init_std < INFINITY))
+    return status_set(STATUS_USAGE, "model.init_std is %g: it is a standard deviation, usually 0.02", c->init_std);
+  return STATUS_OK;
+}
+
+static enum status gpt2_create(const struct model_config *config, struct model *model)
+{
+  enum status status = check_config(config);
+  if (status)
+    return status;
+  void *units;
+  status = mem_alloc(MEM_META, (size_t)(1 + config->layers) * sizeof(struct model_unit), &units);
+  if (status)
+    return status;
+  model->unit = units;
+  model->blocks = (int)config->layers;
+  model->units = 1 + model->blocks;
+
+  const int64_t C = config->width, size[DIMS] = {[DIM_C] = C, [DIM_3C] = 3 * C, [DIM_4C] = 4 * C, [DIM_T] = config->context, [DIM_V] = config->vocab};
+  struct unit_description root = {.row = root_rows, .rows = ROOT_PARAMS, .size = size, .std = (float)config->init_std}, block = root;
+  block.row = block_rows;
+  block.rows = BLOCK_PARAMS;
+  block.residual_std = (float)(config->init_std / sqrt(2.0 * (double)config->layers));
+
+  status = unit_create(&root, "root", "transformer.", &model->unit[0]);
+  for (int u = 1; u < model->units && status == STATUS_OK; u++) {
+    char name[32], prefix[32];
+    snprintf(name, sizeof name, "h.%d", u - 1);
+    snprintf(prefix, sizeof prefix, "transformer.h.%d.", u - 1);
+    status = unit_create(&block, name, prefix, &model->unit[u]);
+  }
+  return status;
+}
+
+struct saved {
+  void *qkv;        /* [R, 3C] */
+  void *attended;   /* [R, C] */
+  float *lse;       /* [B, H, T] */
+  void *middle;     /* [R, C] the residual stream after attention */
+  void *pre;        /* [R, 4C] */
+  void *activation; /* [R, 4C] */
+};
+
+static struct saved lay_saved(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  int64_t R = shape_rows(s), C = model->config.width;
+  size_t element = dtype_size(device->compute);
+  struct saved saved;
+  saved.qkv = carve(from, R, 3 * C, element);
+  saved.attended = carve(from, R, C, element);
+  saved.lse = carve(from, R, model->config.heads, sizeof(float));
+  saved.middle = carve(from, R, C, element);
+  saved.pre = carve(from, R, 4 * C, element);
+  saved.activation = carve(from, R, 4 * C, element);
+  return saved;
+}
+
+struct forward_work {
+  struct norm_stats stats;
+  void *y;      /* [R, C] output of either norm */
+  void *branch; /* [R, C] what attention adds to the stream */
+  void *scratch;
+};
+
+struct backward_work {
+  struct norm_stats stats;
+  void *dpre;      /* [R, 4C] gradient by the pre-activation; done with before the two that lie on it */
+  void *dqkv;      /* [R, 3C] */
+  void *dattended; /* [R, C] */
+  void *y;         /* [R, C] output of either norm, again */
+  void *dy;        /* [R, C] its gradient */
+  void *scratch;
+};
+
+/* In both, the scratch comes last: its size is the device's affair. */
+static struct forward_work lay_forward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  int64_t R = shape_rows(s), C = model->config.width;
+  size_t element = dtype_size(device->compute);
+  struct forward_work w;
+  w.stats = norm_stats_carve(from, R);
+  w.y = carve(from, R, C, element);
+  w.branch = carve(from, R, C, element);
+  w.scratch = carve(from, 0, 0, 0);
+  return w;
+}
+
+static struct backward_work lay_backward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  int64_t R = shape_rows(s), C = model->config.width;
+  size_t element = dtype_size(device->compute);
+  struct backward_work w;
+  w.stats = norm_stats_carve(from, R);
+  w.dpre = w.dqkv = carve(from, R, 3 * C, element);
+  w.dattended = carve(from, R, C, element);
+  w.y = carve(from, R, C, element);
+  w.dy = carve(from, R, C, element);
+  w.scratch = carve(from, 0, 0, 0);
+  return w;
+}
+
+static struct attention attention_of(const struct model *model, const struct device *device, struct model_shape s, const struct saved *saved,
+                                     void *work)
+{
+  int64_t C = model->config.width, H = model->config.heads;
+  size_t row = (size_t)C * dtype_size(device->compute);
+  const char *qkv = saved->qkv;
+  return (struct attention){.batch = s.B,
+                            .tokens = s.T,
+                            .heads = H,
+                            .kv_heads = H,
+                            .head_width = C / H,
+                            .q = qkv,
+                            .k = qkv ? qkv + row : NULL,
+                            .v = qkv ? qkv + 2 * row : NULL,
+                            .q_stride = 3 * C,
+                            .kv_stride = 3 * C,
+                            .out = saved->attended,
+                            .out_stride = C,
+                            .lse = saved->lse,
+                            .work = work};
+}
+
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+{
+  struct attention op = attention_of(model, device, s, &(struct saved){0}, NULL);
+  return device->ops->attention_workspace(device, &op, threads);
+}
+
+static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+{
+  size_t attention = attention_scratch(model, device, s, threads),
+         norm = device->ops->layernorm_workspace(device, shape_rows(s), model->config.width, threads);
+  return attention > norm ? attention : norm;
+}
+
+static struct head head_of(const struct model *model, const struct device *device, const void *root, void *grads)
+{
+  struct flat flat = {.unit = &model->unit[0], .params = root, .grads = grads, .device = device};
+  return (struct head){.norm = norm_bind(&flat, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, model->config.norm_eps),
+                       .linear = linear_bind(&flat, ROOT_WTE, -1, true)};
+}
+
+static size_t gpt2_saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+{
+  struct carve total = {0};
+  lay_saved(&total, model, device, s);
+  return total.used;
+}
+
+static size_t gpt2_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+{
+  struct carve total = {0};
+  size_t scratch = 0;
+  switch (what) {
+  case WORK_FORWARD: lay_saved(&total, model, device, s); __attribute__((fallthrough));
+  case WORK_FORWARD_SAVED:
+    lay_forward(&total, model, device, s);
+    if (total.used < SIZE_MAX)
+      scratch = attention_scratch(model, device, s, threads);
+    break;
+  case WORK_BACKWARD:
+    lay_backward(&total, model, device, s);
+    if (total.used < SIZE_MAX)
+      scratch = backward_scratch(model, device, s, threads);
+    break;
+  case WORK_LOSS:
+  case WORK_LOSS_GRADIENT:
+  case WORK_LOGITS: {
+    struct head head = head_of(model, device, NULL, NULL);
+    return head_work_bytes(&head, device, s, what, threads);
+  }
+  }
+  carve(&total, 1, (int64_t)scratch, 1);
+  return total.used;
+}
+
+static double gpt2_block_flops(const struct model *model, struct model_shape s)
+{
+  double B = (double)s.B, T = (double)s.T, C = (double)model->config.width;
+  double projections = 2 * B * T * C * (3 * C + C + 4 * C + 4 * C), attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
+  return projections + attention;
+}
+
+static double gpt2_head_flops(const struct model *model, struct model_shape s)
+{
+  return 2 * (double)s.B * (double)s.T * (double)model->config.width * (double)model->config.vocab;
+}
+
+static enum status gpt2_embed(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const int32_t *token, void *x)
+{
+  const struct model_config *c = &model->config;
+  if (s.T > c->context)
+    return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld", (long long)s.T, (long long)c->context);
+  struct flat flat = {.unit = &model->unit[0], .params = root, .device = lane->device};
+  return lane->device->ops->embedding(lane, shape_rows(s), s.T, c->width, c->vocab, token, flat_param(&flat, ROOT_WTE), flat_param(&flat, ROOT_WPE),
+                                      x);
+}
+
+struct block {
+  struct norm norm_1, norm_2;
+  struct linear qkv, projection, up, down;
+};
+
+static struct block bind_block(const struct model *model, int unit, const struct device *device, const void *params, void *grads)
+{
+  struct flat flat = {.unit = &model->unit[unit], .params = params, .grads = grads, .device = device};
+  return (struct block){.norm_1 = norm_bind(&flat, NORM_1_WEIGHT, NORM_1_BIAS, model->config.norm_eps),
+                        .qkv = linear_bind(&flat, QKV_WEIGHT, QKV_BIAS, false),
+                        .projection = linear_bind(&flat, PROJECTION_WEIGHT, PROJECTION_BIAS, false),
+                        .norm_2 = norm_bind(&flat, NORM_2_WEIGHT, NORM_2_BIAS, model->config.norm_eps),
+                        .up = linear_bind(&flat, UP_WEIGHT, UP_BIAS, false),
+                        .down = linear_bind(&flat, DOWN_WEIGHT, DOWN_BIAS, false)};
+}
+
+/* x_out = middle + down(gelu(up(norm_2(middle)))), from y = norm_2(middle). */
+static enum status forward_mlp(const struct pass *pass, const struct block *block, const struct saved *saved, const void *y, void *x_out)
+{
+  enum status status = linear_gelu_forward(pass, &block->up, y, saved->pre, saved->activation);
+  if (status || !x_out)
+    return status;
+  status = linear_forward(pass, &block->down, saved->activation, x_out);
+  if (status == STATUS_OK)
+    status = pass->lane->device->ops->add(pass->lane, pass->rows * block->down.out, x_out, saved->middle, x_out);
+  return status;
+}
+
+static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
+                                      const void *x_in, void *x_out, void *saved_base, void *work)
+{
+  struct carve room = {.base = work}, keep = {.base = saved_base};
+  struct saved saved = lay_saved(saved_base ? &keep : &room, model, lane->device, s);
+  struct forward_work w = lay_forward(&room, model, lane->device, s);
+  struct block block = bind_block(model, unit, lane->device, params, NULL);
+  struct attention attention = attention_of(model, lane->device, s, &saved, w.scratch);
+  struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T};
+
+  enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
+  if (status == STATUS_OK)
+    status = linear_forward(&pass, &block.qkv, w.y, saved.qkv);
+  if (status == STATUS_OK)
+    status = lane->device->ops->attention(lane, &attention);
+  if (status == STATUS_OK)
+    status = linear_forward(&pass, &block.projection, saved.attended, w.branch);
+  if (status == STATUS_OK)
+    status = norm_forward(&pass, &block.norm_2, x_in, w.branch, saved.middle, w.y, w.stats);
+  if (status == STATUS_OK)
+    status = forward_mlp(&pass, &block, &saved, w.y, x_out);
+  return status;
+}
+
+/* d: gradient by the block's output on entry, by the middle of the stream on return. */
+static enum status backward_mlp(const struct pass *pass, const struct block *block, const struct saved *saved, const struct backward_work *w, void *d)
+{
+  enum status status = linear_backward_params(pass, &block->down, saved->activation, d);
+  if (status == STATUS_OK)
+    status = linear_backward_input(pass, &block->down, d, saved->pre, w->dpre);
+  if (status == STATUS_OK)
+    status = norm_forward(pass, &block->norm_2, saved->middle, NULL, NULL, w->y, w->stats);
+  if (status == STATUS_OK)
+    status = linear_backward_params(pass, &block->up, w->y, w->dpre);
+  if (status == STATUS_OK)
+    status = linear_backward_input(pass, &block->up, w->dpre, NULL, w->dy);
+  if (status == STATUS_OK)
+    status = norm_backward(pass, &block->norm_2, w->dy, saved->middle, w->stats, true, d, w->scratch);
+  return status;
+}
+
+/* d: gradient by the middle of the stream on entry, by the block's input on return. */
+static enum status backward_attention(const struct pass *pass, const struct block *block, const struct attention *attention,
+                                      const struct saved *saved, const struct backward_work *w, const void *x_in, void *d)
+{
+  size_t row = (size_t)block->qkv.in * dtype_size(pass->lane->device->compute);
+  struct attention_backward op = {
+      .forward = *attention, .dout = w->dattended, .dq = w->dqkv, .dk = (char *)w->dqkv + row, .dv = (char *)w->dqkv + 2 * row};
+  enum status status = linear_backward_params(pass, &block->projection, saved->attended, d);
+  if (status == STATUS_OK)
+    status = linear_backward_input(pass, &block->projection, d, NULL, w->dattended);
+  if (status == STATUS_OK)
+    status = pass->lane->device->ops->attention_backward(pass->lane, &op);
+  if (status == STATUS_OK)
+    status = norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->y, w->stats);
+  if (status == STATUS_OK)
+    status = linear_backward_params(pass, &block->qkv, w->y, w->dqkv);
+  if (status == STATUS_OK)
+    status = linear_backward_input(pass, &block->qkv, w->dqkv, NULL, w->dy);
+  if (status == STATUS_OK)
+    status = norm_backward(pass, &block->norm_1, w->dy, x_in, w->stats, true, d, w->scratch);
+  return status;
+}
+
+static enum status gpt2_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
+                                       const void *x_in, const void *saved_base, void *d, bool accumulate, void *grads, void *work)
+{
+  struct carve room = {.base = work}, keep = {.base = (void *)saved_base}; /* only read */
+  struct saved saved = lay_saved(&keep, model, lane->device, s);
+  struct backward_work w = lay_backward(&room, model, lane->device, s);
+  struct block block = bind_block(model, unit, lane->device, params, grads);
+  struct attention attention = attention_of(model, lane->device, s, &saved, w.scratch);
+  struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate};
+
+  enum status status = accumulate ? STATUS_OK : unit_zero_gaps(&model->unit[unit], lane, grads);
+  if (status == STATUS_OK)
+    status = backward_mlp(&pass, &block, &saved, &w, d);
+  if (status == STATUS_OK)
+    status = backward_attention(&pass, &block, &attention, &saved, &w, x_in, d);
+  return status;
+}
+
+static enum status clear_positions(const struct model *model, struct lane *lane, void *grads)
+{
+  const struct model_unit *root = &model->unit[0];
+  struct flat flat = {.unit = root, .grads = grads, .device = lane->device};
+  size_t bytes = (size_t)root->layout.elements[ROOT_WPE] * dtype_size(lane->device->gradient);
+  enum status status = unit_zero_gaps(root, lane, grads);
+  if (status == STATUS_OK)
+    status = lane->device->ops->zero(lane, flat_grad(&flat, ROOT_WPE), bytes);
+  return status;
+}
+
+static enum status gpt2_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x,
+                                  const int32_t *target, float scale, struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
+{
+  if (d && !accumulate) {
+    enum status status = clear_positions(model, lane, grads);
+    if (status)
+      return status;
+  }
+  struct head head = head_of(model, lane->device, root, grads);
+  return head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
+}
+
+static enum status gpt2_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x,
+                                    int64_t position, float *logits, void *work)
+{
+  struct head head = head_of(model, lane->device, root, NULL);
+  return head_logits(&head, lane, s, x, position, logits, work);
+}
+
+static enum status gpt2_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
+                                       void *grads)
+{
+  struct flat flat = {.unit = &model->unit[0], .grads = grads, .device = lane->device};
+  return lane->device->ops->embedding_backward(lane, shape_rows(s), s.T, model->config.width, model->config.vocab, token, d,
+                                               flat_grad(&flat, ROOT_WTE), true, flat_grad(&flat, ROOT_WPE));
+}
+
+const struct model_ops model_gpt2 = {
+    .arch = "gpt2",
+    .create = gpt2_create,
+    .saved_bytes = gpt2_saved_bytes,
+    .work_bytes = gpt2_work_bytes,
+    .block_flops = gpt2_block_flops,
+    .head_flops = gpt2_head_flops,
+    .embed = gpt2_embed,
+    .block_forward = gpt2_block_forward,
+    .block_backward = gpt2_block_backward,
+    .head_loss = gpt2_head_loss,
+    .head_logits = gpt2_head_logits,
+    .embed_backward = gpt2_embed_backward,
+};

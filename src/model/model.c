@@ -1,0 +1,95 @@
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "model/parts.h"
+#include "model/unit.h"
+
+static const struct model_ops *const architectures[] = {&model_gpt2};
+enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
+
+static enum status find_architecture(const char *name, const struct model_ops **out)
+{
+  char known[256] = "";
+  for (int i = 0; i < ARCHITECTURES; i++) {
+    if (strcmp(architectures[i]->arch, name) == 0) {
+      *out = architectures[i];
+      return STATUS_OK;
+    }
+    size_t length = strlen(known);
+    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", architectures[i]->arch);
+  }
+  return status_set(STATUS_USAGE, "model.arch: there is no architecture \"%s\"; this build knows: %s", name, known);
+}
+
+static enum status count_parameters(struct model *model)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++) {
+      enum status status = layout_add(model->parameters, model->unit[u].layout.elements[p], &model->parameters);
+      if (status)
+        return status;
+    }
+  return STATUS_OK;
+}
+
+enum status model_create(const struct model_config *config, struct model **out)
+{
+  const struct model_ops *ops;
+  enum status status = find_architecture(config->arch, &ops);
+  if (status)
+    return status;
+  void *block;
+  status = mem_alloc(MEM_META, sizeof(struct model), &block);
+  if (status)
+    return status;
+  struct model *model = block;
+  model->ops = ops;
+  model->config = *config;
+  model->config.arch = ops->arch;
+  status = ops->create(config, model);
+  if (status == STATUS_OK)
+    status = count_parameters(model);
+  if (status) {
+    model_destroy(model);
+    return status;
+  }
+  *out = model;
+  return STATUS_OK;
+}
+
+void model_destroy(struct model *model)
+{
+  if (!model)
+    return;
+  for (int u = 0; u < model->units; u++)
+    unit_free(&model->unit[u]);
+  mem_free(model->unit);
+  mem_free(model);
+}
+
+void model_init_param(const struct model *model, uint64_t seed, int u, int p, struct layout_range range, float *out)
+{
+  const struct model_param *param = &model->unit[u].param[p];
+  int64_t n = range.end - range.begin;
+  if (param->init == INIT_NORMAL) {
+    rng_fill_normal(rng_key_make(seed, param->name), 0, (uint64_t)range.begin, n, 0, param->std, out);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++)
+    out[i] = param->init == INIT_ONE;
+}
+
+size_t model_stream_bytes(const struct model *model, struct device *device, struct model_shape s)
+{
+  struct carve stream = {0};
+  carve(&stream, shape_rows(s), model->config.width, dtype_size(device->compute));
+  return stream.used;
+}
+
+bool model_decays(const struct model *model, int u, int p, unsigned exempt_kinds)
+{
+  return !(exempt_kinds >> model->unit[u].param[p].kind & 1);
+}

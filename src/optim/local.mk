@@ -1,0 +1,6 @@
+noinst_LIBRARIES += src/optim/liboptim.a
+layers += src/optim/liboptim.a
+src_optim_liboptim_a_SOURCES = \
+	src/optim/optim.h \
+	src/optim/schedule.c \
+	src/optim/update.c

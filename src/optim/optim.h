@@ -1,0 +1,34 @@
+/* The optimizer's policy: learning-rate schedule, clipping, and one AdamW pass over a rank's contiguous range with per-parameter decay.
+ * The arithmetic of an element is device.h's adamw. */
+#ifndef SLUICE_OPTIM_OPTIM_H
+#define SLUICE_OPTIM_OPTIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "deck/deck.h"
+#include "device/device.h"
+#include "layout/layout.h"
+#include "model/model.h"
+
+/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) / (warmup + 1) of lr, then constant, linear or cosine
+ * (Loshchilov & Hutter 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
+double optim_learning_rate(const struct deck *deck, int64_t step);
+
+/* Factor for all gradients: clip / norm if norm > clip > 0, else 1 (as torch.nn.utils.clip_grad_norm_, without its 1e-6). */
+double optim_clip_scale(double norm, double clip);
+
+/* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
+unsigned optim_exempt_kinds(const struct deck *deck);
+
+/* Runs of elements of one unit with one decay: [0, used) cut at parameter boundaries, neighbours with equal decay joined. Padding between parameters goes with
+ * its left neighbour (its gradients and values are zero). */
+struct optim_segments { int n; int64_t *begin; bool *decays; int64_t end; };
+enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out);
+void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
+
+/* One pass over flat range r of the unit. master, grad, m, v point at r.begin's element. op->decay is the decay where it applies. Local, on `lane`. */
+enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, float *master, const void *grad,
+                         float *m, float *v);
+
+#endif

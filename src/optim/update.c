@@ -1,0 +1,73 @@
+#include <string.h>
+
+#include "device/lane.h"
+#include "optim/optim.h"
+
+unsigned optim_exempt_kinds(const struct deck *deck)
+{
+  static const struct {
+    const char *name;
+    enum param_kind kind;
+  } kinds[] = {{"norm", PARAM_NORM}, {"bias", PARAM_BIAS}, {"embedding", PARAM_EMBEDDING}};
+  unsigned exempt = 0;
+  for (int i = 0; i < deck->optim.no_decay.n; i++)
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+      if (strcmp(deck->optim.no_decay.item[i], kinds[k].name) == 0)
+        exempt |= 1u << kinds[k].kind;
+  return exempt;
+}
+
+enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out)
+{
+  const struct layout_unit *layout = &model->unit[unit].layout;
+  void *begin, *decays;
+  enum status status = mem_alloc(MEM_META, (size_t)layout->params * sizeof(int64_t), &begin);
+  if (status)
+    return status;
+  status = mem_alloc(MEM_META, (size_t)layout->params * sizeof(bool), &decays);
+  if (status) {
+    mem_free(begin);
+    return status;
+  }
+  struct optim_segments segments = {.begin = begin, .decays = decays, .end = layout->used};
+  for (int p = 0; p < layout->params; p++) {
+    bool decay = model_decays(model, unit, p, exempt_kinds);
+    if (segments.n > 0 && segments.decays[segments.n - 1] == decay)
+      continue;
+    segments.begin[segments.n] = layout->offset[p];
+    segments.decays[segments.n++] = decay;
+  }
+  *out = segments;
+  return STATUS_OK;
+}
+
+void optim_segments_destroy(struct optim_segments *segments)
+{
+  mem_free(segments->begin);
+  mem_free(segments->decays);
+  *segments = (struct optim_segments){0};
+}
+
+enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, float *master,
+                         const void *grad, float *m, float *v)
+{
+  size_t grad_size = dtype_size(lane->device->gradient);
+  for (int i = 0; i < segments->n; i++) {
+    int64_t begin = segments->begin[i], end = i + 1 < segments->n ? segments->begin[i + 1] : segments->end;
+    if (begin < r.begin)
+      begin = r.begin;
+    if (end > r.end)
+      end = r.end;
+    if (begin >= end)
+      continue;
+    struct adamw pass = *op;
+    if (!segments->decays[i])
+      pass.decay = 0;
+    int64_t at = begin - r.begin;
+    enum status status =
+        lane->device->ops->adamw(lane, end - begin, &pass, master + at, (const char *)grad + (size_t)at * grad_size, m + at, v + at, NULL);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,641 @@
+/* The builder: the only place that knows strategies. It writes a step in an order that is right when run one after another; how far ahead a gather
+ * stands of its use, and how far behind its backward pass a reduce, is how much of them the lanes may overlap and how many windows that costs.
+ *
+ * Compute goes through `visits`, the uses of gathered parameters in order: per micro-batch the root (embedding), the blocks forward, the root (loss), the blocks
+ * backward. While visit v computes, the windows of visits v .. v + prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again
+ * within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block from forward over the loss to backward, for one. */
+#include <limits.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/internal.h"
+
+enum { MOST_VISITS = 1 << 20 };
+
+struct visit {
+  enum op op;
+  int unit, micro, window;
+};
+struct window {
+  int unit, buffer;
+  int first, last; /* visits */
+};
+
+struct sizes {
+  int64_t tokens, x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits;
+};
+
+/* Buffers of a unit. */
+struct unit_buffers {
+  int params;   /* whole, persistent; -1: gathered into a window */
+  int grads;    /* what ADAM reads */
+  int shard;    /* what REDUCE writes */
+  int piece;    /* what no other rank has */
+  int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
+  int x, saved; /* of the micro-batch at hand: output and activations */
+};
+
+struct builder {
+  struct plan *plan;
+  const struct model *model;
+  int micros, group, replicas, shard_index, replica_index;
+  bool gathers;       /* parameters */
+  bool gather_once;   /* a step */
+  bool reduce_micros; /* each micro-batch by itself */
+  bool grads_whole;   /* the backward pass writes `grads` itself */
+  struct sizes size;
+  struct unit_buffers *unit;
+  struct visit *visit;
+  struct window *window;
+  int visits, windows, next_window;
+  int *pending, n_pending; /* units whose gradients are ready to be reduced */
+  int *d, staging; /* d: of each micro-batch */
+  bool squares; /* some are in `metrics` already */
+};
+
+static enum status alloc_array(int64_t count, size_t size, void *out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, (size_t)count * size, &block);
+  if (!status)
+    memcpy(out, &block, sizeof block);
+  return status;
+}
+
+/* ---- what is asked for ---- */
+
+static enum status check_input(const struct plan_input *input)
+{
+  const struct deck_shape *shape = &input->shape;
+  if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
+    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
+  if (shape->group < 1 || shape->replicas < 1 || (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
+    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks", shape->replicas, shape->group, input->ranks);
+  if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0 || shape->recompute_every < 0)
+    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch or recompute");
+  if (input->mode == PLAN_GENERATE && shape->micros != 1)
+    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
+  if (input->model->blocks < 1)
+    return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
+  if (input->device->compute != DTYPE_F32 || input->device->gradient != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s is not there yet: plans are made for fp32",
+                      dtype_name(input->device->compute), dtype_name(input->device->gradient));
+  if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
+    return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
+                      (long long)shape->micros, input->model->units);
+  return STATUS_OK;
+}
+
+static enum status size_from(size_t bytes, int64_t *out)
+{
+  if (bytes > (size_t)1 << 62)
+    return status_set(STATUS_USAGE, "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
+  *out = (int64_t)bytes;
+  return STATUS_OK;
+}
+
+static enum status measure(const struct plan_input *input, struct sizes *size)
+{
+  const struct model *model = input->model;
+  const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
+  enum model_work head = input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT : input->mode == PLAN_EVAL ? WORK_LOSS : WORK_LOGITS;
+  enum status status = layout_mul(s.B, s.T, &size->tokens);
+  if (!status)
+    status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
+  if (!status)
+    status = layout_mul(s.B, model->config.vocab, &size->logits);
+  if (!status)
+    status = layout_mul(size->logits, sizeof(float), &size->logits);
+  if (!status)
+    status = size_from(model_stream_bytes(model, input->device, s), &size->x);
+  if (!status)
+    status = size_from(model->ops->saved_bytes(model, input->device, s), &size->saved);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads), &size->work_forward);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads), &size->work_forward_saved);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
+  return status;
+}
+
+static void choose(struct builder *b)
+{
+  struct plan_input *input = &b->plan->input;
+  if (input->strategy == STRATEGY_NO_SHARD) { /* one group, whose members reduce together */
+    input->shape.group = input->ranks;
+    input->shape.replicas = 1;
+  }
+  b->micros = (int)input->shape.micros;
+  b->group = input->shape.group;
+  b->replicas = input->shape.replicas;
+  b->shard_index = input->rank % b->group;
+  b->replica_index = input->rank / b->group;
+  b->gathers = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
+  b->gather_once = input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM;
+  b->reduce_micros = b->group > 1 && input->shape.reduce_every_micro && b->micros > 1;
+  b->grads_whole = b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros);
+}
+
+/* ---- visits and windows ---- */
+
+/* A window for visit v, or the one that the unit still has. */
+static int window_of_visit(struct builder *b, int *last_window, int v)
+{
+  const struct plan_input *input = &b->plan->input;
+  int unit = b->visit[v].unit, w = last_window[unit];
+  if (w < 0 || (!b->gather_once && v - b->window[w].last - 1 > input->prefetch)) {
+    w = last_window[unit] = b->windows++;
+    b->window[w] = (struct window){.unit = unit, .first = v, .buffer = -1};
+  }
+  b->window[w].last = v;
+  return w;
+}
+
+static void list_visits(struct builder *b, int *last_window)
+{
+  enum plan_mode mode = b->plan->input.mode;
+  int blocks = b->model->blocks;
+  for (int m = 0; m < b->micros; m++) {
+    b->visit[b->visits++] = (struct visit){OP_EMBED, 0, m, -1};
+    for (int u = 1; u <= blocks; u++)
+      b->visit[b->visits++] = (struct visit){OP_FORWARD, u, m, -1};
+    b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, 0, m, -1};
+    for (int u = blocks; u >= 1 && mode == PLAN_TRAIN; u--)
+      b->visit[b->visits++] = (struct visit){OP_BACKWARD, u, m, -1};
+  }
+  for (int u = 0; u <= blocks; u++)
+    last_window[u] = -1;
+  for (int v = 0; v < b->visits && b->gathers; v++)
+    b->visit[v].window = window_of_visit(b, last_window, v);
+}
+
+/* ---- buffers and instructions: there is room for all of them, see make_room() ---- */
+
+static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
+{
+  struct plan *plan = b->plan;
+  if (unit < 0)
+    snprintf(buffer.name, sizeof buffer.name, "%s", name);
+  else
+    snprintf(buffer.name, sizeof buffer.name, "%s.%s", name, b->model->unit[unit].name);
+  plan->buffer[plan->buffers] = buffer;
+  return plan->buffers++;
+}
+
+static int add_persistent(struct builder *b, const char *name, int unit, enum plan_purpose purpose, int64_t bytes)
+{
+  return add_buffer(b, name, unit,
+                    (struct plan_buffer){.purpose = purpose, .unit = unit, .persistent = true, .parent = -1, .bytes = bytes, .last = INT_MAX});
+}
+
+static int add_view(struct builder *b, const char *name, int parent, int64_t offset, int64_t bytes)
+{
+  struct plan_buffer view = b->plan->buffer[parent];
+  view.parent = parent;
+  view.parent_offset = offset;
+  view.bytes = bytes;
+  return add_buffer(b, name, view.unit, view);
+}
+
+/* Of unit `of` by name only, unless the values are those of its parameters. */
+static int add_transient(struct builder *b, const char *name, int of, enum plan_purpose purpose, int64_t bytes)
+{
+  bool owned = purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_ACTIVATIONS;
+  return add_buffer(b, name, of,
+                    (struct plan_buffer){.purpose = purpose, .unit = owned ? of : -1, .parent = -1, .bytes = bytes, .first = INT_MAX, .last = -1});
+}
+
+/* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
+static int add_outside(struct builder *b, const char *name, enum plan_purpose purpose, int64_t bytes)
+{
+  return add_buffer(b, name, -1, (struct plan_buffer){.purpose = purpose, .unit = -1, .parent = -1, .bytes = bytes, .last = INT_MAX});
+}
+
+static struct instr *emit(struct builder *b, enum op op, int unit, int micro)
+{
+  struct instr *instr = &b->plan->instr[b->plan->n++];
+  *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = op_traits[op].lane};
+  return instr;
+}
+
+static void use(struct instr *instr, int buffer, enum plan_access access)
+{
+  instr->use[instr->n_use++] = (struct plan_use){buffer, access};
+}
+
+static enum status make_room(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  int64_t units = b->model->units, micros = b->micros;
+  int64_t instructions = 2 * micros + 2 * (int64_t)b->windows + 2 * (int64_t)b->visits + (micros + 5) * units + 1;
+  int64_t buffers = 7 * units + 2 * micros + 4 + b->windows + 4 * (int64_t)b->visits;
+  enum status status = alloc_array(instructions, sizeof *plan->instr, &plan->instr);
+  if (!status)
+    status = alloc_array(buffers, sizeof *plan->buffer, &plan->buffer);
+  return status;
+}
+
+/* ---- what a rank owns ---- */
+
+static enum status pack_units(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  for (int u = 0; u < b->model->units; u++) {
+    const struct layout_unit *unit = &b->model->unit[u].layout;
+    int64_t bytes;
+    enum status status = layout_unit_pack(unit->params, unit->elements, plan->input.ranks, &plan->layout[u]);
+    if (!status)
+      status = layout_mul(plan->layout[u].flat, sizeof(float), &bytes);
+    if (status)
+      return status;
+    plan->owned[u] = b->gathers ? layout_shard(&plan->layout[u], b->group, b->shard_index) : (struct layout_range){0, plan->layout[u].flat};
+  }
+  return STATUS_OK;
+}
+
+static int64_t unit_bytes(const struct builder *b, int u)
+{
+  return b->plan->layout[u].flat * (int64_t)sizeof(float);
+}
+static int64_t shard_bytes(const struct builder *b, int u)
+{
+  return unit_bytes(b, u) / b->group;
+}
+static int64_t owned_bytes(const struct builder *b, int u)
+{
+  return (b->plan->owned[u].end - b->plan->owned[u].begin) * (int64_t)sizeof(float);
+}
+
+static void add_params(struct builder *b, int u)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  int *master = &b->plan->master[u];
+  unit->params = -1;
+  if (!b->gathers) {
+    *master = unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
+  } else if (b->plan->input.strategy == STRATEGY_SHARD_OPTIM) {
+    unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
+    *master = add_view(b, "master", unit->params, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
+  } else {
+    *master = add_persistent(b, "master", u, PURPOSE_PARAMS, shard_bytes(b, u));
+  }
+}
+
+static void add_grads(struct builder *b, int u)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  unit->grads = unit->shard = add_persistent(b, "grads", u, PURPOSE_GRADS, owned_bytes(b, u));
+  if (!b->gathers && b->group > 1)
+    unit->shard = add_view(b, "shard", unit->grads, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
+  unit->piece = unit->shard;
+  int64_t piece = shard_bytes(b, u) / b->replicas;
+  if (b->replicas > 1)
+    unit->piece = add_view(b, "piece", unit->shard, b->replica_index * piece, piece);
+}
+
+/* Parameters come first, so that the plans of a job find them at the same place whatever else each of them keeps. */
+static void add_storage(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  bool train = plan->input.mode == PLAN_TRAIN;
+  int units = b->model->units;
+  for (int u = 0; u < units; u++)
+    add_params(b, u);
+  for (int u = 0; u < units; u++)
+    plan->moment1[u] = train ? add_persistent(b, "m", u, PURPOSE_MOMENTS, owned_bytes(b, u)) : -1;
+  for (int u = 0; u < units; u++)
+    plan->moment2[u] = train ? add_persistent(b, "v", u, PURPOSE_MOMENTS, owned_bytes(b, u)) : -1;
+  for (int u = 0; u < units && train; u++)
+    add_grads(b, u);
+
+  plan->loss = plan->metrics = plan->logits = -1;
+  for (int m = 0; m < b->micros; m++)
+    plan->tokens[m] = add_outside(b, "tokens", PURPOSE_TOKENS, b->size.tokens);
+  if (plan->input.mode == PLAN_GENERATE) {
+    plan->logits = add_outside(b, "logits", PURPOSE_METRICS, b->size.logits);
+  } else {
+    plan->loss = add_outside(b, "loss", PURPOSE_METRICS, sizeof(struct exactsum));
+    plan->metrics = add_outside(b, "metrics", PURPOSE_METRICS, sizeof(struct plan_metrics));
+  }
+}
+
+/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
+static void add_staging(struct builder *b)
+{
+  int64_t most = 0;
+  for (int u = 0; u < b->model->units; u++)
+    if (unit_bytes(b, u) > most)
+      most = unit_bytes(b, u);
+  b->staging = add_transient(b, "staging", -1, PURPOSE_STAGING, most);
+  b->plan->buffer[b->staging].first = b->plan->n;
+}
+
+/* ---- gradients ---- */
+
+/* What the backward pass of micro-batch m writes for unit u. The first one of a sum writes, later ones add. */
+static void use_gradient(struct builder *b, struct instr *instr, int u, int m)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  bool fresh = m == 0 || b->reduce_micros;
+  if (fresh)
+    unit->dparams = b->grads_whole ? unit->grads : add_transient(b, "dparams", u, PURPOSE_GRAD_WINDOW, unit_bytes(b, u));
+  use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
+}
+
+static void emit_norm(struct builder *b, int u)
+{
+  struct instr *squares = emit(b, OP_SQUARES, u, -1);
+  use(squares, b->unit[u].piece, ACCESS_READ);
+  use(squares, b->plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
+  b->squares = true;
+}
+
+static void emit_gather_grads(struct builder *b, int u, int part, int whole)
+{
+  struct instr *gather = emit(b, OP_GATHER_GRADS, u, -1);
+  use(gather, part, ACCESS_READ);
+  use(gather, whole, ACCESS_WRITE);
+}
+
+/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads. */
+static void emit_reduce(struct builder *b, int u, int m)
+{
+  const struct unit_buffers *unit = &b->unit[u];
+  if (b->group > 1) {
+    struct instr *reduce = emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
+    use(reduce, unit->dparams, ACCESS_ADD);
+    use(reduce, b->staging, ACCESS_WRITE);
+    use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+  }
+  if (m < b->micros - 1)
+    return;
+  if (b->replicas > 1) {
+    struct instr *reduce = emit(b, OP_REPLICA_REDUCE, u, -1);
+    use(reduce, unit->shard, ACCESS_ADD);
+    use(reduce, b->staging, ACCESS_WRITE);
+    use(reduce, unit->piece, ACCESS_WRITE);
+  }
+  emit_norm(b, u);
+  if (b->replicas > 1)
+    emit_gather_grads(b, u, unit->piece, unit->shard);
+  if (unit->shard != unit->grads)
+    emit_gather_grads(b, u, unit->shard, unit->grads);
+}
+
+static void emit_pending(struct builder *b, int m)
+{
+  for (int i = 0; i < b->n_pending; i++)
+    emit_reduce(b, b->pending[i], m);
+  b->n_pending = 0;
+}
+
+/* ---- the walk ---- */
+
+static void emit_gathers(struct builder *b, int v)
+{
+  int prefetch = b->plan->input.prefetch;
+  for (; b->next_window < b->windows; b->next_window++) {
+    struct window *window = &b->window[b->next_window];
+    if (window->first - v > prefetch)
+      return;
+    int whole = b->unit[window->unit].params;
+    window->buffer = whole >= 0 ? whole : add_transient(b, "params", window->unit, PURPOSE_WINDOW, unit_bytes(b, window->unit));
+    struct instr *gather = emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
+    use(gather, b->plan->master[window->unit], ACCESS_READ);
+    use(gather, window->buffer, ACCESS_WRITE);
+  }
+}
+
+static void emit_embed(struct builder *b, const struct visit *visit, int params)
+{
+  struct instr *embed = emit(b, OP_EMBED, 0, visit->micro);
+  b->unit[0].x = add_transient(b, "x", 0, PURPOSE_STREAM, b->size.x);
+  use(embed, params, ACCESS_READ);
+  use(embed, b->plan->tokens[visit->micro], ACCESS_READ);
+  use(embed, b->unit[0].x, ACCESS_WRITE);
+}
+
+static bool is_recomputed(const struct builder *b, int u)
+{
+  int every = b->plan->input.shape.recompute_every;
+  return every > 0 && (u - 1) % every == 0;
+}
+
+static void emit_forward(struct builder *b, const struct visit *visit, int params)
+{
+  int u = visit->unit;
+  struct unit_buffers *unit = &b->unit[u];
+  struct instr *forward = emit(b, OP_FORWARD, u, visit->micro);
+  unit->x = add_transient(b, "x", u, PURPOSE_STREAM, b->size.x);
+  use(forward, params, ACCESS_READ);
+  use(forward, b->unit[u - 1].x, ACCESS_READ);
+  use(forward, unit->x, ACCESS_WRITE);
+  bool keeps = b->plan->input.mode == PLAN_TRAIN && !is_recomputed(b, u);
+  use(forward, add_transient(b, "work", -1, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward), ACCESS_WRITE);
+  if (!keeps)
+    return;
+  unit->saved = add_transient(b, "saved", u, PURPOSE_ACTIVATIONS, b->size.saved);
+  use(forward, unit->saved, ACCESS_WRITE);
+}
+
+static void emit_head(struct builder *b, const struct visit *visit, int params)
+{
+  const struct plan *plan = b->plan;
+  struct instr *head = emit(b, visit->op, 0, visit->micro);
+  use(head, params, ACCESS_READ);
+  use(head, b->unit[b->model->blocks].x, ACCESS_READ);
+  if (visit->op == OP_LOSS) {
+    use(head, plan->tokens[visit->micro], ACCESS_READ);
+    use(head, plan->loss, visit->micro == 0 ? ACCESS_WRITE : ACCESS_ADD);
+  }
+  use(head, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_loss), ACCESS_WRITE);
+  if (visit->op == OP_LOGITS)
+    use(head, plan->logits, ACCESS_WRITE);
+  if (plan->input.mode != PLAN_TRAIN)
+    return;
+  b->d[visit->micro] = add_transient(b, "d", -1, PURPOSE_STREAM, b->size.x);
+  use(head, b->d[visit->micro], ACCESS_WRITE);
+  use_gradient(b, head, 0, visit->micro);
+}
+
+static void emit_recompute(struct builder *b, const struct visit *visit, int params)
+{
+  int u = visit->unit;
+  struct instr *recompute = emit(b, OP_RECOMPUTE, u, visit->micro);
+  b->unit[u].saved = add_transient(b, "saved", u, PURPOSE_ACTIVATIONS, b->size.saved);
+  use(recompute, params, ACCESS_READ);
+  use(recompute, b->unit[u - 1].x, ACCESS_READ);
+  use(recompute, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_forward_saved), ACCESS_WRITE);
+  use(recompute, b->unit[u].saved, ACCESS_WRITE);
+}
+
+static void emit_backward(struct builder *b, const struct visit *visit, int params)
+{
+  int u = visit->unit;
+  if (is_recomputed(b, u))
+    emit_recompute(b, visit, params);
+  struct instr *backward = emit(b, OP_BACKWARD, u, visit->micro);
+  use(backward, params, ACCESS_READ);
+  use(backward, b->unit[u - 1].x, ACCESS_READ);
+  use(backward, b->unit[u].saved, ACCESS_READ);
+  use(backward, b->d[visit->micro], ACCESS_ADD);
+  use(backward, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_backward), ACCESS_WRITE);
+  use_gradient(b, backward, u, visit->micro);
+}
+
+static void emit_embed_backward(struct builder *b, int m)
+{
+  struct instr *backward = emit(b, OP_EMBED_BACKWARD, 0, m);
+  use(backward, b->plan->tokens[m], ACCESS_READ);
+  use(backward, b->d[m], ACCESS_READ);
+  use(backward, b->unit[0].dparams, ACCESS_ADD);
+}
+
+static void emit_visit(struct builder *b, int v)
+{
+  const struct visit *visit = &b->visit[v];
+  emit_gathers(b, v);
+  int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
+  switch (visit->op) {
+  case OP_EMBED: emit_embed(b, visit, params); break;
+  case OP_FORWARD: emit_forward(b, visit, params); break;
+  case OP_BACKWARD: emit_backward(b, visit, params); break;
+  default: emit_head(b, visit, params);
+  }
+  if (visit->window >= 0 && b->window[visit->window].last == v)
+    use(emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), params, ACCESS_READ);
+}
+
+/* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of all micro-batches comes after the head's of all, as if they
+ * were one batch: the cut into micro-batches then changes no bit. It costs a `d` a micro-batch.
+ *
+ * Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
+ * embedding is too short a visit to hide them. */
+static void emit_reduces(struct builder *b, const struct visit *visit)
+{
+  if (visit->op == OP_FORWARD)
+    emit_pending(b, visit->micro - 1);
+  if (visit->op != OP_BACKWARD)
+    return;
+  emit_pending(b, visit->micro);
+  bool ready = b->reduce_micros || visit->micro == b->micros - 1;
+  if (ready && b->staging < 0 && b->plan->input.ranks > 1)
+    add_staging(b);
+  if (ready)
+    b->pending[b->n_pending++] = visit->unit;
+  if (visit->unit > 1 || !ready)
+    return;
+  for (int m = b->reduce_micros ? visit->micro : 0; m <= visit->micro; m++)
+    emit_embed_backward(b, m);
+  b->pending[b->n_pending++] = 0;
+}
+
+/* The root first: its parameters are the first to be used, and so gathered, in the next step. */
+static void emit_updates(struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  for (int u = 0; u < b->model->units; u++) {
+    struct instr *adam = emit(b, OP_ADAM, u, -1);
+    use(adam, plan->metrics, ACCESS_READ);
+    use(adam, b->unit[u].grads, ACCESS_READ);
+    use(adam, plan->master[u], ACCESS_ADD);
+    use(adam, plan->moment1[u], ACCESS_ADD);
+    use(adam, plan->moment2[u], ACCESS_ADD);
+  }
+}
+
+static void emit_step(struct builder *b)
+{
+  enum plan_mode mode = b->plan->input.mode;
+  for (int m = 0; m < b->micros; m++)
+    use(emit(b, OP_LOAD, -1, m), b->plan->tokens[m], ACCESS_WRITE);
+  for (int v = 0; v < b->visits; v++) {
+    emit_visit(b, v);
+    if (mode == PLAN_TRAIN)
+      emit_reduces(b, &b->visit[v]);
+  }
+  if (mode == PLAN_GENERATE)
+    return;
+  emit_pending(b, b->micros - 1);
+  struct instr *metrics = emit(b, OP_METRICS, -1, -1);
+  use(metrics, b->plan->loss, ACCESS_ADD);
+  use(metrics, b->plan->metrics, mode == PLAN_TRAIN ? ACCESS_ADD : ACCESS_WRITE);
+  if (mode == PLAN_TRAIN)
+    emit_updates(b);
+}
+
+/* ---- */
+
+static enum status alloc_plan(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  int units = b->model->units;
+  int64_t visits = (int64_t)b->micros * 2 * units;
+  enum status status = alloc_array(units, sizeof *plan->master, &plan->master);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->moment1, &plan->moment1);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->moment2, &plan->moment2);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->owned, &plan->owned);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->layout, &plan->layout);
+  if (!status)
+    status = alloc_array(b->micros, sizeof *plan->tokens, &plan->tokens);
+  if (!status)
+    status = alloc_array(b->micros, sizeof *b->d, &b->d);
+  if (!status)
+    status = alloc_array(units, sizeof *b->unit, &b->unit);
+  if (!status)
+    status = alloc_array(units, sizeof *b->pending, &b->pending);
+  if (!status)
+    status = alloc_array(visits, sizeof *b->visit, &b->visit);
+  if (!status)
+    status = alloc_array(visits, sizeof *b->window, &b->window);
+  return status;
+}
+
+static enum status build(struct builder *b)
+{
+  enum status status = alloc_plan(b);
+  if (status)
+    return status;
+  list_visits(b, b->pending); /* which is empty still: room for one number a unit */
+  status = make_room(b);
+  if (!status)
+    status = pack_units(b);
+  if (status)
+    return status;
+  add_storage(b);
+  emit_step(b);
+  return STATUS_OK;
+}
+
+enum status plan_build(const struct plan_input *input, struct plan **out)
+{
+  struct builder b = {.model = input->model, .staging = -1};
+  enum status status = check_input(input);
+  if (!status)
+    status = measure(input, &b.size);
+  if (!status)
+    status = alloc_array(1, sizeof *b.plan, &b.plan);
+  if (status)
+    return status;
+  b.plan->input = *input;
+  choose(&b);
+  status = build(&b);
+  mem_free(b.d);
+  mem_free(b.unit);
+  mem_free(b.pending);
+  mem_free(b.visit);
+  mem_free(b.window);
+  if (status) {
+    plan_destroy(b.plan);
+    return status;
+  }
+  *out = b.plan;
+  return STATUS_OK;
+}

@@ -1,0 +1,31 @@
+/* Private to src/plan. Verify shares none of this with what it checks but the tables: the operations' signatures are the contract itself. */
+#ifndef SLUICE_PLAN_INTERNAL_H
+#define SLUICE_PLAN_INTERNAL_H
+
+#include "plan/plan.h"
+
+/* The table in plan.h, as data. `uses`: one letter a use, r reads, w writes, a adds, * writes or adds; `more` may follow, as a whole or not at all. */
+struct op_traits {
+  const char *name;
+  enum plan_lane lane;
+  const char *uses, *more;
+  bool collective;
+  bool in_place; /* uses of one buffer family may overlap */
+};
+extern const struct op_traits op_traits[OP_COUNT];
+
+enum { PLAN_ALIGN = 256 }; /* bytes: of every offset */
+
+/* Follow parents up to the buffer that has an arena offset of its own; `*offset` (NULL: not wanted) receives where in it `buffer` begins. */
+int plan_root(const struct plan *plan, int buffer, int64_t *offset);
+
+/* Ranks that take part in a collective; 1 for other instructions. */
+int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
+/* Bytes of the whole buffer of a collective. */
+int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
+
+/* plan_place() is these two: first and last of every buffer from its uses, then offsets from first and last. */
+void plan_lifetimes(struct plan *plan);
+enum status plan_pack(struct plan *plan);
+
+#endif

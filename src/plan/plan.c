@@ -1,0 +1,145 @@
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/internal.h"
+
+const struct op_traits op_traits[OP_COUNT] = {
+    [OP_LOAD] = {"LOAD", LANE_IO, "w", "", false, false},
+    [OP_GATHER] = {"GATHER", LANE_GATHER, "rw", "", true, true},
+    [OP_EMBED] = {"EMBED", LANE_COMPUTE, "rrw", "", false, false},
+    [OP_FORWARD] = {"FORWARD", LANE_COMPUTE, "rrww", "w", false, false},
+    [OP_RECOMPUTE] = {"RECOMPUTE", LANE_COMPUTE, "rrww", "", false, false},
+    [OP_LOSS] = {"LOSS", LANE_COMPUTE, "rrr*w", "w*", false, false},
+    [OP_LOGITS] = {"LOGITS", LANE_COMPUTE, "rrww", "", false, false},
+    [OP_BACKWARD] = {"BACKWARD", LANE_COMPUTE, "rrraw*", "", false, false},
+    [OP_EMBED_BACKWARD] = {"EMBED_BACKWARD", LANE_COMPUTE, "rra", "", false, false},
+    [OP_RELEASE] = {"RELEASE", LANE_COMPUTE, "r", "", false, false},
+    [OP_REDUCE] = {"REDUCE", LANE_REDUCE, "aw*", "", true, true},
+    [OP_REPLICA_REDUCE] = {"REPLICA_REDUCE", LANE_REDUCE, "aww", "", true, true},
+    [OP_GATHER_GRADS] = {"GATHER_GRADS", LANE_REDUCE, "rw", "", true, true},
+    [OP_SQUARES] = {"SQUARES", LANE_REDUCE, "r*", "", false, false},
+    [OP_METRICS] = {"METRICS", LANE_REDUCE, "a*", "", true, false},
+    [OP_ADAM] = {"ADAM", LANE_HOST, "rraaa", "", false, false},
+};
+
+static const char *const lane_names[LANE_COUNT] = {
+    [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce", [LANE_HOST] = "host", [LANE_IO] = "io",
+};
+
+static const char *const purpose_names[PURPOSE_COUNT] = {
+    [PURPOSE_PARAMS] = "parameters",
+    [PURPOSE_WINDOW] = "gathered parameters",
+    [PURPOSE_MOMENTS] = "moments",
+    [PURPOSE_GRADS] = "gradients",
+    [PURPOSE_GRAD_WINDOW] = "whole-unit gradients",
+    [PURPOSE_STAGING] = "reduce staging",
+    [PURPOSE_ACTIVATIONS] = "activations",
+    [PURPOSE_STREAM] = "residual stream",
+    [PURPOSE_WORK] = "work",
+    [PURPOSE_TOKENS] = "tokens",
+    [PURPOSE_METRICS] = "results",
+};
+
+const char *plan_op_name(enum op op)
+{
+  return op_traits[op].name;
+}
+const char *plan_lane_name(enum plan_lane lane)
+{
+  return lane_names[lane];
+}
+const char *plan_purpose_name(enum plan_purpose purpose)
+{
+  return purpose_names[purpose];
+}
+
+void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
+{
+  const struct instr *instr = &plan->instr[index];
+  char micro[16] = "";
+  if (instr->micro >= 0)
+    snprintf(micro, sizeof micro, " m%d", instr->micro);
+  snprintf(out, size, "%s%s%s%s (#%d, %s)", op_traits[instr->op].name, instr->unit >= 0 ? " " : "",
+           instr->unit >= 0 ? plan->input.model->unit[instr->unit].name : "", micro, index, lane_names[instr->lane]);
+}
+
+int plan_root(const struct plan *plan, int buffer, int64_t *offset)
+{
+  int64_t begin = 0;
+  for (; plan->buffer[buffer].parent >= 0; buffer = plan->buffer[buffer].parent)
+    begin += plan->buffer[buffer].parent_offset;
+  if (offset)
+    *offset = begin;
+  return buffer;
+}
+
+int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  switch (instr->op) {
+  case OP_GATHER:
+  case OP_REDUCE: return shape->group;
+  case OP_REPLICA_REDUCE: return shape->replicas;
+  case OP_GATHER_GRADS: return plan->input.strategy == STRATEGY_NO_SHARD ? shape->group : shape->replicas;
+  case OP_METRICS: return shape->ranks;
+  default: return 1;
+  }
+}
+
+int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
+{
+  bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
+  return plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
+}
+
+uint64_t plan_collective_hash(const struct plan *plan)
+{
+  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    if (!op_traits[instr->op].collective)
+      continue;
+    const int64_t word[] = {instr->op, instr->unit, plan_instr_ranks(plan, instr), plan_instr_bytes(plan, instr), instr->lane};
+    for (size_t byte = 0; byte < sizeof word; byte++)
+      hash = (hash ^ ((const unsigned char *)word)[byte]) * UINT64_C(1099511628211);
+  }
+  return hash;
+}
+
+enum status plan_create(const struct plan_input *input, struct plan **out)
+{
+  struct plan *plan;
+  enum status status = plan_build(input, &plan);
+  if (status)
+    return status;
+  status = plan_place(plan);
+  if (!status)
+    status = plan_order(plan);
+  if (!status)
+    status = plan_verify(plan);
+  if (status) {
+    plan_destroy(plan);
+    return status;
+  }
+  *out = plan;
+  return STATUS_OK;
+}
+
+void plan_destroy(struct plan *plan)
+{
+  if (!plan)
+    return;
+  for (int u = 0; plan->layout && u < plan->input.model->units; u++)
+    layout_unit_free(&plan->layout[u]);
+  mem_free(plan->instr);
+  mem_free(plan->buffer);
+  mem_free(plan->master);
+  mem_free(plan->moment1);
+  mem_free(plan->moment2);
+  mem_free(plan->owned);
+  mem_free(plan->layout);
+  mem_free(plan->tokens);
+  mem_free(plan);
+}

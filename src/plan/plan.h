@@ -1,0 +1,162 @@
+/* The plan: a training step as a flat list of instructions over a fixed set of buffers. Built, placed, ordered and verified before the first step; the same
+ * structure is read by the memory layout, verify, the simulator, the printer and the executor. Knows nothing of MPI, CUDA or HDF5.
+ *
+ *   plan_build()   instructions and buffers, in an order that is correct when run one after another
+ *   plan_place()   lifetimes -> offsets in one persistent and one transient arena a tier
+ *   plan_order()   the fewest waits that make the lanes' concurrency equal to that order
+ *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are reused in flight
+ *
+ * A plan is cyclic: after the last instruction of step s comes the first of step s + 1. */
+#ifndef SLUICE_PLAN_PLAN_H
+#define SLUICE_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "deck/deck.h"
+#include "device/device.h"
+#include "model/model.h"
+
+/* op            lane     uses, by position (see the enums below; verify holds every plan against this table)
+ * LOAD          io       = tokens                                              tokens and targets of a micro-batch
+ * GATHER        gather   shard, = params                                       all-gather of a unit over the shard group
+ * EMBED         compute  params, tokens, = x
+ * FORWARD       compute  params, x_in, = x_out, = work [, = saved]
+ * RECOMPUTE     compute  params, x_in, = work, = saved
+ * LOSS          compute  params, x, tokens, = or + loss, = work [, = d, = or + grads]
+ * LOGITS        compute  params, x, = work, = logits
+ * BACKWARD      compute  params, x_in, saved, + d, = work, = or + grads
+ * EMBED_BACKWARD compute tokens, d, + grads
+ * RELEASE       compute  params                                                the gathered window ends here
+ * REDUCE        reduce   + grads, = staging, = or + shard                      reduce-scatter over the shard group
+ * REPLICA_REDUCE reduce  + shard, = staging, = piece                           reduce-scatter of the shard over the replicas
+ * GATHER_GRADS  reduce   piece, = shard                                        all-gather of gradients (over replicas, or over the shard group without sharding)
+ * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
+ * METRICS       reduce   + loss, = or + metrics                                exact sums over all ranks; clip factor; finite or not
+ * ADAM          host     metrics, grads, + master, + m, + v
+ * Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for whoever executes it:
+ *   - loss and metrics with "=" are zeroed first: the first LOSS and the first SQUARES of a step, and METRICS where nothing was squared (PLAN_EVAL).
+ *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
+ *     flat, are zeroed by the executor, so that sums and norms see zeros there.
+ *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
+ *   - shard of GATHER and piece of GATHER_GRADS may be parts of what is gathered, at their place. Whole and part tell the group's size.
+ * Groups: GATHER and REDUCE the shard group, REPLICA_REDUCE the replicas, GATHER_GRADS the replicas or, with STRATEGY_NO_SHARD, the shard group; METRICS the
+ * world. micro is -1 where an instruction stands for the whole step. RELEASE does nothing by itself; parameters that stay in place (ZeRO-1) are released
+ * too, because from the update on they are old. */
+enum op {
+  OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
+  OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_COUNT
+};
+enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_COUNT };
+enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
+enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_COUNT };
+enum plan_purpose {
+  PURPOSE_PARAMS,      /* this rank's master weights */
+  PURPOSE_WINDOW,      /* gathered parameters */
+  PURPOSE_MOMENTS,
+  PURPOSE_GRADS,       /* this rank's reduced gradients */
+  PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
+  PURPOSE_STAGING,     /* receive side of the reduce */
+  PURPOSE_ACTIVATIONS, /* kept from forward to backward */
+  PURPOSE_STREAM,      /* residual stream and its gradient */
+  PURPOSE_WORK,
+  PURPOSE_TOKENS,
+  PURPOSE_METRICS,
+  PURPOSE_COUNT
+};
+
+enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = 8 };
+
+struct plan_use { int buffer; enum plan_access access; };
+struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step, 1: of the step before */
+
+struct instr {
+  enum op op;
+  int unit, micro;     /* -1: none */
+  enum plan_lane lane;
+  int n_wait, n_use;
+  struct plan_wait wait[PLAN_MAX_WAIT];
+  struct plan_use use[PLAN_MAX_USE];
+};
+
+struct plan_buffer {
+  char name[32];       /* "params.h.3", "saved.h.3" */
+  enum plan_tier tier;
+  enum plan_purpose purpose;
+  int unit;            /* -1: none */
+  bool persistent;     /* keeps its value from step to step: lives in the persistent arena */
+  int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
+  int64_t parent_offset;
+  int64_t bytes;
+  int64_t offset;      /* in its arena, by plan_place */
+  int first, last;     /* instructions of its lifetime, by plan_place (persistent: 0, n - 1); plan_build may ask for a longer one than the uses need */
+};
+
+enum plan_mode { PLAN_TRAIN, PLAN_EVAL, PLAN_GENERATE };
+
+struct plan_input {
+  enum plan_mode mode;
+  int rank, ranks;
+  enum deck_strategy strategy;
+  struct deck_shape shape;
+  int prefetch;               /* units gathered ahead of their use */
+  const struct model *model;
+  struct device *device;      /* sizes only: nothing is allocated */
+  int threads;                /* of the compute lane, for workspace sizes */
+};
+
+struct plan {
+  struct plan_input input;             /* as given; without sharding, shape is one group of all ranks */
+  int n, buffers;
+  struct instr *instr;
+  struct plan_buffer *buffer;
+  int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
+  /* Buffers by meaning, index or -1; arrays of model->units. */
+  int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN */
+  struct layout_range *owned;          /* flat range (elements) of those */
+  struct layout_unit *layout;          /* each unit packed for `ranks` */
+  /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the caller until the next step is released. */
+  int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
+  int loss, metrics, logits;           /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B, V] fp32; -1 where the mode has none */
+};
+
+/* Content of the metrics buffer. */
+struct plan_metrics { struct exactsum squares; double loss_sum, grad_norm, scale; int64_t finite; };
+
+/* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
+ * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
+ * same ranks with the same reduce_every_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
+
+/* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
+enum status plan_create(const struct plan_input *input, struct plan **out);
+void plan_destroy(struct plan *plan); /* takes NULL */
+
+enum status plan_build(const struct plan_input *input, struct plan **out);
+enum status plan_place(struct plan *plan);
+enum status plan_order(struct plan *plan);
+/* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
+enum status plan_verify(const struct plan *plan);
+
+/* A 64-bit name of all collectives in order (op, unit, group, bytes, lane): equal on all ranks of a sound job. */
+uint64_t plan_collective_hash(const struct plan *plan);
+
+/* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
+void plan_print(const struct plan *plan, FILE *to);
+void plan_print_memory(const struct plan *plan, FILE *to);
+/* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
+int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
+
+const char *plan_op_name(enum op op);
+const char *plan_lane_name(enum plan_lane lane);
+const char *plan_purpose_name(enum plan_purpose purpose);
+/* "FORWARD h.3 m0 (#41, compute)" into out. */
+void plan_instr_name(const struct plan *plan, int index, char *out, size_t size);
+
+/* Predicted seconds of a step in the steady state, each lane's busy time and the exposed communication (how much shorter the step would be if collectives took
+ * no time), from measured rates; a rate of 0 costs nothing. */
+struct plan_rates { double gemm_flops, memory_bytes, link_bytes, link_latency_s; };
+struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s; };
+enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out);
+
+#endif

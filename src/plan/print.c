@@ -1,0 +1,156 @@
+/* A plan for people: one instruction a line, and where the bytes go. */
+#include <string.h>
+
+#include "plan/internal.h"
+
+static const char *const mode_names[] = {[PLAN_TRAIN] = "train", [PLAN_EVAL] = "eval", [PLAN_GENERATE] = "generate"};
+static const char *const strategy_names[] = {
+    [STRATEGY_FULL_SHARD] = "full_shard", [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op", [STRATEGY_SHARD_OPTIM] = "shard_optim",
+    [STRATEGY_NO_SHARD] = "no_shard",     [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
+};
+static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host"};
+
+static const char *unit_name(const struct plan *plan, int unit)
+{
+  return unit >= 0 ? plan->input.model->unit[unit].name : "";
+}
+
+static void print_uses(const struct plan *plan, const struct instr *instr, FILE *to)
+{
+  static const char *const sign[] = {[ACCESS_READ] = "", [ACCESS_WRITE] = "=", [ACCESS_ADD] = "+"};
+  for (int k = 0; k < instr->n_use; k++)
+    fprintf(to, "%s%s%s", k > 0 ? " " : "", sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
+}
+
+static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)
+{
+  for (int w = 0; w < instr->n_wait; w++) {
+    const struct instr *other = &plan->instr[instr->wait[w].instr];
+    fprintf(to, "%s #%d %s%s%s", w > 0 ? "," : "  <-", instr->wait[w].instr, plan_op_name(other->op), other->unit >= 0 ? " " : "",
+            unit_name(plan, other->unit));
+    if (other->micro >= 0)
+      fprintf(to, " m%d", other->micro);
+    if (instr->wait[w].back > 0)
+      fprintf(to, " (step before)");
+  }
+}
+
+void plan_print(const struct plan *plan, FILE *to)
+{
+  const struct plan_input *input = &plan->input;
+  fprintf(to, "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens, prefetch %d: %d instructions\n",
+          mode_names[input->mode], strategy_names[input->strategy], input->rank, input->ranks, input->shape.group, (long long)input->shape.micros,
+          input->shape.micros == 1 ? "" : "es", (long long)input->shape.micro_batch, (long long)input->shape.sequence, input->prefetch, plan->n);
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    char micro[16] = "";
+    if (instr->micro >= 0)
+      snprintf(micro, sizeof micro, "m%d", instr->micro);
+    fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane), plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
+    print_uses(plan, instr, to);
+    print_waits(plan, instr, to);
+    fputc('\n', to);
+  }
+}
+
+/* ---- memory ---- */
+
+static bool counts(const struct plan_buffer *b, enum plan_tier tier)
+{
+  return b->tier == tier && b->parent < 0;
+}
+
+static int64_t live_bytes(const struct plan *plan, enum plan_tier tier, int instr)
+{
+  int64_t bytes = 0;
+  for (int i = 0; i < plan->buffers; i++) {
+    const struct plan_buffer *b = &plan->buffer[i];
+    if (counts(b, tier) && !b->persistent && b->first <= instr && instr <= b->last)
+      bytes += b->bytes;
+  }
+  return bytes;
+}
+
+/* The total rises only where a lifetime begins: the first such instruction with the most bytes. */
+static int peak_instr(const struct plan *plan, enum plan_tier tier)
+{
+  int64_t most = -1;
+  int peak = 0, seen = -1;
+  for (int i = 0; i < plan->buffers; i++) {
+    const struct plan_buffer *b = &plan->buffer[i];
+    if (!counts(b, tier) || b->persistent || b->first > b->last || b->first == seen)
+      continue;
+    seen = b->first;
+    int64_t bytes = live_bytes(plan, tier, b->first);
+    if (bytes > most || (bytes == most && b->first < peak)) {
+      most = bytes;
+      peak = b->first;
+    }
+  }
+  return peak;
+}
+
+static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent, int instr)
+{
+  int64_t bytes = 0;
+  for (int i = 0; i < plan->buffers; i++) {
+    const struct plan_buffer *b = &plan->buffer[i];
+    bool live = b->persistent || (b->first <= instr && instr <= b->last);
+    if (counts(b, tier) && b->purpose == purpose && b->persistent == persistent && live)
+      bytes += b->bytes;
+  }
+  return bytes;
+}
+
+int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent)
+{
+  return purpose_bytes_at(plan, tier, purpose, persistent, persistent ? 0 : peak_instr(plan, tier));
+}
+
+struct amount {
+  char text[32];
+};
+
+static struct amount human(int64_t bytes)
+{
+  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  struct amount amount;
+  double value = (double)bytes;
+  int u = 0;
+  for (; value >= 1024 && u < 6; u++)
+    value /= 1024;
+  snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", value, unit[u]);
+  return amount;
+}
+
+static void print_row(const char *name, int64_t persistent, int64_t transient, FILE *to)
+{
+  fprintf(to, "  %-22s %14s %14s %14s\n", name, human(persistent).text, human(transient).text, human(persistent + transient).text);
+}
+
+static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
+{
+  int peak = peak_instr(plan, tier);
+  int64_t sum = 0;
+  char name[128];
+  plan_instr_name(plan, peak, name, sizeof name);
+  fprintf(to, "%s memory of rank %d; the transient arena is fullest at %s\n", tier_names[tier], plan->input.rank, name);
+  fprintf(to, "  %-22s %14s %14s %14s\n", "", "persistent", "transient", "together");
+  for (int p = 0; p < PURPOSE_COUNT; p++) {
+    int64_t kept = purpose_bytes_at(plan, tier, (enum plan_purpose)p, true, peak),
+            passing = purpose_bytes_at(plan, tier, (enum plan_purpose)p, false, peak);
+    if (kept + passing > 0)
+      print_row(plan_purpose_name((enum plan_purpose)p), kept, passing, to);
+    sum += passing;
+  }
+  if (plan->transient_bytes[tier] > sum)
+    print_row("lost to packing", 0, plan->transient_bytes[tier] - sum, to);
+  print_row("total", plan->persistent_bytes[tier], plan->transient_bytes[tier], to);
+}
+
+void plan_print_memory(const struct plan *plan, FILE *to)
+{
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    if (plan->persistent_bytes[tier] + plan->transient_bytes[tier] > 0)
+      print_tier(plan, (enum plan_tier)tier, to);
+}

@@ -1,0 +1,512 @@
+/* Proof that a plan is safe, from nothing but its instructions, waits and offsets; shares no code with what built, placed and ordered it.
+ *
+ * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte remembers its last change and the reads since, per lane (as in
+ * FastTrack: Flanagan and Freund, PLDI 2009): an access is checked against those alone, because whatever came before them is ordered before them.
+ * Bytes also remember whose value they hold. Two steps are walked, so that what crosses the step boundary is proven too. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/internal.h"
+
+/* Times count instructions over both steps; -1 is "never". */
+struct span {
+  int64_t begin, end;
+  int owner; /* root buffer whose value is here, -1: none */
+  int writer, reader[LANE_COUNT];
+};
+
+struct span_list {
+  struct span *span;
+  int n, room;
+};
+
+struct clock {
+  int done[LANE_COUNT];
+}; /* per lane, the latest time that is complete */
+
+struct verifier {
+  const struct plan *plan;
+  struct span_list list[TIER_COUNT][2]; /* transient, persistent */
+  struct clock *clock;                  /* [2n] when the instruction starts */
+};
+
+struct place {
+  struct span_list *list;
+  int64_t begin, end;
+  int root;
+};
+
+struct label {
+  char text[128];
+};
+
+/* ---- words ---- */
+
+static struct label name_of(const struct plan *plan, int time, int now)
+{
+  struct label label;
+  plan_instr_name(plan, time % plan->n, label.text, sizeof label.text);
+  size_t length = strlen(label.text);
+  if (time / plan->n != now / plan->n)
+    snprintf(label.text + length, sizeof label.text - length, " of the step before");
+  return label;
+}
+
+static const char *verb(enum plan_access access)
+{
+  return access == ACCESS_READ ? "reads" : access == ACCESS_WRITE ? "writes" : "changes";
+}
+
+static enum status fail_instr(const struct plan *plan, int i, const char *why)
+{
+  return status_set(STATUS_PLAN, "%s %s", name_of(plan, i, i).text, why);
+}
+
+/* ---- form: the table in plan.h ---- */
+
+static bool access_fits(char letter, enum plan_access access)
+{
+  switch (letter) {
+  case 'r': return access == ACCESS_READ;
+  case 'w': return access == ACCESS_WRITE;
+  case 'a': return access == ACCESS_ADD;
+  default: return access != ACCESS_READ;
+  }
+}
+
+static enum status check_uses(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct op_traits *traits = &op_traits[instr->op];
+  int required = (int)strlen(traits->uses), most = required + (int)strlen(traits->more);
+  if (instr->n_use != required && instr->n_use != most)
+    return fail_instr(plan, i, "has not the uses that its operation takes");
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_use *use = &instr->use[k];
+    if (use->buffer < 0 || use->buffer >= plan->buffers)
+      return fail_instr(plan, i, "uses a buffer that does not exist");
+    if (!access_fits(k < required ? traits->uses[k] : traits->more[k - required], use->access))
+      return status_set(STATUS_PLAN, "%s %s %s, which its operation does not do in that place", name_of(plan, i, i).text, verb(use->access),
+                        plan->buffer[use->buffer].name);
+    if (plan->buffer[use->buffer].unit >= 0 && plan->buffer[use->buffer].unit != instr->unit)
+      return status_set(STATUS_PLAN, "%s uses %s, which belongs to another unit", name_of(plan, i, i).text, plan->buffer[use->buffer].name);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_waits(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  if (instr->n_wait < 0 || instr->n_wait > PLAN_MAX_WAIT)
+    return fail_instr(plan, i, "has more waits than fit");
+  for (int w = 0; w < instr->n_wait; w++) {
+    const struct plan_wait *wait = &instr->wait[w];
+    if (wait->instr < 0 || wait->instr >= plan->n || wait->back < 0 || wait->back > 1)
+      return fail_instr(plan, i, "waits for an instruction that does not exist");
+    if (wait->back == 0 && wait->instr >= i)
+      return status_set(STATUS_PLAN, "%s waits for %s, which does not come before it", name_of(plan, i, i).text, name_of(plan, wait->instr, i).text);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_form(const struct plan *plan)
+{
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    if ((unsigned)instr->op >= OP_COUNT || instr->unit < -1 || instr->unit >= plan->input.model->units)
+      return status_set(STATUS_PLAN, "instruction #%d has an unknown operation or unit", i);
+    if (instr->lane != op_traits[instr->op].lane)
+      return fail_instr(plan, i, "is on the wrong lane");
+    enum status status = check_uses(plan, i);
+    if (!status)
+      status = check_waits(plan, i);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* ---- buffers ---- */
+
+static struct place place_of(struct verifier *v, int buffer)
+{
+  const struct plan_buffer *b = &v->plan->buffer[buffer];
+  return (struct place){&v->list[b->tier][b->persistent], b->offset, b->offset + b->bytes, plan_root(v->plan, buffer, NULL)};
+}
+
+static enum status check_buffer(const struct plan *plan, const struct plan_buffer *b)
+{
+  int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
+  if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)
+    return status_set(STATUS_PLAN, "%s does not lie inside its arena", b->name);
+  if (b->parent < 0)
+    return STATUS_OK;
+  const struct plan_buffer *parent = &plan->buffer[b->parent];
+  bool inside = b->parent_offset >= 0 && b->parent_offset <= parent->bytes - b->bytes && b->offset == parent->offset + b->parent_offset;
+  if (!inside || b->tier != parent->tier || b->persistent != parent->persistent)
+    return status_set(STATUS_PLAN, "%s does not lie inside %s, which it is a part of", b->name, parent->name);
+  return STATUS_OK;
+}
+
+static enum status check_buffers(const struct plan *plan)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    bool used = plan->buffer[b].first <= plan->buffer[b].last;
+    enum status status = used ? check_buffer(plan, &plan->buffer[b]) : STATUS_OK;
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+static enum status check_lifetimes(const struct plan *plan)
+{
+  for (int i = 0; i < plan->n; i++)
+    for (int k = 0; k < plan->instr[i].n_use; k++) {
+      const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
+      if (i < b->first || i > b->last)
+        return status_set(STATUS_PLAN, "%s %s %s outside of its lifetime, #%d to #%d", name_of(plan, i, i).text, verb(plan->instr[i].use[k].access),
+                          b->name, b->first, b->last);
+    }
+  return STATUS_OK;
+}
+
+/* ---- gather -> use -> release ---- */
+
+static enum status check_window(const struct plan *plan, int i, bool *open)
+{
+  const struct instr *instr = &plan->instr[i];
+  int buffer = instr->use[instr->op == OP_GATHER ? 1 : 0].buffer;
+  const char *name = plan->buffer[buffer].name;
+  switch (instr->op) {
+  case OP_GATHER:
+    if (open[buffer])
+      return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", name_of(plan, i, i).text, name);
+    open[buffer] = true;
+    return STATUS_OK;
+  case OP_RELEASE:
+    if (!open[buffer])
+      return status_set(STATUS_PLAN, "%s releases %s, which is not gathered", name_of(plan, i, i).text, name);
+    open[buffer] = false;
+    return STATUS_OK;
+  case OP_EMBED:
+  case OP_FORWARD:
+  case OP_RECOMPUTE:
+  case OP_LOSS:
+  case OP_LOGITS:
+  case OP_BACKWARD:
+    if (plan->buffer[buffer].unit != instr->unit)
+      return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", name_of(plan, i, i).text, name);
+    if (buffer != plan->master[instr->unit] && !open[buffer])
+      return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", name_of(plan, i, i).text, name);
+    return STATUS_OK;
+  default: return STATUS_OK;
+  }
+}
+
+static enum status walk_windows(const struct plan *plan, bool *open)
+{
+  for (int i = 0; i < plan->n; i++) {
+    enum status status = check_window(plan, i, open);
+    if (status)
+      return status;
+  }
+  for (int b = 0; b < plan->buffers; b++)
+    if (open[b])
+      return status_set(STATUS_PLAN, "%s is gathered and never released", plan->buffer[b].name);
+  return STATUS_OK;
+}
+
+static enum status check_windows(const struct plan *plan)
+{
+  void *open;
+  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(bool), &open);
+  if (status)
+    return status;
+  status = walk_windows(plan, open);
+  mem_free(open);
+  return status;
+}
+
+/* ---- happens-before ---- */
+
+static void join(struct verifier *v, struct clock *clock, int time)
+{
+  enum plan_lane lane = v->plan->instr[time % v->plan->n].lane;
+  for (int l = 0; l < LANE_COUNT; l++)
+    if (v->clock[time].done[l] > clock->done[l])
+      clock->done[l] = v->clock[time].done[l];
+  if (time > clock->done[lane])
+    clock->done[lane] = time;
+}
+
+static void run_clocks(struct verifier *v)
+{
+  const struct plan *plan = v->plan;
+  int previous[LANE_COUNT];
+  for (int l = 0; l < LANE_COUNT; l++)
+    previous[l] = -1;
+  for (int time = 0; time < 2 * plan->n; time++) {
+    const struct instr *instr = &plan->instr[time % plan->n];
+    struct clock *clock = &v->clock[time];
+    for (int l = 0; l < LANE_COUNT; l++)
+      clock->done[l] = -1;
+    if (previous[instr->lane] >= 0)
+      join(v, clock, previous[instr->lane]);
+    for (int w = 0; w < instr->n_wait; w++) {
+      int step = time / plan->n - instr->wait[w].back;
+      if (step >= 0)
+        join(v, clock, step * plan->n + instr->wait[w].instr);
+    }
+    previous[instr->lane] = time;
+  }
+}
+
+static bool is_before(const struct verifier *v, int earlier, int later)
+{
+  return v->clock[later].done[v->plan->instr[earlier % v->plan->n].lane] >= earlier;
+}
+
+/* ---- bytes ---- */
+
+/* The first span that ends behind `at`. */
+static int find_span(const struct span_list *list, int64_t at)
+{
+  int low = 0, high = list->n;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (list->span[middle].end <= at)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static enum status make_span_room(struct span_list *list, int more)
+{
+  if (list->n + more <= list->room)
+    return STATUS_OK;
+  int room = 2 * (list->n + more);
+  void *span = list->span;
+  enum status status = mem_resize(MEM_META, (size_t)room * sizeof *list->span, &span);
+  if (status)
+    return status;
+  list->span = span;
+  list->room = room;
+  return STATUS_OK;
+}
+
+/* Make a span begin at `at`. */
+static void split(struct span_list *list, int64_t at)
+{
+  int s = find_span(list, at);
+  if (s == list->n || list->span[s].begin == at)
+    return;
+  memmove(&list->span[s + 1], &list->span[s], (size_t)(list->n - s) * sizeof *list->span);
+  list->span[s].end = list->span[s + 1].begin = at;
+  list->n++;
+}
+
+static const struct span fresh = {.owner = -1, .writer = -1, .reader = {[0 ... LANE_COUNT - 1] = -1}};
+
+static enum status start_arena(struct span_list *list, int64_t bytes)
+{
+  enum status status = make_span_room(list, 1);
+  if (status || bytes == 0)
+    return status;
+  list->span[0] = fresh;
+  list->span[0].end = bytes;
+  list->n = 1;
+  return STATUS_OK;
+}
+
+/* One span of `place` alone, as if `time` (-1: before the first step) had written it. */
+static enum status write_span(const struct place *place, int time)
+{
+  struct span_list *list = place->list;
+  enum status status = make_span_room(list, 2);
+  if (status || place->begin == place->end)
+    return status;
+  split(list, place->begin);
+  split(list, place->end);
+  int first = find_span(list, place->begin), behind = find_span(list, place->end);
+  memmove(&list->span[first + 1], &list->span[behind], (size_t)(list->n - behind) * sizeof *list->span);
+  list->n -= behind - first - 1;
+  list->span[first] = fresh;
+  list->span[first].begin = place->begin;
+  list->span[first].end = place->end;
+  list->span[first].owner = place->root;
+  list->span[first].writer = time;
+  return STATUS_OK;
+}
+
+static enum status read_span(const struct place *place, int time, enum plan_lane lane)
+{
+  struct span_list *list = place->list;
+  enum status status = make_span_room(list, 2);
+  if (status || place->begin == place->end)
+    return status;
+  split(list, place->begin);
+  split(list, place->end);
+  for (int s = find_span(list, place->begin); s < list->n && list->span[s].begin < place->end; s++)
+    list->span[s].reader[lane] = time;
+  return STATUS_OK;
+}
+
+/* What instruction `time` changed (or read) in the span: one of its uses meets it. */
+static const struct plan_use *used_there(struct verifier *v, int time, bool change, const struct span_list *list, const struct span *span)
+{
+  const struct instr *instr = &v->plan->instr[time % v->plan->n];
+  const struct plan_use *found = instr->use;
+  for (int k = 0; k < instr->n_use; k++) {
+    struct place place = place_of(v, instr->use[k].buffer);
+    if ((instr->use[k].access != ACCESS_READ) == change && place.list == list && place.end > span->begin && place.begin < span->end)
+      found = &instr->use[k];
+  }
+  return found;
+}
+
+static enum status fail_race(struct verifier *v, int time, const struct plan_use *use, int other, const struct plan_use *there)
+{
+  const struct plan *plan = v->plan;
+  return status_set(STATUS_PLAN, "%s %s %s while %s %s %s over the same bytes: nothing orders them", name_of(plan, time, time).text,
+                    verb(use->access), plan->buffer[use->buffer].name, name_of(plan, other, time).text, verb(there->access),
+                    plan->buffer[there->buffer].name);
+}
+
+static enum status check_race(struct verifier *v, int time, const struct plan_use *use, const struct span_list *list, const struct span *span)
+{
+  if (span->writer >= 0 && !is_before(v, span->writer, time))
+    return fail_race(v, time, use, span->writer, used_there(v, span->writer, true, list, span));
+  for (int lane = 0; lane < LANE_COUNT && use->access != ACCESS_READ; lane++)
+    if (span->reader[lane] >= 0 && !is_before(v, span->reader[lane], time))
+      return fail_race(v, time, use, span->reader[lane], used_there(v, span->reader[lane], false, list, span));
+  return STATUS_OK;
+}
+
+/* What is read must be the buffer's own value: written in this step, unless it is persistent. */
+static enum status check_value(struct verifier *v, int time, const struct plan_use *use, const struct place *place, const struct span *span)
+{
+  const struct plan *plan = v->plan;
+  const struct plan_buffer *buffer = &plan->buffer[use->buffer];
+  bool now = span->writer >= 0 && span->writer / plan->n == time / plan->n;
+  if (use->access == ACCESS_WRITE || (span->owner == place->root && (now || buffer->persistent)))
+    return STATUS_OK;
+  if (!now)
+    return status_set(STATUS_PLAN, "%s %s %s before anything has written it in this step", name_of(plan, time, time).text, verb(use->access),
+                      buffer->name);
+  return status_set(STATUS_PLAN, "%s %s %s, but %s has written %s over its bytes", name_of(plan, time, time).text, verb(use->access), buffer->name,
+                    name_of(plan, span->writer, time).text, plan->buffer[used_there(v, span->writer, true, place->list, span)->buffer].name);
+}
+
+static enum status check_access(struct verifier *v, int time, const struct plan_use *use)
+{
+  struct place place = place_of(v, use->buffer);
+  for (int s = find_span(place.list, place.begin); s < place.list->n && place.list->span[s].begin < place.end; s++) {
+    const struct span *span = &place.list->span[s];
+    enum status status = check_race(v, time, use, place.list, span);
+    if (!status)
+      status = check_value(v, time, use, &place, span);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* Uses of one instruction do not meet, unless it works in place. */
+static enum status check_inside(struct verifier *v, int i)
+{
+  const struct plan *plan = v->plan;
+  const struct instr *instr = &plan->instr[i];
+  for (int k = 1; k < instr->n_use; k++)
+    for (int j = 0; j < k; j++) {
+      const struct plan_use *a = &instr->use[j], *b = &instr->use[k];
+      struct place left = place_of(v, a->buffer), right = place_of(v, b->buffer);
+      if (a->access == ACCESS_READ && b->access == ACCESS_READ)
+        continue;
+      if (left.list != right.list || left.begin >= right.end || right.begin >= left.end)
+        continue;
+      if (op_traits[instr->op].in_place && left.root == right.root)
+        continue;
+      return status_set(STATUS_PLAN, "%s %s %s and %s %s over the same bytes", name_of(plan, i, i).text, verb(a->access),
+                        plan->buffer[a->buffer].name, verb(b->access), plan->buffer[b->buffer].name);
+    }
+  return STATUS_OK;
+}
+
+static enum status walk_one(struct verifier *v, int time)
+{
+  const struct instr *instr = &v->plan->instr[time % v->plan->n];
+  enum status status = check_inside(v, time % v->plan->n);
+  for (int k = 0; k < instr->n_use && !status; k++)
+    status = check_access(v, time, &instr->use[k]);
+  for (int k = 0; k < instr->n_use && !status; k++) {
+    struct place place = place_of(v, instr->use[k].buffer);
+    if (instr->use[k].access == ACCESS_READ)
+      status = read_span(&place, time, instr->lane);
+  }
+  for (int k = 0; k < instr->n_use && !status; k++) {
+    struct place place = place_of(v, instr->use[k].buffer);
+    if (instr->use[k].access != ACCESS_READ)
+      status = write_span(&place, time);
+  }
+  return status;
+}
+
+/* Persistent buffers hold a value before the first step, each on bytes of its own. */
+static enum status start(struct verifier *v)
+{
+  const struct plan *plan = v->plan;
+  enum status status = STATUS_OK;
+  for (int tier = 0; tier < TIER_COUNT && !status; tier++) {
+    status = start_arena(&v->list[tier][0], plan->transient_bytes[tier]);
+    if (!status)
+      status = start_arena(&v->list[tier][1], plan->persistent_bytes[tier]);
+  }
+  for (int b = 0; b < plan->buffers && !status; b++) {
+    if (!plan->buffer[b].persistent || plan->buffer[b].parent >= 0)
+      continue;
+    struct place place = place_of(v, b);
+    for (int s = find_span(place.list, place.begin); s < place.list->n && place.list->span[s].begin < place.end; s++)
+      if (place.list->span[s].owner >= 0)
+        return status_set(STATUS_PLAN, "%s and %s are persistent and share bytes", plan->buffer[place.list->span[s].owner].name,
+                          plan->buffer[b].name);
+    status = write_span(&place, -1);
+  }
+  return status;
+}
+
+static enum status check_bytes(const struct plan *plan)
+{
+  struct verifier v = {.plan = plan};
+  void *clock;
+  enum status status = mem_alloc(MEM_META, 2 * (size_t)plan->n * sizeof *v.clock, &clock);
+  if (status)
+    return status;
+  v.clock = clock;
+  run_clocks(&v);
+  status = start(&v);
+  for (int time = 0; time < 2 * plan->n && !status; time++)
+    status = walk_one(&v, time);
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    mem_free(v.list[tier][0].span);
+    mem_free(v.list[tier][1].span);
+  }
+  mem_free(v.clock);
+  return status;
+}
+
+enum status plan_verify(const struct plan *plan)
+{
+  enum status status = check_form(plan);
+  if (!status)
+    status = check_buffers(plan);
+  if (!status)
+    status = check_lifetimes(plan);
+  if (!status)
+    status = check_windows(plan);
+  if (!status)
+    status = check_bytes(plan);
+  return status;
+}

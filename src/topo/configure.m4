@@ -1,0 +1,8 @@
+SLUICE_PACKAGE([hwloc], [hwloc 2], [required], [pc:hwloc plain], [-lhwloc], [libhwloc-dev],
+[#include <hwloc.h>
+#if HWLOC_API_VERSION < 0x20000
+#error hwloc 2.0 or later
+#endif],
+[unsigned version = hwloc_get_api_version();
+if (version >> 16 != HWLOC_API_VERSION >> 16) return 1;
+fprintf(out, "%u.%u", version >> 16, version >> 8 & 255);])

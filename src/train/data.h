@@ -1,0 +1,32 @@
+/* Which tokens a micro-batch of a step holds. */
+#ifndef SLUICE_TRAIN_DATA_H
+#define SLUICE_TRAIN_DATA_H
+
+#include "comm/comm.h"
+#include "deck/deck.h"
+#include "io/tokens.h"
+
+/* Sample (first_sample + (step - first_step) * batch + position) of the data order; position = rank, then micro-batch, then sequence: the samples of a step do not depend
+ * on the number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
+struct data_order {
+  struct token_set *set;
+  uint64_t seed;
+  int64_t windows, vocab, first_step, first_sample, batch;
+  int rank;
+  struct deck_shape shape;
+};
+enum status data_load_train(void *order, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
+
+/* The windows of a set in order; what lies beyond `windows` has targets -1. */
+struct data_scan {
+  struct token_set *set;
+  int64_t windows, first_step, micro_batch, sequence;
+  int rank, ranks;
+};
+enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
+
+/* Open a split and check that the model's vocabulary holds its tokens and that it holds a window. Collective. */
+enum status data_open(struct comm *comm, const char *key, const char *dir, enum token_split split, int64_t vocab, int64_t sequence,
+                      struct token_set **out);
+
+#endif

@@ -1,0 +1,75 @@
+#include "train/evaluate.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+enum status evaluator_open(struct job *job, struct evaluator *out)
+{
+  const struct deck *deck = job->deck;
+  const struct plan *plan = job->plan[PLAN_EVAL];
+  const char *dir = *deck->data.val ? deck->data.val : deck->data.train;
+  *out = (struct evaluator){.job = job,
+                            .scan = {.micro_batch = plan->input.shape.micro_batch,
+                                     .sequence = plan->input.shape.sequence,
+                                     .rank = comm_rank(job->comm),
+                                     .ranks = comm_ranks(job->comm)}};
+  enum status status =
+      data_open(job->comm, *deck->data.val ? "data.val" : "data.train", dir, SPLIT_VAL, deck->model.vocab, out->scan.sequence, &out->scan.set);
+  if (status)
+    return status;
+  status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+  if (status)
+    evaluator_close(out);
+  return status;
+}
+
+void evaluator_close(struct evaluator *evaluator)
+{
+  token_set_close(evaluator->scan.set);
+  evaluator->scan.set = NULL;
+}
+
+static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool show, struct exactsum *sum)
+{
+  struct job *job = evaluator->job;
+  struct exec *exec = job->exec[PLAN_EVAL];
+  const double start = clock_s();
+  for (int64_t i = 0; i < steps; i++) {
+    struct exec_result result;
+    enum status status = exec_step(exec, evaluator->next_step++, 0, 0.0, &result);
+    if (status)
+      comm_abort(job->comm, status);
+    const struct exactsum *loss = exec_pointer(exec, job->plan[PLAN_EVAL]->loss);
+    exactsum_merge(sum, loss);
+    exactsum_normalize(sum);
+    if (show)
+      log_progress(5, "evaluating %lld of %lld, %.0f s left", (long long)i + 1, (long long)steps,
+                   (clock_s() - start) / (double)(i + 1) * (double)(steps - i - 1));
+  }
+  if (show)
+    log_progress_end();
+  return exec_drain(exec);
+}
+
+enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
+{
+  struct data_scan *scan = &evaluator->scan;
+  const int64_t per_step = scan->micro_batch * scan->ranks, all = token_set_windows(scan->set, scan->sequence);
+  scan->windows = batches > 0 && batches * per_step < all ? batches * per_step : all;
+  scan->first_step = evaluator->next_step;
+
+  const double start = clock_s();
+  struct exactsum sum;
+  exactsum_zero(&sum);
+  enum status status = run_steps(evaluator, (scan->windows + per_step - 1) / per_step, show, &sum);
+  if (status)
+    return status;
+  const int64_t tokens = scan->windows * scan->sequence;
+  const double loss = exactsum_value(&sum) / (double)tokens;
+  const double bytes_per_token = (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
+  *out = (struct evaluation){
+      .loss = loss, .perplexity = exp(loss), .bits_per_byte = loss / M_LN2 / bytes_per_token, .tokens = tokens, .seconds = clock_s() - start};
+  return STATUS_OK;
+}

@@ -1,0 +1,320 @@
+#include "train/job.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. */
+static enum status shape_without_batch(const struct job *job, enum plan_mode mode, struct plan_input *input)
+{
+  const struct deck *deck = job->deck;
+  const int ranks = comm_ranks(job->comm);
+  int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
+  int64_t micro = deck->data.micro_batch ? deck->data.micro_batch : 1;
+  if (mode == PLAN_GENERATE) {
+    sequence = deck->model.context;
+    micro = 1;
+  }
+  input->strategy = STRATEGY_FULL_SHARD;
+  input->shape = (struct deck_shape){.ranks = ranks,
+                                     .group = ranks,
+                                     .replicas = 1,
+                                     .rank_batch = micro,
+                                     .micro_batch = micro,
+                                     .micros = 1,
+                                     .sequence = sequence,
+                                     .recompute_every = 0,
+                                     .reduce_every_micro = true};
+  return STATUS_OK;
+}
+
+/* During training, evaluation uses the training's storage, one micro-batch a step. */
+static enum status shape_input(const struct job *job, enum job_use use, enum plan_mode mode, struct plan_input *input)
+{
+  *input = (struct plan_input){.mode = mode,
+                               .rank = comm_rank(job->comm),
+                               .ranks = comm_ranks(job->comm),
+                               .prefetch = (int)job->deck->shard.prefetch,
+                               .model = job->model,
+                               .device = job->device,
+                               .threads = job->threads};
+  if (use == JOB_EVAL || use == JOB_GENERATE)
+    return shape_without_batch(job, mode, input);
+  input->strategy = (enum deck_strategy)job->deck->shard.strategy;
+  enum status status = deck_resolve(job->deck, input->ranks, comm_local_ranks(job->comm), &input->shape);
+  if (status)
+    return status;
+  if (mode == PLAN_EVAL) {
+    input->shape.micros = 1;
+    input->shape.rank_batch = input->shape.micro_batch;
+  }
+  return STATUS_OK;
+}
+
+static enum status create_plans(struct job *job, enum job_use use)
+{
+  static const struct {
+    int n;
+    enum plan_mode mode[2];
+  } plans_of[] = {
+      [JOB_TRAIN] = {1, {PLAN_TRAIN}},
+      [JOB_TRAIN_AND_EVAL] = {2, {PLAN_TRAIN, PLAN_EVAL}},
+      [JOB_EVAL] = {1, {PLAN_EVAL}},
+      [JOB_GENERATE] = {1, {PLAN_GENERATE}},
+  };
+  for (int i = 0; i < plans_of[use].n; i++) {
+    const enum plan_mode mode = plans_of[use].mode[i];
+    struct plan_input input;
+    enum status status = shape_input(job, use, mode, &input);
+    if (status)
+      return status;
+    if (i == 0)
+      job->shape = input.shape;
+    status = plan_create(&input, &job->plan[mode]);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* The bytes of this rank's arenas: plans share the persistent one, and take turns in the transient one. */
+static void arena_bytes(const struct job *job, int64_t *persistent, int64_t *transient)
+{
+  *persistent = *transient = 0;
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    int64_t most[2] = {0, 0};
+    for (int mode = 0; mode < 3; mode++) {
+      const struct plan *plan = job->plan[mode];
+      if (plan && plan->persistent_bytes[tier] > most[0])
+        most[0] = plan->persistent_bytes[tier];
+      if (plan && plan->transient_bytes[tier] > most[1])
+        most[1] = plan->transient_bytes[tier];
+    }
+    *persistent += most[0];
+    *transient += most[1];
+  }
+}
+
+/* Pages are there only when they are touched, in the middle of a step: what cannot fit is refused here. */
+static enum status check_fits(const struct job *job)
+{
+  const double GiB = 1 << 30;
+  const int64_t have = mem_available_bytes();
+  const int local = comm_local_ranks(job->comm);
+  int64_t persistent, transient;
+  arena_bytes(job, &persistent, &transient);
+  if (have < 0 || (double)(persistent + transient) * local <= (double)have)
+    return STATUS_OK;
+  return status_set(STATUS_MEMORY,
+                    "a rank needs %.2f GiB of host memory (%.2f for parameters and optimizer, %.2f for a step), the %d rank%s of this node %.2f GiB, but only "
+                    "%.2f GiB are there: use more nodes, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch",
+                    (double)(persistent + transient) / GiB, (double)persistent / GiB, (double)transient / GiB, local, local == 1 ? "" : "s",
+                    (double)(persistent + transient) * local / GiB, (double)have / GiB);
+}
+
+int64_t job_planned_bytes(const struct job *job)
+{
+  int64_t persistent, transient;
+  arena_bytes(job, &persistent, &transient);
+  return persistent + transient;
+}
+
+static enum status create_memory(struct job *job)
+{
+  const struct plan *plans[3];
+  int n = 0;
+  for (int mode = 0; mode < 3; mode++)
+    if (job->plan[mode])
+      plans[n++] = job->plan[mode];
+  const enum status status = check_fits(job);
+  return status ? status : exec_memory_create(job->device, plans, n, &job->memory);
+}
+
+/* Ranks that share cores split them; the share is what this rank's threads are bound to. Collective. */
+static enum status place_rank(struct job *job)
+{
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  int64_t *ids = NULL;
+  int index = 0, sharers = 1;
+  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
+  if (status)
+    return status;
+  ids[rank] = topo_mask_id();
+  status = comm_sum_i64(job->comm, ids, ranks);
+  if (!status)
+    topo_place(ids, ranks, rank, &index, &sharers);
+  mem_free(ids);
+  if (!status)
+    status = topo_create(index, sharers, (int)job->deck->run.threads, &job->topo);
+  if (!status)
+    status = topo_bind(job->topo);
+  if (!status)
+    job->threads = topo_threads(job->topo);
+  return status;
+}
+
+struct model_config job_model_config(const struct deck *deck)
+{
+  return (struct model_config){.arch = deck->model.arch,
+                               .layers = deck->model.layers,
+                               .width = deck->model.width,
+                               .heads = deck->model.heads,
+                               .context = deck->model.context,
+                               .vocab = deck->model.vocab,
+                               .norm_eps = deck->model.norm_eps,
+                               .init_std = deck->model.init_std};
+}
+
+static enum status create_parts(struct job *job, enum job_use use)
+{
+  const struct deck *deck = job->deck;
+  enum status status = place_rank(job);
+  if (status)
+    return status;
+  status = device_create("host", DTYPE_F32, &job->device);
+  if (status)
+    return status;
+  const struct model_config config = job_model_config(deck);
+  status = model_create(&config, &job->model);
+  if (status)
+    return status;
+  status = create_plans(job, use);
+  if (status)
+    return status;
+  return create_memory(job);
+}
+
+enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+{
+  const int64_t resident = mem_resident_bytes();
+  struct job *job = NULL;
+  enum status status = mem_alloc(MEM_META, sizeof *job, (void **)&job);
+  if (!status) {
+    job->comm = comm;
+    job->deck = deck;
+    job->resident_start = resident;
+    status = create_parts(job, use);
+  }
+  status = comm_agree(comm, status);
+  if (status) {
+    job_destroy(job);
+    return status;
+  }
+  log_info("%s: %.1f M parameters, %d rank%s (%s), %d thread%s each", deck->model.arch, (double)job->model->parameters * 1e-6, comm_ranks(comm),
+           comm_ranks(comm) == 1 ? "" : "s", comm_description(comm), job->threads, job->threads == 1 ? "" : "s");
+  log_info("rank 0 runs on %s", topo_description(job->topo));
+  *out = job;
+  return STATUS_OK;
+}
+
+void job_destroy(struct job *job)
+{
+  if (!job)
+    return;
+  for (int mode = 0; mode < 3; mode++)
+    exec_destroy(job->exec[mode]);
+  exec_memory_destroy(&job->memory);
+  for (int mode = 0; mode < 3; mode++)
+    plan_destroy(job->plan[mode]);
+  model_destroy(job->model);
+  device_destroy(job->device);
+  topo_destroy(job->topo);
+  mem_free(job);
+}
+
+enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
+{
+  const struct exec_config config = {.plan = job->plan[mode],
+                                     .model = job->model,
+                                     .device = job->device,
+                                     .comm = job->comm,
+                                     .memory = &job->memory,
+                                     .deck = job->deck,
+                                     .load = load,
+                                     .load_arg = arg,
+                                     .threads = job->threads,
+                                     .cores = topo_cores(job->topo)};
+  return exec_create(&config, &job->exec[mode]);
+}
+
+/* The plan whose persistent buffers hold the parameters (those of a job's plans lie at the same place). */
+static const struct plan *any_plan(const struct job *job)
+{
+  for (int mode = 0; mode < 3; mode++)
+    if (job->plan[mode])
+      return job->plan[mode];
+  return NULL;
+}
+
+static float *state_pointer(const struct job *job, const struct plan *plan, int buffer)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  return (float *)((char *)job->memory.persistent[b->tier] + b->offset);
+}
+
+/* Where element `range.begin` of parameter p lies in a buffer that holds the flat range `owned`. */
+static float *param_pointer(float *base, const struct plan *plan, int u, int p, struct layout_range part)
+{
+  return base + (plan->layout[u].offset[p] + part.begin - plan->owned[u].begin);
+}
+
+void job_init(struct job *job)
+{
+  const struct plan *plan = any_plan(job);
+  for (int u = 0; u < job->model->units; u++) {
+    float *base = state_pointer(job, plan, plan->master[u]);
+    for (int p = 0; p < job->model->unit[u].params; p++) {
+      const struct layout_range part = layout_param_part(&plan->layout[u], p, plan->owned[u]);
+      if (part.begin < part.end)
+        model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, part, param_pointer(base, plan, u, p, part));
+    }
+  }
+}
+
+/* Of what a rank owns, the part that it alone writes: what several ranks own is cut among them. */
+static struct layout_range unique_range(const struct job *job, const struct plan *plan, int u)
+{
+  const struct layout_range owned = plan->owned[u];
+  const int64_t size = owned.end - owned.begin;
+  const int holders = (int)(plan->layout[u].flat / size); /* ranks that hold different shards */
+  const int copies = comm_ranks(job->comm) / holders;
+  const int64_t piece = size / copies;
+  const int index = holders == 1 ? comm_rank(job->comm) : comm_rank(job->comm) / holders;
+  return (struct layout_range){owned.begin + index * piece, owned.begin + (index + 1) * piece};
+}
+
+enum status job_tensors(struct job *job, bool moments, bool unique, struct io_tensor **out, int *n)
+{
+  static const char *const group[3] = {"model", "exp_avg", "exp_avg_sq"};
+  const struct plan *plan = any_plan(job);
+  const int kinds = moments ? 3 : 1;
+  int params = 0;
+  for (int u = 0; u < job->model->units; u++)
+    params += job->model->unit[u].params;
+
+  struct io_tensor *tensors = NULL;
+  enum status status = mem_alloc(MEM_IO, (size_t)(params * kinds) * sizeof *tensors, (void **)&tensors);
+  if (status)
+    return status;
+  int k = 0;
+  for (int kind = 0; kind < kinds; kind++)
+    for (int u = 0; u < job->model->units; u++) {
+      const int buffer = kind == 0 ? plan->master[u] : kind == 1 ? plan->moment1[u] : plan->moment2[u];
+      const struct layout_range range = unique ? unique_range(job, plan, u) : plan->owned[u];
+      for (int p = 0; p < job->model->unit[u].params; p++) {
+        const struct model_param *param = &job->model->unit[u].param[p];
+        struct io_tensor *t = &tensors[k++];
+        *t = (struct io_tensor){.group = group[kind],
+                                .name = param->name,
+                                .type = DTYPE_F32,
+                                .ndim = param->ndim,
+                                .writer = true,
+                                .range = layout_param_part(&plan->layout[u], p, range)};
+        for (int d = 0; d < param->ndim; d++)
+          t->shape[d] = param->shape[d];
+        t->data = param_pointer(state_pointer(job, plan, buffer), plan, u, p, t->range);
+      }
+    }
+  *out = tensors;
+  *n = k;
+  return STATUS_OK;
+}

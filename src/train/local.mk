@@ -1,0 +1,17 @@
+noinst_LIBRARIES += src/train/libtrain.a
+layers += src/train/libtrain.a
+src_train_libtrain_a_SOURCES = \
+	src/train/data.c \
+	src/train/data.h \
+	src/train/evaluate.c \
+	src/train/evaluate.h \
+	src/train/generate.c \
+	src/train/generate.h \
+	src/train/job.c \
+	src/train/job.h \
+	src/train/signals.c \
+	src/train/signals.h \
+	src/train/stats.c \
+	src/train/stats.h \
+	src/train/train.c \
+	src/train/train.h

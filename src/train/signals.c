@@ -1,0 +1,43 @@
+#include "train/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static volatile sig_atomic_t pending;
+
+static void on_signal(int signal_number)
+{
+  if (!pending)
+    pending = signal_number;
+}
+
+enum status signals_install(void)
+{
+  static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+  pending = 0;
+  for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    if (caught[i] == SIGINT)
+      action.sa_flags |= (int)SA_RESETHAND;
+    if (sigaction(caught[i], &action, NULL))
+      return status_set(STATUS_INTERNAL, "cannot catch %s: %s", signals_name(caught[i]), strerror(errno));
+  }
+  return STATUS_OK;
+}
+
+int signals_pending(void)
+{
+  return pending;
+}
+
+const char *signals_name(int signal_number)
+{
+  switch (signal_number) {
+  case SIGTERM: return "SIGTERM";
+  case SIGINT: return "SIGINT";
+  case SIGUSR1: return "SIGUSR1";
+  case SIGUSR2: return "SIGUSR2";
+  default: return "a signal";
+  }
+}

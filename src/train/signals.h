@@ -1,0 +1,11 @@
+/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the next step boundary. A second SIGINT ends the process at once. */
+#ifndef SLUICE_TRAIN_SIGNALS_H
+#define SLUICE_TRAIN_SIGNALS_H
+
+#include "base/status.h"
+
+enum status signals_install(void);
+int signals_pending(void);            /* the signal that was caught first, 0: none */
+const char *signals_name(int signal); /* "SIGTERM" */
+
+#endif

@@ -1,0 +1,67 @@
+#include "train/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+enum status stats_create(int64_t room, struct stats *out)
+{
+  double *seconds;
+  if (room < 1)
+    room = 1;
+  const enum status status = mem_alloc(MEM_META, (size_t)room * sizeof *seconds, (void **)&seconds);
+  if (status)
+    return status;
+  *out = (struct stats){.room = room, .seconds = seconds};
+  return STATUS_OK;
+}
+
+void stats_destroy(struct stats *stats)
+{
+  mem_free(stats->seconds);
+  *stats = (struct stats){0};
+}
+
+void stats_add(struct stats *stats, double seconds)
+{
+  stats->seconds[stats->n++ % stats->room] = seconds;
+}
+
+static int64_t stored(const struct stats *stats)
+{
+  return stats->n < stats->room ? stats->n : stats->room;
+}
+
+double stats_recent(const struct stats *stats, int64_t n)
+{
+  if (n > stored(stats))
+    n = stored(stats);
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += stats->seconds[(stats->n - 1 - i) % stats->room];
+  return n ? sum / (double)n : 0;
+}
+
+double stats_mean(const struct stats *stats)
+{
+  return stats_recent(stats, stored(stats));
+}
+
+static int ascending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double stats_percentile(struct stats *stats, double p)
+{
+  const int64_t n = stored(stats);
+  if (!n)
+    return 0;
+  qsort(stats->seconds, (size_t)n, sizeof *stats->seconds, ascending);
+  int64_t index = (int64_t)ceil(p / 100 * (double)n) - 1;
+  if (index < 0)
+    index = 0;
+  return stats->seconds[index < n ? index : n - 1];
+}

@@ -1,0 +1,22 @@
+/* Times of steps, for the progress line and the run's summary. */
+#ifndef SLUICE_TRAIN_STATS_H
+#define SLUICE_TRAIN_STATS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct stats {
+  int64_t n, room;
+  double *seconds;
+};
+
+enum status stats_create(int64_t room, struct stats *out);
+void stats_destroy(struct stats *stats);                   /* takes a zeroed one */
+void stats_add(struct stats *stats, double seconds);       /* no allocation; beyond `room` the oldest are overwritten */
+double stats_mean(const struct stats *stats);              /* 0 if empty */
+double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n */
+/* Nearest-rank percentile, p in [0, 100]; sorts the stored values: call at the end. */
+double stats_percentile(struct stats *stats, double p);
+
+#endif

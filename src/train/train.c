@@ -1,0 +1,436 @@
+#include "train/train.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "io/results.h"
+#include "train/evaluate.h"
+#include "train/job.h"
+#include "train/signals.h"
+#include "train/stats.h"
+
+/* A run under way. */
+struct run {
+  struct comm *comm;
+  const struct deck *deck;
+  struct job *job;
+  struct evaluator evaluator;
+  struct data_order order;
+  struct results *results; /* rank 0 */
+  struct stats stats;
+  char *checkpoint_dir, *results_path;
+  int64_t first, step, skipped; /* step: completed steps */
+  int64_t samples;
+  double start_s, last_loss, save_s;
+  int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
+};
+
+static bool leads(const struct run *run)
+{
+  return comm_rank(run->comm) == 0;
+}
+
+/* --- the run folder ------------------------------------------------------------------------------------------------------------- */
+
+static enum status write_deck(const struct deck *deck)
+{
+  char *yaml = NULL;
+  enum status status = options_print_yaml(deck->set, &yaml);
+  if (status)
+    return status;
+  char *path = mem_printf("%s/deck.yaml", deck->run.dir);
+  status = path ? file_write_all(path, yaml, strlen(yaml)) : STATUS_MEMORY;
+  mem_free(path);
+  mem_free(yaml);
+  return status;
+}
+
+static enum status open_folder(struct run *run)
+{
+  enum status status = file_make_folders(run->checkpoint_dir);
+  if (status)
+    return status;
+  status = write_deck(run->deck);
+  if (status)
+    return status;
+  char *log = mem_printf("%s/log.txt", run->deck->run.dir);
+  status = log ? log_open_file(log) : STATUS_MEMORY;
+  mem_free(log);
+  return status;
+}
+
+static enum status open_results(struct run *run)
+{
+  enum status status = results_rewind(run->results_path, run->step);
+  if (status)
+    return status;
+  return results_open(run->results_path, &run->results);
+}
+
+static enum status run_paths(struct run *run)
+{
+  run->checkpoint_dir = mem_printf("%s/ckpt", run->deck->run.dir);
+  run->results_path = mem_printf("%s/results.jsonl", run->deck->run.dir);
+  return run->checkpoint_dir && run->results_path ? STATUS_OK : STATUS_MEMORY;
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
+
+enum status train_load(struct job *job, const char *path, bool moments)
+{
+  struct io_tensor *tensors = NULL;
+  int n = 0;
+  enum status status = comm_agree(job->comm, job_tensors(job, moments, false, &tensors, &n));
+  if (!status)
+    status = checkpoint_load(job->comm, path, true, n, tensors);
+  mem_free(tensors);
+  return status;
+}
+
+static enum status save(struct run *run)
+{
+  const double start = clock_s();
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  if (status)
+    comm_abort(run->comm, status);
+
+  struct io_tensor *tensors = NULL;
+  struct checkpoint_meta meta = {.step = run->step,
+                                 .samples = run->samples,
+                                 .skipped = run->skipped,
+                                 .ranks = comm_ranks(run->comm),
+                                 .seed = (uint64_t)run->deck->run.seed,
+                                 .version = (char *)PACKAGE_VERSION};
+  char *path = NULL;
+  int n = 0;
+  status = options_print_yaml(run->deck->set, &meta.deck);
+  if (!status)
+    status = job_tensors(run->job, true, true, &tensors, &n);
+  status = comm_agree(run->comm, status);
+  if (!status)
+    status = checkpoint_save(run->comm, run->checkpoint_dir, &meta, n, tensors, &path);
+  if (!status)
+    status = checkpoint_prune(run->comm, run->checkpoint_dir, run->deck->checkpoint.keep, run->deck->checkpoint.keep_every);
+  if (!status) {
+    run->saved_step = run->step;
+    run->save_s = clock_s() - start;
+    log_info("saved %s in %.2f s", path, run->save_s);
+  }
+  mem_free(path);
+  mem_free(tensors);
+  mem_free(meta.deck);
+  return status;
+}
+
+/* What may differ between the run that saved and the run that goes on is anything but the model: its shapes are checked by loading. */
+static enum status resume_from(struct run *run, const char *path)
+{
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(run->comm, path, &meta);
+  if (!status)
+    status = train_load(run->job, path, true);
+  if (!status) {
+    run->first = run->step = run->saved_step = meta.step;
+    run->samples = meta.samples;
+    run->skipped = meta.skipped;
+    if (meta.seed != (uint64_t)run->deck->run.seed)
+      log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path, (unsigned long long)meta.seed,
+               (long long)run->deck->run.seed);
+    log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path, (long long)meta.step, (long long)meta.samples,
+             (long long)meta.ranks, meta.ranks == 1 ? "" : "s");
+  }
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+static enum status refuse_used_folder(struct run *run)
+{
+  int64_t used = 0;
+  if (leads(run))
+    used = file_exists(run->results_path);
+  const enum status status = comm_max_i64(run->comm, &used, 1);
+  if (status || !used)
+    return status;
+  return status_set(STATUS_USAGE, "%s already holds a run: go on with it by --resume auto, or choose another run.dir", run->deck->run.dir);
+}
+
+static enum status start_state(struct run *run, const char *resume)
+{
+  if (!strcmp(resume, "none")) {
+    job_init(run->job);
+    return STATUS_OK;
+  }
+  if (strcmp(resume, "auto") != 0)
+    return resume_from(run, resume);
+
+  char *path = NULL;
+  enum status status = checkpoint_find(run->comm, run->checkpoint_dir, &path);
+  if (status)
+    return status;
+  if (path) {
+    status = resume_from(run, path);
+  } else {
+    job_init(run->job);
+    log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
+  }
+  mem_free(path);
+  return status;
+}
+
+/* --- records -------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t step_tokens(const struct run *run)
+{
+  return run->deck->data.batch * run->job->shape.sequence;
+}
+
+static enum status record_step(struct run *run, const struct exec_result *result, double lr, double seconds)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "step");
+  results_int(run->results, "step", run->step);
+  results_real(run->results, "loss", result->loss);
+  results_real(run->results, "grad_norm", result->grad_norm);
+  results_real(run->results, "lr", lr);
+  results_int(run->results, "samples", run->samples);
+  results_real(run->results, "seconds", seconds);
+  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / seconds);
+  return results_end(run->results);
+}
+
+static void show_step(struct run *run, const struct exec_result *result, double lr)
+{
+  const double recent = stats_recent(&run->stats, 20);
+  const double left = recent * (double)(run->deck->run.steps - run->step);
+  log_progress(2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld", (long long)run->step,
+               (long long)run->deck->run.steps, result->loss, result->grad_norm, lr, (double)step_tokens(run) / recent, (long long)left / 3600,
+               (long long)left / 60 % 60, (long long)left % 60);
+}
+
+static enum status record_run(struct run *run, enum train_end end)
+{
+  if (!run->results)
+    return STATUS_OK;
+  char hash[17];
+  deck_hash(run->deck, hash);
+  results_begin(run->results, "run");
+  results_text(run->results, "end", end == TRAIN_FINISHED ? "finished" : "unfinished");
+  results_text(run->results, "version", PACKAGE_VERSION);
+  results_text(run->results, "mpi", comm_description(run->comm));
+  results_text(run->results, "deck", hash);
+  results_int(run->results, "seed", run->deck->run.seed);
+  results_int(run->results, "ranks", comm_ranks(run->comm));
+  results_int(run->results, "threads", run->job->threads);
+  results_int(run->results, "parameters", run->job->model->parameters);
+  results_int(run->results, "first_step", run->first);
+  results_int(run->results, "step", run->step);
+  results_int(run->results, "skipped", run->skipped);
+  results_real(run->results, "loss", run->last_loss);
+  results_real(run->results, "seconds", clock_s() - run->start_s);
+  results_real(run->results, "save_seconds", run->save_s);
+  const double mean = stats_mean(&run->stats);
+  results_real(run->results, "step_mean", mean);
+  results_real(run->results, "step_p50", stats_percentile(&run->stats, 50));
+  results_real(run->results, "step_p90", stats_percentile(&run->stats, 90));
+  results_real(run->results, "step_p95", stats_percentile(&run->stats, 95));
+  results_real(run->results, "tokens_per_s", mean > 0 ? (double)step_tokens(run) / mean : 0);
+  results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
+  results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
+  results_int(run->results, "resident_start_bytes", run->job->resident_start);
+  results_int(run->results, "resident_bytes", mem_resident_bytes());
+  results_int(run->results, "allocations", mem_calls());
+  return results_end(run->results);
+}
+
+/* --- the loop ------------------------------------------------------------------------------------------------------------------- */
+
+static enum status evaluate(struct run *run)
+{
+  struct evaluation e;
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  if (status)
+    comm_abort(run->comm, status);
+  status = evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
+  if (status)
+    return status;
+  log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)", (long long)run->step, e.loss, e.perplexity, (long long)e.tokens,
+           e.seconds);
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "eval");
+  results_int(run->results, "step", run->step);
+  results_real(run->results, "loss", e.loss);
+  results_real(run->results, "perplexity", e.perplexity);
+  results_real(run->results, "bits_per_byte", e.bits_per_byte);
+  results_int(run->results, "tokens", e.tokens);
+  results_real(run->results, "seconds", e.seconds);
+  return results_end(run->results);
+}
+
+static enum status nonfinite(struct run *run, const struct exec_result *result)
+{
+  if (run->deck->optim.nonfinite == NONFINITE_SKIP) {
+    run->skipped++;
+    log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
+             (long long)run->skipped);
+    return STATUS_OK;
+  }
+  return status_set(STATUS_NONFINITE,
+                    "step %lld: loss %g, gradient norm %g: stopped without saving; the newest checkpoint is from step %lld; lower optim.lr, or set "
+                    "optim.nonfinite=skip",
+                    (long long)run->step, result->loss, result->grad_norm, (long long)(run->saved_step < 0 ? 0 : run->saved_step));
+}
+
+static enum status one_step(struct run *run)
+{
+  const double start = clock_s();
+  const double lr = optim_learning_rate(run->deck, run->step);
+  struct exec_result result;
+  enum status status = exec_step(run->job->exec[PLAN_TRAIN], run->step, run->step - run->skipped + 1, lr, &result);
+  if (status)
+    comm_abort(run->comm, status);
+  const double seconds = clock_s() - start;
+  run->step++;
+  run->samples += run->deck->data.batch;
+  run->last_loss = result.loss;
+  stats_add(&run->stats, seconds);
+  status = record_step(run, &result, lr, seconds);
+  if (status)
+    comm_abort(run->comm, status);
+  show_step(run, &result, lr);
+  return result.finite ? STATUS_OK : nonfinite(run, &result);
+}
+
+/* Has any rank been asked to stop? The answer is the same everywhere. */
+static enum status agree_stop(struct run *run, int *signal_number)
+{
+  int64_t pending = signals_pending();
+  const enum status status = comm_max_i64(run->comm, &pending, 1);
+  if (status)
+    comm_abort(run->comm, status);
+  *signal_number = (int)pending;
+  return STATUS_OK;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+  return every > 0 && step % every == 0;
+}
+
+static enum status loop(struct run *run, enum train_end *end)
+{
+  const struct deck *deck = run->deck;
+  int signal_number = 0;
+  *end = TRAIN_FINISHED;
+  while (run->step < deck->run.steps) {
+    enum status status = one_step(run);
+    if (status)
+      return status;
+    if (due(run->step, deck->eval.every)) {
+      status = evaluate(run);
+      if (status)
+        return status;
+    }
+    status = agree_stop(run, &signal_number);
+    if (status)
+      return status;
+    const bool last = run->step == deck->run.steps;
+    if (signal_number && !last) {
+      log_progress_end();
+      log_warn("%s: saving after step %lld and leaving", signals_name(signal_number), (long long)run->step);
+      *end = TRAIN_UNFINISHED;
+      return save(run);
+    }
+    if (due(run->step, deck->checkpoint.every) || (last && deck->checkpoint.at_end)) {
+      log_progress_end();
+      status = save(run);
+      if (status)
+        return status;
+    }
+  }
+  log_progress_end();
+  return STATUS_OK;
+}
+
+static enum status start_data(struct run *run)
+{
+  const struct deck *deck = run->deck;
+  enum status status =
+      data_open(run->comm, "data.train", deck->data.train, SPLIT_TRAIN, deck->model.vocab, run->job->shape.sequence, &run->order.set);
+  if (status)
+    return status;
+  run->order.shape = run->job->shape;
+  run->order.seed = (uint64_t)deck->run.seed;
+  run->order.windows = token_set_windows(run->order.set, run->job->shape.sequence);
+  run->order.vocab = deck->model.vocab;
+  run->order.batch = deck->data.batch;
+  run->order.rank = comm_rank(run->comm);
+  run->order.first_step = run->step;
+  run->order.first_sample = run->samples;
+  status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
+  if (status || !deck->eval.every)
+    return status;
+  return evaluator_open(run->job, &run->evaluator);
+}
+
+static enum status prepare(struct run *run, const char *resume)
+{
+  enum status status = comm_agree(run->comm, run_paths(run));
+  if (!status && !strcmp(resume, "none"))
+    status = refuse_used_folder(run);
+  if (!status)
+    status = job_create(run->comm, run->deck, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
+  if (!status)
+    status = start_state(run, resume);
+  if (!status)
+    status = start_data(run);
+  if (!status)
+    status = comm_agree(run->comm, leads(run) ? open_folder(run) : STATUS_OK);
+  if (!status)
+    status = comm_agree(run->comm, leads(run) ? open_results(run) : STATUS_OK);
+  if (!status)
+    status = comm_agree(run->comm, stats_create(run->deck->run.steps - run->step, &run->stats));
+  if (!status)
+    status = comm_agree(run->comm, signals_install());
+  return status;
+}
+
+static void release(struct run *run)
+{
+  if (run->job)
+    job_destroy(run->job);
+  evaluator_close(&run->evaluator);
+  token_set_close(run->order.set);
+  stats_destroy(&run->stats);
+  mem_free(run->checkpoint_dir);
+  mem_free(run->results_path);
+}
+
+enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end)
+{
+  struct run run = {.comm = comm, .deck = deck, .saved_step = -1, .start_s = clock_s()};
+  enum status status = prepare(&run, resume);
+  if (!status && run.step >= deck->run.steps) {
+    log_info("nothing to do: step %lld of %lld is reached", (long long)run.step, (long long)deck->run.steps);
+    *end = TRAIN_FINISHED;
+  } else if (!status) {
+    status = loop(&run, end);
+    const enum status closing = status ? STATUS_OK : record_run(&run, *end);
+    if (!status)
+      status = comm_agree(comm, closing);
+  }
+  if (run.results) {
+    const enum status closing = results_close(run.results);
+    if (!status)
+      status = closing;
+  }
+  release(&run);
+  return status;
+}

@@ -1,0 +1,22 @@
+/* The training loop: data, step, evaluation, checkpoints, signals, metrics. */
+#ifndef SLUICE_TRAIN_TRAIN_H
+#define SLUICE_TRAIN_TRAIN_H
+
+#include "comm/comm.h"
+#include "deck/deck.h"
+
+/* How a run ended. */
+enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
+
+/* Exit code of a run that was asked to stop, has saved, and can be resumed: EX_TEMPFAIL of sysexits.h. */
+enum { TRAIN_UNFINISHED_EXIT = 75 };
+
+/* Train as the deck says. `resume`: "none" (a run folder that already holds checkpoints is refused), "auto" (the newest checkpoint of the run folder that
+ * verifies, or a fresh start), or a checkpoint's path. Failing leaves earlier checkpoints as they are. Collective. */
+enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end);
+
+/* Load a checkpoint's parameters, and with `moments` the optimizer's state, into a job at rest. Collective. */
+struct job;
+enum status train_load(struct job *job, const char *path, bool moments);
+
+#endif

@@ -1,0 +1,8 @@
+check_PROGRAMS += \
+	tests/base/test_dtype \
+	tests/base/test_exactsum \
+	tests/base/test_log \
+	tests/base/test_mem \
+	tests/base/test_rng \
+	tests/base/test_status \
+	tests/base/test_team

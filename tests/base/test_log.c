@@ -1,0 +1,182 @@
+/* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte for byte. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static char folder[] = "/tmp/sluice-log-XXXXXX";
+static char log_path[64], err_path[64];
+static int kept_stderr;
+
+static int make_folder(void **state)
+{
+  (void)state;
+  if (!mkdtemp(folder))
+    return -1;
+  snprintf(log_path, sizeof log_path, "%s/log.txt", folder);
+  snprintf(err_path, sizeof err_path, "%s/stderr", folder);
+  return 0;
+}
+
+static int remove_folder(void **state)
+{
+  (void)state;
+  unlink(log_path);
+  unlink(err_path);
+  return rmdir(folder);
+}
+
+static void send_stderr_to(int fd)
+{
+  fflush(stderr);
+  kept_stderr = dup(STDERR_FILENO);
+  assert_true(kept_stderr >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+  close(fd);
+}
+
+static void restore_stderr(void)
+{
+  fflush(stderr);
+  assert_true(dup2(kept_stderr, STDERR_FILENO) >= 0);
+  close(kept_stderr);
+}
+
+static void capture(void)
+{
+  int fd = open(err_path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  assert_true(fd >= 0);
+  send_stderr_to(fd);
+}
+
+static void assert_content(const char *path, const char *expected)
+{
+  char text[8192];
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  assert_string_equal(text, expected);
+}
+
+static void test_levels_and_file(void **state)
+{
+  (void)state;
+  capture();
+  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  log_debug("hidden");
+  log_info("loss %.1f", 2.5);
+  log_warn("two\nlines");
+  log_error("bad");
+  log_set_level(LOG_ERROR);
+  log_warn("hidden");
+  log_progress(0, "hidden");
+  log_set_level(LOG_INFO);
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  log_info("not in the file");
+  assert_int_equal(log_open_file(log_path), STATUS_OK); /* appends */
+  log_info("last");
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  restore_stderr();
+  assert_content(err_path, "loss 2.5\nwarning: two lines\nerror: bad\nnot in the file\nlast\n");
+  assert_content(log_path, "loss 2.5\nwarning: two lines\nerror: bad\nlast\n");
+}
+
+static void test_other_ranks(void **state)
+{
+  (void)state;
+  unlink(log_path);
+  capture();
+  log_set_rank(3);
+  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  log_info("hidden");
+  log_progress(0, "hidden");
+  log_progress_end();
+  log_warn("slow");
+  log_set_rank(0);
+  restore_stderr();
+  assert_content(err_path, "rank 3: warning: slow\n");
+  assert_int_equal(access(log_path, F_OK), -1);
+}
+
+/* Into a file: at most one progress line in `seconds`, but the last one is never lost; the log file has them all. */
+static void test_progress_plain(void **state)
+{
+  (void)state;
+  unlink(log_path);
+  capture();
+  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  for (int step = 1; step <= 4; step++)
+    log_progress(1000, "step %d", step);
+  log_progress_end();
+  log_progress_end();
+  log_progress(0, "a");
+  log_progress(0, "b");
+  log_progress_end();
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  restore_stderr();
+  assert_content(err_path, "step 1\nstep 4\na\nb\n");
+  assert_content(log_path, "step 1\nstep 2\nstep 3\nstep 4\na\nb\n");
+}
+
+/* A pseudo-terminal turns \n into \r\n. */
+static void test_progress_terminal(void **state)
+{
+  (void)state;
+  char text[1024];
+  size_t used = 0;
+  struct winsize size = {.ws_row = 24, .ws_col = 11};
+  static const char expected[] = "\r\033[Kstep 1\r\033[Kstep 2\r\033[Knews\r\n\r\033[Kstep 3 and\r\n";
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  int fd = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  assert_true(fd >= 0 && ioctl(fd, TIOCSWINSZ, &size) == 0);
+  send_stderr_to(fd);
+  log_progress(1000, "step 1");
+  log_progress(1000, "step 2");
+  log_info("news");
+  log_progress(1000, "step 3 and what does not fit");
+  log_progress_end();
+  restore_stderr();
+  while (used < sizeof expected - 1) {
+    ssize_t n = read(terminal, text + used, sizeof text - 1 - used);
+    assert_true(n > 0);
+    used += (size_t)n;
+  }
+  text[used] = '\0';
+  close(terminal);
+  assert_string_equal(text, expected);
+}
+
+static void test_guards(void **state)
+{
+  (void)state;
+  assert_int_equal(log_open_file("/nowhere/log.txt"), STATUS_IO);
+  assert_non_null(strstr(status_text(), "/nowhere/log.txt"));
+  if (access("/dev/full", W_OK) != 0)
+    skip();
+  capture();
+  assert_int_equal(log_open_file("/dev/full"), STATUS_OK);
+  log_info("one");
+  log_info("two");
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  restore_stderr();
+  assert_content(err_path, "one\nwarning: the log file cannot be written any more (No space left on device); messages go to the terminal only\ntwo\n");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks), cmocka_unit_test(test_progress_plain),
+    cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

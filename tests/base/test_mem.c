@@ -1,0 +1,165 @@
+/* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident pages. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <unistd.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/team.h"
+
+static void test_alignment_and_zeros(void **state)
+{
+  (void)state;
+  static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 7000000};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    void *block = NULL;
+    assert_int_equal(mem_alloc(MEM_DATA, sizes[i], &block), STATUS_OK);
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % (sizes[i] >= 2 << 20 ? 4096 : 64), 0);
+    const char *bytes = block;
+    for (size_t b = 0; b < sizes[i]; b++)
+      if (bytes[b])
+        fail_msg("byte %zu of %zu is not zero", b, sizes[i]);
+    memset(block, 0xff, sizes[i]);
+    mem_free(block);
+  }
+  mem_free(NULL);
+}
+
+static void test_counters(void **state)
+{
+  (void)state;
+  void *small, *large;
+  struct mem_usage start = mem_usage(MEM_IO), now;
+  int64_t calls = mem_calls();
+  assert_int_equal(mem_alloc(MEM_IO, 1000, &small), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_IO, 5000000, &large), STATUS_OK);
+  now = mem_usage(MEM_IO);
+  assert_int_equal(now.bytes - start.bytes, 5001000);
+  assert_int_equal(now.calls - start.calls, 2);
+  assert_int_equal(mem_calls() - calls, 2);
+  assert_int_equal(mem_resize(MEM_IO, 3000, &small), STATUS_OK);
+  mem_free(large);
+  now = mem_usage(MEM_IO);
+  assert_int_equal(now.bytes - start.bytes, 3000);
+  assert_int_equal(now.peak_bytes, start.bytes + 5004000); /* while it is copied, both are held */
+  mem_free(small);
+  assert_int_equal(mem_usage(MEM_IO).bytes, start.bytes);
+  assert_int_equal(mem_usage(MEM_IO).calls - start.calls, 3);
+  assert_string_equal(mem_tag_name(MEM_IO), "i/o");
+  assert_string_equal(mem_tag_name(MEM_TAG_COUNT), "unknown");
+}
+
+static void test_resize_keeps_content(void **state)
+{
+  (void)state;
+  static const size_t sizes[] = {10, 100000, 3 << 20, 9 << 20, 3 << 20, 500, 3};
+  void *block = NULL;
+  size_t kept = 0;
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    assert_int_equal(mem_resize(MEM_DATA, sizes[i], &block), STATUS_OK);
+    unsigned char *bytes = block;
+    for (size_t b = 0; b < sizes[i]; b++)
+      if (bytes[b] != (b < kept ? (unsigned char)(b * 7 + 1) : 0))
+        fail_msg("byte %zu after resizing to %zu", b, sizes[i]);
+    for (size_t b = 0; b < sizes[i]; b++)
+      bytes[b] = (unsigned char)(b * 7 + 1);
+    kept = sizes[i];
+  }
+  mem_free(block);
+}
+
+static void test_out_of_memory(void **state)
+{
+  (void)state;
+  void *block = &block, *same = block;
+  struct mem_usage start = mem_usage(MEM_ARENA_PERSISTENT), now;
+  assert_int_equal(mem_alloc(MEM_ARENA_PERSISTENT, SIZE_MAX, &block), STATUS_MEMORY);
+  assert_non_null(strstr(status_text(), "persistent arena"));
+  assert_int_equal(mem_alloc(MEM_ARENA_PERSISTENT, (size_t)1 << 55, &block), STATUS_MEMORY);
+  assert_non_null(strstr(status_text(), "36028797018963968 bytes"));
+  assert_ptr_equal(block, same);
+  now = mem_usage(MEM_ARENA_PERSISTENT);
+  assert_memory_equal(&now, &start, sizeof now);
+
+  assert_int_equal(mem_alloc(MEM_DATA, 4, &block), STATUS_OK);
+  memcpy(block, "abc", 4);
+  assert_int_equal(mem_resize(MEM_DATA, (size_t)1 << 55, &block), STATUS_MEMORY);
+  assert_string_equal(block, "abc");
+  mem_free(block);
+}
+
+/* An arena costs nothing before it is used, and its pages go back when it is freed. */
+static void test_untouched(void **state)
+{
+  (void)state;
+  enum { MIB = 1 << 20 };
+  void *block;
+  int64_t start = mem_resident_bytes();
+  assert_true(start > 0);
+  assert_int_equal(mem_alloc(MEM_ARENA_TRANSIENT, (size_t)256 * MIB, &block), STATUS_OK);
+  assert_true(mem_resident_bytes() - start < 32 * MIB);
+  memset(block, 1, (size_t)64 * MIB);
+  int64_t touched = mem_resident_bytes();
+  assert_true(touched - start >= 60 * MIB);
+  mem_free(block);
+  assert_true(touched - mem_resident_bytes() >= 60 * MIB);
+}
+
+static void test_texts(void **state)
+{
+  (void)state;
+  char *copy = mem_strdup("a text"), *made = mem_printf("%s %d %05.1f", copy, 7, 2.25), *empty = mem_printf("%s", "");
+  assert_string_equal(made, "a text 7 002.2");
+  assert_string_equal(empty, "");
+  mem_free(copy);
+  mem_free(made);
+  mem_free(empty);
+}
+
+static void churn(void *arg, int worker, int workers)
+{
+  (void)arg, (void)workers;
+  for (int i = 0; i < 2000; i++) {
+    void *block;
+    if (mem_alloc(MEM_DATA, (size_t)(i + worker), &block) == STATUS_OK)
+      mem_free(block);
+  }
+}
+
+static void test_threads(void **state)
+{
+  (void)state;
+  struct team *team;
+  struct mem_usage start = mem_usage(MEM_DATA);
+  assert_int_equal(team_create(4, NULL, &team), STATUS_OK);
+  team_run(team, churn, NULL);
+  team_destroy(team);
+  assert_int_equal(mem_usage(MEM_DATA).bytes, start.bytes);
+  assert_int_equal(mem_usage(MEM_DATA).calls - start.calls, 4 * 2000);
+}
+
+/* Oracle: the machine's physical memory by sysconf(), and that what a process holds is no longer available. */
+static void test_available(void **state)
+{
+  (void)state;
+  int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  int64_t available = mem_available_bytes();
+  assert_true(available > 0 && available <= physical);
+  assert_true(available + mem_resident_bytes() <= physical);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_available),
+    cmocka_unit_test(test_counters),      cmocka_unit_test(test_alignment_and_zeros), cmocka_unit_test(test_resize_keeps_content),
+    cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_untouched),           cmocka_unit_test(test_texts),
+    cmocka_unit_test(test_threads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

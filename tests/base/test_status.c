@@ -1,0 +1,105 @@
+/* The sentence, its prefix and its length; exit codes. Oracle: what status.h says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/team.h"
+
+static void test_set(void **state)
+{
+  (void)state;
+  assert_int_equal(status_set(STATUS_INPUT, "%s:%d: bad", "file", 12), STATUS_INPUT);
+  assert_string_equal(status_text(), "file:12: bad");
+  assert_int_equal(status_set(STATUS_IO, "again: %s", status_text()), STATUS_IO); /* the argument is the buffer itself */
+  assert_string_equal(status_text(), "again: file:12: bad");
+}
+
+static void test_prefix(void **state)
+{
+  (void)state;
+  status_set(STATUS_IO, "disk full");
+  assert_int_equal(status_prefix(STATUS_IO, "rank %d", 3), STATUS_IO);
+  assert_string_equal(status_text(), "rank 3: disk full");
+  status_prefix(STATUS_IO, "%s", status_text());
+  assert_string_equal(status_text(), "rank 3: disk full: rank 3: disk full");
+}
+
+static void test_length(void **state)
+{
+  (void)state;
+  char letters[5000];
+  memset(letters, 'x', sizeof letters - 1);
+  letters[sizeof letters - 1] = '\0';
+  status_set(STATUS_USAGE, "%s", letters);
+  assert_int_equal(strlen(status_text()), 2047);
+  status_prefix(STATUS_USAGE, "p");
+  assert_int_equal(strlen(status_text()), 2047);
+  assert_memory_equal(status_text(), "p: xxx", 6);
+  status_prefix(STATUS_USAGE, "%s", letters);
+  assert_int_equal(strlen(status_text()), 2047);
+}
+
+static enum status fail_elsewhere(void *arg)
+{
+  (void)arg;
+  return status_text()[0] ? STATUS_INTERNAL : status_set(STATUS_IO, "other");
+}
+
+static void test_threads_have_their_own(void **state)
+{
+  (void)state;
+  struct thread *thread;
+  status_set(STATUS_USAGE, "mine");
+  assert_int_equal(thread_start("other", fail_elsewhere, NULL, &thread), STATUS_OK);
+  assert_string_equal(status_text(), "mine");
+  assert_int_equal(thread_join(thread), STATUS_IO);
+  assert_string_equal(status_text(), "other"); /* carried over by the join */
+}
+
+static void test_codes(void **state)
+{
+  (void)state;
+  static const struct { enum status status; const char *name; int code; } known[] = {
+    {STATUS_OK, "ok", 0},         {STATUS_USAGE, "usage", 2},           {STATUS_INPUT, "input", 3},
+    {STATUS_IO, "i/o", 4},        {STATUS_MEMORY, "memory", 5},         {STATUS_LIBRARY, "library", 6},
+    {STATUS_NONFINITE, "non-finite", 7}, {STATUS_UNSUPPORTED, "unsupported", 8}, {STATUS_PLAN, "plan", 9},
+    {STATUS_ABORTED, "aborted", 10}, {STATUS_INTERNAL, "internal", 70},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    assert_string_equal(status_name(known[i].status), known[i].name);
+    assert_int_equal(status_exit_code(known[i].status), known[i].code);
+  }
+  assert_string_equal(status_name((enum status)99), "unknown");
+  assert_int_equal(status_exit_code((enum status)99), 70);
+}
+
+/* Oracle of the dates: date -u -d @SECONDS. */
+static void test_clock(void **state)
+{
+  (void)state;
+  char text[24];
+  int64_t before = clock_ns();
+  assert_true(clock_ns() >= before);
+  assert_true(clock_s() >= (double)before * 1e-9);
+  assert_true(clock_unix() > 1700000000);
+  clock_iso8601(0, text, sizeof text);
+  assert_string_equal(text, "1970-01-01T00:00:00Z");
+  clock_iso8601(951782399, text, sizeof text);
+  assert_string_equal(text, "2000-02-28T23:59:59Z");
+  clock_iso8601(INT64_MAX, text, sizeof text); /* no year fits: the number itself */
+  assert_string_equal(text, "9223372036854775807");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix), cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
+    cmocka_unit_test(test_codes), cmocka_unit_test(test_clock),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+# Sourced by the tests of this folder: a scratch folder, small text, a tiny deck, and what a test says when it fails.
+set -eu
+: "${SLUICE:?}" "${top_srcdir:?}"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+
+die() {
+  echo "$0: $*" >&2
+  exit 1
+}
+
+# on RANKS COMMAND...: under mpirun, or without it for one rank.
+on() {
+  ranks=$1
+  shift
+  if test "$ranks" = 1; then "$@"; else $MPIRUN -n "$ranks" "$@"; fi
+}
+
+# fails CODE TEXT COMMAND...: the command must exit with CODE and its messages contain TEXT.
+fails() {
+  code=$1 text=$2
+  shift 2
+  status=0
+  "$@" > fails.out 2>&1 || status=$?
+  if test "$status" != "$code" || ! grep -qF -e "$text" fails.out; then
+    cat fails.out >&2
+    die "exit $status of: $* (expected $code and '$text')"
+  fi
+}
+
+# About 200 kB of text made of words, in 40 files, the same every time.
+make_text() {
+  mkdir -p text
+  awk 'BEGIN { n = split("the a ship water gate rank moves opens under over and then slowly through with every model learns", w, " "); s = 1
+    for (i = 0; i < 36000; i++) { s = (s * 16807) % 2147483647
+      printf "%s%s", w[s % n + 1], (i % 13 == 12 ? ".\n" : " ") > sprintf("text/%02d.txt", i / 900) } }'
+}
+
+# A deck of seconds: 2 blocks, odd head count.
+make_deck() {
+  cat > tiny.yaml <<END
+run:   {dir: run, steps: 6, seed: 3, threads: 1}
+model: {arch: gpt2, layers: 2, width: 48, heads: 3, context: 32, vocab: 257}
+data:  {train: data, batch: 12, sequence: 32, micro_batch: 1}
+optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
+END
+}
+
+make_data() {
+  make_text
+  "$SLUICE" prepare text out=data tokenizer=bytes val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+}
+
+# train RANKS DIR [key=value ...]: quietly; the log is DIR.log.
+train() {
+  ranks=$1 dir=$2
+  shift 2
+  on "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 || { status=$?; cat "$dir.log" >&2; die "train $ranks $dir $* (exit $status)"; }
+}
+
+# The newest checkpoint of a run.
+newest() { ls "$1"/ckpt/step-*.h5 | tail -n 1; }
+
+# same A B: two runs end in the same bits: every step's loss and gradient norm, parameters and moments.
+same() {
+  losses "$1" > a.losses
+  losses "$2" > b.losses
+  cmp a.losses b.losses || die "losses of $1 and $2 differ"
+  "$SLUICE" ckpt diff "$(newest "$1")" "$(newest "$2")" > diff.out || { cat diff.out >&2; die "$1 and $2 end in different bits"; }
+}
+
+losses() { sed -n 's/.*"kind": *"step".*"step": *\([0-9]*\).*"loss": *\([^,]*\),.*"grad_norm": *\([^,]*\),.*/\1 \2 \3/p' "$1/results.jsonl"; }
+
+# close A B BOUND: the last losses differ by at most BOUND, relatively.
+close_to() {
+  losses "$1" > a.losses
+  losses "$2" > b.losses
+  paste -d ' ' a.losses b.losses | awk -v bound="$3" '{ d = $2 - $5; if (d < 0) d = -d; if (d > bound * $2) bad = 1; n++ } END { exit bad || n == 0 }' ||
+    { paste a.losses b.losses >&2; die "losses of $1 and $2 differ by more than $3"; }
+}

@@ -1,0 +1,6 @@
+check_PROGRAMS += \
+	tests/comm/test_abort \
+	tests/comm/test_control \
+	tests/comm/test_data \
+	tests/comm/test_fake \
+	tests/comm/test_threads

@@ -1,0 +1,221 @@
+/* The control plane. Oracle: each rank computes serially what every rank has put in. */
+/* ranks: 1 2 3 5 */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "comm/ops.h"
+
+static struct comm *job;
+
+static void ranks_are_numbered(void **state)
+{
+  (void)state;
+  int rank = comm_rank(job), ranks = comm_ranks(job);
+  assert_in_range(rank, 0, ranks - 1);
+  /* All ranks of a test are on one node. */
+  assert_int_equal(comm_local_rank(job), rank);
+  assert_int_equal(comm_local_ranks(job), ranks);
+  assert_non_null(comm_mpi(job));
+  assert_non_null(strstr(comm_description(job), ", thread multiple, "));
+  int64_t sum = rank;
+  assert_int_equal(comm_sum_i64(job, &sum, 1), STATUS_OK);
+  assert_int_equal(sum, (int64_t)ranks * (ranks - 1) / 2);
+}
+
+static void broadcast_from_every_root(void **state)
+{
+  (void)state;
+  unsigned char data[1000];
+  for (int limited = 0; limited < 2; limited++) {
+    comm_mpi_set_count_limit(limited ? 7 : INT_MAX); /* 142 whole pieces and a rest of 6 */
+    for (int root = 0; root < comm_ranks(job); root++) {
+      for (int i = 0; i < 1000; i++)
+        data[i] = (unsigned char)(comm_rank(job) == root ? i * 7 + root : 255);
+      assert_int_equal(comm_broadcast(job, data, sizeof data, root), STATUS_OK);
+      for (int i = 0; i < 1000; i++)
+        assert_int_equal(data[i], (unsigned char)(i * 7 + root));
+    }
+  }
+  comm_mpi_set_count_limit(INT_MAX);
+  assert_int_equal(comm_broadcast(job, NULL, 0, 0), STATUS_OK);
+}
+
+static void text_arrives_as_a_copy(void **state)
+{
+  (void)state;
+  for (int root = 0; root < comm_ranks(job); root++) {
+    char *mine = mem_printf("from rank %d", root), *text = comm_rank(job) == root ? mine : NULL;
+    assert_int_equal(comm_broadcast_text(job, &text, root), STATUS_OK);
+    assert_string_equal(text, mine);
+    assert_true((text == mine) == (comm_rank(job) == root));
+    if (text != mine)
+      mem_free(text);
+    mem_free(mine);
+  }
+}
+
+static void sums_and_maxima(void **state)
+{
+  (void)state;
+  for (int limited = 0; limited < 2; limited++) {
+    comm_mpi_set_count_limit(limited ? 2 : INT_MAX);
+    int64_t sum[5], most[5];
+    double real[5];
+    for (int i = 0; i < 5; i++) {
+      sum[i] = most[i] = ((int64_t)1 << 40) * i - 3 * comm_rank(job);
+      real[i] = -1.5 * i - comm_rank(job);
+    }
+    assert_int_equal(comm_sum_i64(job, sum, 5), STATUS_OK);
+    assert_int_equal(comm_max_i64(job, most, 5), STATUS_OK);
+    assert_int_equal(comm_max_f64(job, real, 5), STATUS_OK);
+    for (int i = 0; i < 5; i++) {
+      int64_t expected = 0;
+      for (int r = 0; r < comm_ranks(job); r++)
+        expected += ((int64_t)1 << 40) * i - 3 * r;
+      assert_int_equal(sum[i], expected);
+      assert_int_equal(most[i], ((int64_t)1 << 40) * i);
+      assert_true(real[i] == -1.5 * i);
+    }
+  }
+  comm_mpi_set_count_limit(INT_MAX);
+}
+
+/* Terms of very different size, some of which cancel: a sum in floating point would depend on the order. */
+static double term(int i)
+{
+  return (i % 2 ? -1.0 : 1.0) * ldexp(1.0 + i / 64.0, i * 37 % 200 - 100);
+}
+
+static void exact_sums_do_not_depend_on_the_ranks(void **state)
+{
+  (void)state;
+  enum { TERMS = 600, SUMS = 3 };
+  struct exactsum sums[SUMS], whole[SUMS];
+  for (int s = 0; s < SUMS; s++) {
+    exactsum_zero(&sums[s]);
+    exactsum_zero(&whole[s]);
+    for (int i = 0; i < TERMS; i++) {
+      exactsum_add(&whole[s], term(i + s));
+      if (i % comm_ranks(job) == comm_rank(job))
+        exactsum_add(&sums[s], term(i + s));
+    }
+    exactsum_normalize(&sums[s]);
+    exactsum_normalize(&whole[s]);
+  }
+  assert_int_equal(comm_sum_exact(job, sums, SUMS), STATUS_OK);
+  assert_memory_equal(sums, whole, sizeof whole);
+}
+
+static void agreement_is_on_the_lowest_failing_rank(void **state)
+{
+  (void)state;
+  int rank = comm_rank(job), ranks = comm_ranks(job);
+  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  for (int lowest = 0; lowest < ranks; lowest++) {
+    for (int others = 0; others < 2; others++) { /* alone, or all behind it fail too, in another way */
+      enum status mine = STATUS_OK;
+      if (rank == lowest)
+        mine = status_set(STATUS_INPUT, "shard %d is damaged", lowest);
+      else if (others && rank > lowest)
+        mine = status_set(STATUS_IO, "not this one");
+      assert_int_equal(comm_agree(job, mine), STATUS_INPUT);
+      char expected[64];
+      snprintf(expected, sizeof expected, "rank %d: shard %d is damaged", lowest, lowest);
+      assert_string_equal(status_text(), ranks > 1 ? expected : strstr(expected, "shard"));
+    }
+  }
+}
+
+static void a_difference_names_the_rank(void **state)
+{
+  (void)state;
+  enum { BYTES = 10000 };
+  static char data[BYTES];
+  int rank = comm_rank(job), ranks = comm_ranks(job);
+  for (int i = 0; i < BYTES; i++)
+    data[i] = (char)i;
+  assert_int_equal(comm_check_same(job, "the plan", data, BYTES), STATUS_OK);
+  assert_int_equal(comm_check_same(job, "nothing", NULL, 0), STATUS_OK);
+  for (int odd = 1; odd < ranks; odd++) {
+    for (int way = 0; way < 3; way++) { /* the last byte, a shorter one, a longer one */
+      char expected[64];
+      int64_t bytes = BYTES - 1;
+      if (rank >= odd && way > 0)
+        bytes += way == 1 ? -5000 : 1;
+      data[BYTES - 2] ^= rank >= odd && way == 0;
+      assert_int_equal(comm_check_same(job, "the plan", data, bytes), STATUS_INTERNAL);
+      data[BYTES - 2] ^= rank >= odd && way == 0;
+      snprintf(expected, sizeof expected, "the plan of rank %d differs", odd);
+      assert_non_null(strstr(status_text(), expected));
+    }
+  }
+}
+
+static void an_error_of_mpi_is_told(void **state)
+{
+  (void)state;
+  int64_t value = 1;
+  assert_int_equal(comm_broadcast(job, &value, sizeof value, comm_ranks(job)), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "MPI_Ibcast failed: MPI_ERR_ROOT"));
+  assert_int_equal(comm_barrier(job), STATUS_OK); /* and the job goes on */
+}
+
+static void more_than_mpi_can_count_is_refused(void **state)
+{
+  (void)state;
+  char byte = 0;
+  comm_mpi_set_count_limit(1);
+  assert_int_equal(comm_broadcast(job, &byte, (int64_t)INT_MAX + 1, 0), STATUS_UNSUPPORTED);
+  comm_mpi_set_count_limit(INT_MAX);
+}
+
+static void groups_divide_the_ranks(void **state)
+{
+  (void)state;
+  struct comm_group *group;
+  assert_int_equal(comm_group_create(job, COMM_SHARD, comm_ranks(job) + 1, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, COMM_REPLICA, 0, &group), STATUS_USAGE);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  static char name[] = "test", *args[] = {name, NULL};
+  int argc = 1;
+  char **argv = args;
+  return comm_create_mpi(&argc, &argv, &job);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(job);
+  comm_destroy(NULL);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_are_numbered),
+    cmocka_unit_test(broadcast_from_every_root),
+    cmocka_unit_test(text_arrives_as_a_copy),
+    cmocka_unit_test(sums_and_maxima),
+    cmocka_unit_test(exact_sums_do_not_depend_on_the_ranks),
+    cmocka_unit_test(agreement_is_on_the_lowest_failing_rank),
+    cmocka_unit_test(a_difference_names_the_rank),
+    cmocka_unit_test(an_error_of_mpi_is_told),
+    cmocka_unit_test(more_than_mpi_can_count_is_refused),
+    cmocka_unit_test(groups_divide_the_ranks),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

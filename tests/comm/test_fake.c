@@ -1,0 +1,146 @@
+/* The implementation without peers, for dry runs. Oracle: what comm.h promises of it; and the exit of a child process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+static struct comm *make(int rank, int ranks)
+{
+  struct comm *comm;
+  assert_int_equal(comm_create_fake(rank, ranks, 4, &comm), STATUS_OK);
+  return comm;
+}
+
+static void it_is_rank_r_of_p(void **state)
+{
+  (void)state;
+  struct comm *comm = make(5, 8);
+  assert_int_equal(comm_rank(comm), 5);
+  assert_int_equal(comm_ranks(comm), 8);
+  assert_int_equal(comm_local_rank(comm), 1);
+  assert_int_equal(comm_local_ranks(comm), 4);
+  assert_null(comm_mpi(comm));
+  assert_string_equal(comm_description(comm), "no MPI: rank 5 of 8, alone");
+  comm_destroy(comm);
+  assert_int_equal(comm_create_fake(8, 8, 4, &comm), STATUS_USAGE);
+  assert_int_equal(comm_create_fake(-1, 8, 4, &comm), STATUS_USAGE);
+}
+
+static void groups_are_those_of_a_real_job(void **state)
+{
+  (void)state;
+  struct comm *comm = make(5, 8);
+  const struct { enum comm_kind kind; int size, index, members; } cases[] = {
+    {COMM_WORLD, 0, 5, 8}, {COMM_SHARD, 4, 1, 4}, {COMM_REPLICA, 4, 1, 2}, {COMM_SHARD, 2, 1, 2}, {COMM_REPLICA, 2, 2, 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct comm_group *group;
+    assert_int_equal(comm_group_create(comm, cases[i].kind, cases[i].size, &group), STATUS_OK);
+    assert_int_equal(comm_group_index(group), cases[i].index);
+    assert_int_equal(comm_group_size(group), cases[i].members);
+    comm_group_destroy(group);
+  }
+  comm_destroy(comm);
+}
+
+static void the_control_plane_answers_for_the_peers(void **state)
+{
+  (void)state;
+  struct comm *comm = make(1, 2);
+  int64_t value = 7;
+  double real = -2;
+  char *text = mem_strdup("same");
+  assert_int_equal(comm_barrier(comm), STATUS_OK);
+  assert_int_equal(comm_broadcast(comm, &value, sizeof value, 1), STATUS_OK);
+  assert_int_equal(comm_broadcast_text(comm, &text, 1), STATUS_OK);
+  assert_int_equal(comm_max_i64(comm, &value, 1), STATUS_OK);
+  assert_int_equal(comm_max_f64(comm, &real, 1), STATUS_OK);
+  assert_int_equal(value, 7);
+  assert_true(real == -2);
+  assert_string_equal(text, "same");
+  assert_int_equal(comm_agree(comm, STATUS_OK), STATUS_OK);
+  assert_int_equal(comm_agree(comm, status_set(STATUS_IO, "no file")), STATUS_IO);
+  assert_string_equal(status_text(), "rank 1: no file");
+  mem_free(text);
+  comm_destroy(comm);
+}
+
+static void collectives_move_this_ranks_part(void **state)
+{
+  (void)state;
+  enum { COUNT = 256 };
+  float full[3 * COUNT], staging[3 * COUNT], shard[COUNT], grads[3 * COUNT];
+  struct comm *comm = make(1, 3);
+  struct comm_group *group;
+  struct device *device;
+  struct lane *lane;
+  assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
+  assert_int_equal(device_create("host", DTYPE_F32, &device), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, "test", 1, &lane), STATUS_OK);
+  for (int i = 0; i < 3 * COUNT; i++) {
+    full[i] = -1;
+    grads[i] = (float)i;
+  }
+  for (int i = 0; i < COUNT; i++)
+    shard[i] = 1;
+  assert_int_equal(comm_all_gather(group, lane, shard, COUNT, DTYPE_F32, full), STATUS_OK);
+  for (int i = 0; i < 3 * COUNT; i++)
+    assert_true(full[i] == (i / COUNT == 1 ? 1 : -1));
+  assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard), STATUS_OK);
+  for (int i = 0; i < COUNT; i++)
+    assert_true(shard[i] == 1 + grads[COUNT + i]);
+  struct exactsum sum = {0};
+  exactsum_add(&sum, 3);
+  assert_int_equal(comm_group_sum_exact(group, lane, &sum, 1), STATUS_OK);
+  assert_true(exactsum_value(&sum) == 3);
+  device->ops->lane_destroy(lane);
+  device_destroy(device);
+  comm_group_destroy(group);
+  comm_destroy(comm);
+}
+
+static void abort_prints_one_line_and_exits(void **state)
+{
+  (void)state;
+  int ends[2], exit_state;
+  char line[200];
+  assert_int_equal(pipe(ends), 0);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    struct comm *comm = make(2, 3);
+    comm_abort(comm, status_set(STATUS_NONFINITE, "the loss of step 7 is not finite"));
+  }
+  close(ends[1]);
+  size_t length = 0;
+  for (ssize_t got; length < sizeof line - 1 && (got = read(ends[0], line + length, sizeof line - 1 - length)) > 0;)
+    length += (size_t)got;
+  close(ends[0]);
+  line[length] = '\0';
+  assert_int_equal(waitpid(child, &exit_state, 0), child);
+  assert_true(WIFEXITED(exit_state));
+  assert_int_equal(WEXITSTATUS(exit_state), status_exit_code(STATUS_NONFINITE));
+  assert_non_null(strstr(line, "sluice: rank 2: the loss of step 7 is not finite\n"));
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(it_is_rank_r_of_p),
+    cmocka_unit_test(groups_are_those_of_a_real_job),
+    cmocka_unit_test(the_control_plane_answers_for_the_peers),
+    cmocka_unit_test(collectives_move_this_ranks_part),
+    cmocka_unit_test(abort_prints_one_line_and_exits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,30 @@
+#!/bin/sh
+# configure is a contract: what it is told explicitly it does, or it stops and says so.
+set -eu
+configure=$(cd "${top_srcdir:?}" && pwd)/configure
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+mkdir -p empty
+
+# stops MESSAGE ARGUMENT...: configure must fail, and MESSAGE be in its error.
+stops() {
+  message=$1
+  shift
+  if "$configure" -q --cache-file=cache "$@" > out 2>&1 || ! grep '^configure: error:' out | grep -qF -e "$message"; then
+    echo "configure $*: no error that says '$message'" >&2
+    cat out >&2
+    exit 1
+  fi
+}
+
+stops "--with-mpi= is empty" --with-mpi=
+stops "cannot be built without MPI" --without-mpi
+stops "MPI 3.1 was not found" --with-mpi="$work/empty"
+stops "--with-hdf5=/nonexistent: there is no such folder" --with-hdf5=/nonexistent
+stops "parallel HDF5 was not found" --with-hdf5="$work/empty"
+stops "parallel HDF5 was not found" HDF5_LIBS=-lsluice-nowhere
+stops "PAPI was not found" --with-papi="$work/empty"
+stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
+stops "--enable-sanitizer=memory" --enable-sanitizer=memory
+stops "--enable-werror=maybe" --enable-werror=maybe

@@ -1,0 +1,3 @@
+check_PROGRAMS += \
+	tests/deck/test_deck \
+	tests/deck/test_options

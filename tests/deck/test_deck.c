@@ -1,0 +1,303 @@
+/* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case; decks of inputs/. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "deck/deck.h"
+
+enum { MOST = 8 };
+
+/* `text` holds assignments separated by blanks. */
+static enum status load(struct deck *deck, const char *path, const char *text)
+{
+  char copy[512], *assignment[MOST], *rest;
+  int n = 0;
+  snprintf(copy, sizeof copy, "%s", text);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    assignment[n++] = word;
+  return deck_load(deck, path, n, assignment);
+}
+
+static void test_impossible_combinations(void **state)
+{
+  (void)state;
+  static const struct { const char *given, *sentence; } known[] = {
+    {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
+    {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108"},
+    {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12"},
+    {"data.sequence=2048",
+     "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
+    {"data.batch=10 data.micro_batch=4",
+     "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a batch of 8 or 12, or another micro-batch"},
+    {"shard.group=4", "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; use shard.group=world, or "
+                      "shard.strategy=hybrid_shard"},
+    {"shard.strategy=no_shard shard.group=node", "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which works on all "
+                                                 "ranks; use shard.group=world, or shard.strategy=hybrid_shard"},
+    {"shard.strategy=hybrid_shard", "shard.strategy (command line) is hybrid_shard, which needs a group smaller than the world; set shard.group=node or "
+                                    "shard.group=N ranks"},
+    {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be world, node or a number of ranks, not '0'"},
+    {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be world, node or a number of ranks, not 'two'"},
+    {"shard.group=", "shard.group (command line) must be world, node or a number of ranks, not ''"},
+    {"shard.group=9999999999", "shard.group (command line) must be world, node or a number of ranks, not '9999999999'"},
+    {"tiers.activations=recompute:13",
+     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:13'"},
+    {"tiers.activations=recompute:0",
+     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:0'"},
+    {"tiers.activations=recompute:",
+     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:'"},
+    {"tiers.activations=offload",
+     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'offload'"},
+    {"tiers.params=host", "command line: tiers.params must be device, the only choice in this version, not 'host'"},
+    {"tiers.optimizer=nvme", "command line: tiers.optimizer must be device, the only choice in this version, not 'nvme'"},
+    {"transfer.grads=cpu_reduce", "command line: transfer.grads must be gpu_reduce, the only choice in this version, not 'cpu_reduce'"},
+    {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
+    {"optim.warmup=50 optim.decay_steps=40", "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "
+                                             "the first step and includes it; shorten the warm-up"},
+    {"checkpoint.keep_every=100",
+     "checkpoint.keep_every (command line) is 100, but no checkpoints are written during training; set checkpoint.every too"},
+    {"checkpoint.every=30 checkpoint.keep_every=100", "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command line) = 30, so "
+                                                      "most of those checkpoints are never written; use 90 or 120"},
+    {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
+    {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
+    {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
+    {"trainer.steps=2", "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_USAGE);
+    assert_string_equal(status_text(), known[i].sentence);
+    assert_null(deck.set);
+  }
+}
+
+static void test_possible_combinations(void **state)
+{
+  (void)state;
+  static const char *const good[] = {
+    "",
+    "run.steps=50 optim.warmup=100",
+    "optim.warmup=40 optim.decay_steps=40",
+    "data.batch=12 data.micro_batch=4",
+    "data.sequence=1024",
+    "shard.strategy=hybrid_shard shard.group=node",
+    "shard.strategy=hybrid_shard shard.group=16",
+    "tiers.activations=recompute:12",
+    "checkpoint.every=50 checkpoint.keep_every=100",
+    "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
+    "optim.no_decay=[]",
+  };
+  for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    struct deck deck;
+    if (load(&deck, NULL, good[i]))
+      fail_msg("%s: %s", good[i], status_text());
+    deck_destroy(&deck);
+  }
+}
+
+static void test_where_of_files(void **state)
+{
+  (void)state;
+  struct deck deck;
+  static const char text[] = "model:\n  layers: 2\n  width: 10\n  heads: 4\n";
+  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL), STATUS_USAGE);
+  assert_string_equal(status_text(), "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12");
+  char *assignments[] = {"model.width=8"};
+  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 1, assignments), STATUS_OK);
+  assert_int_equal(deck.model.width, 8);
+  assert_string_equal(options_where(deck.set, "model.heads"), "step-1.h5:4");
+  deck_destroy(&deck);
+  assert_int_equal(load(&deck, "/nowhere.yaml", ""), STATUS_IO);
+}
+
+static void test_resolve(void **state)
+{
+  (void)state;
+  static const struct { const char *given; int ranks, local_ranks; struct deck_shape shape; } known[] = {
+    {"data.batch=8", 1, 1, {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"data.batch=12 data.micro_batch=2 data.sequence=64", 3, 3,
+     {.group = 3, .replicas = 1, .rank_batch = 4, .micro_batch = 2, .micros = 2, .sequence = 64, .reduce_every_micro = true}},
+    {"shard.strategy=shard_grad_op", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"shard.strategy=shard_optim", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
+    {"shard.strategy=no_shard", 4, 2, {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
+    {"shard.strategy=no_shard shard.reduce=micro", 4, 4,
+     {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"shard.reduce=step", 2, 2, {.group = 2, .replicas = 1, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024}},
+    {"shard.strategy=hybrid_shard shard.group=2", 8, 4,
+     {.group = 2, .replicas = 4, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"shard.strategy=hybrid_shard shard.group=node", 8, 4,
+     {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"shard.strategy=hybrid_shard shard.group=4", 4, 4,
+     {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"shard.strategy=hybrid_shard shard.group=2", 1, 1, /* one rank: anything goes */
+     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+    {"tiers.activations=recompute", 1, 1,
+     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true, .recompute_every = 1}},
+    {"tiers.activations=recompute:3", 1, 1,
+     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true, .recompute_every = 3}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    struct deck_shape shape, expected = known[i].shape;
+    expected.ranks = known[i].ranks;
+    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
+    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape), STATUS_OK);
+    assert_int_equal(shape.ranks, expected.ranks);
+    assert_int_equal(shape.group, expected.group);
+    assert_int_equal(shape.replicas, expected.replicas);
+    assert_int_equal(shape.rank_batch, expected.rank_batch);
+    assert_int_equal(shape.micro_batch, expected.micro_batch);
+    assert_int_equal(shape.micros, expected.micros);
+    assert_int_equal(shape.sequence, expected.sequence);
+    assert_int_equal(shape.recompute_every, expected.recompute_every);
+    assert_int_equal(shape.reduce_every_micro, expected.reduce_every_micro);
+    deck_destroy(&deck);
+  }
+}
+
+static void test_does_not_fit(void **state)
+{
+  (void)state;
+  static const struct { const char *given; int ranks, local_ranks; const char *sentence; } known[] = {
+    {"data.batch=64", 3, 3, "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use 63 or 66, or a number of ranks that divides 64"},
+    {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use 9, or a number of ranks that divides 8"},
+    {"data.batch=12 data.micro_batch=4", 2, 2,
+     "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch (command line) = 12, which is not a multiple of it; use a "
+     "micro-batch that divides 6, or a batch of 8 or 16"},
+    {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
+     "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; start 6 or 9 ranks, or use a group that divides 8"},
+    {"shard.strategy=hybrid_shard shard.group=16", 8, 8,
+     "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
+    {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
+     "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+    {"", 0, 1, "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
+    {"", 2, 4, "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    struct deck_shape shape = {.ranks = -1};
+    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
+    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape), STATUS_USAGE);
+    assert_string_equal(status_text(), known[i].sentence);
+    assert_int_equal(shape.ranks, -1); /* outputs are set on success only */
+    deck_destroy(&deck);
+  }
+}
+
+static void test_hash(void **state)
+{
+  (void)state;
+  struct deck deck;
+  char base[17], other[17];
+  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006"};
+  static const char *const different[] = {"run.seed=2", "model.layers=3", "optim.lr=0.0007", "data.train=x", "shard.strategy=no_shard", "optim.no_decay="};
+  assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
+  deck_hash(&deck, base);
+  deck_destroy(&deck);
+  assert_int_equal(strspn(base, "0123456789abcdef"), 16);
+  for (int i = 0; i < 4 + 6; i++) {
+    assert_int_equal(load(&deck, NULL, i < 4 ? same[i] : different[i - 4]), STATUS_OK);
+    deck_hash(&deck, other);
+    deck_destroy(&deck);
+    assert_int_equal(strcmp(base, other) == 0, i < 4);
+  }
+}
+
+/* GPT-2's parameters, from its published shapes. */
+static int64_t parameters(const struct deck *deck)
+{
+  int64_t C = deck->model.width;
+  return (deck->model.vocab + deck->model.context) * C + deck->model.layers * (12 * C * C + 13 * C) + 2 * C;
+}
+
+/* Each deck of inputs/ loads, runs on 1, 2, 4 and 8 ranks, survives its own echo, and states its parameters rightly. */
+static void check_input(const char *path)
+{
+  struct deck deck, again;
+  struct deck_shape shape;
+  char *text, hash[17], hash_again[17], content[8192], stated[64];
+  if (deck_load(&deck, path, 0, NULL))
+    fail_msg("%s", status_text());
+  for (int ranks = 1; ranks <= 8; ranks *= 2)
+    if (deck_resolve(&deck, ranks, ranks, &shape))
+      fail_msg("%s", status_text());
+  assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
+  if (deck_load_text(&again, "echo", text, strlen(text), 0, NULL))
+    fail_msg("%s", status_text());
+  deck_hash(&deck, hash);
+  deck_hash(&again, hash_again);
+  assert_string_equal(hash, hash_again);
+
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  content[fread(content, 1, sizeof content - 1, file)] = '\0';
+  fclose(file);
+  long long n = parameters(&deck);
+  if (n >= 1000000)
+    snprintf(stated, sizeof stated, "\n# %lld,%03lld,%03lld parameters", n / 1000000, n / 1000 % 1000, n % 1000);
+  else
+    snprintf(stated, sizeof stated, "\n# %lld,%03lld parameters", n / 1000, n % 1000);
+  if (!strstr(content, stated))
+    fail_msg("%s does not say '%s'", path, stated + 1);
+  mem_free(text);
+  deck_destroy(&deck);
+  deck_destroy(&again);
+}
+
+static void test_inputs(void **state)
+{
+  (void)state;
+  const char *top = getenv("top_srcdir");
+  char folder[512], path[1024];
+  int n = 0;
+  snprintf(folder, sizeof folder, "%s/inputs", top ? top : ".");
+  DIR *inputs = opendir(folder);
+  assert_non_null(inputs);
+  for (struct dirent *entry = readdir(inputs); entry; entry = readdir(inputs)) {
+    size_t length = strlen(entry->d_name);
+    if (length < 5 || strcmp(entry->d_name + length - 5, ".yaml") != 0)
+      continue;
+    snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    check_input(path);
+    n++;
+  }
+  closedir(inputs);
+  assert_true(n >= 5);
+}
+
+/* A row without a text, a range the wrong way round, a section in two pieces: the echo and the help would lie. */
+static void test_table(void **state)
+{
+  (void)state;
+  for (const struct option *option = deck_table; option->name; option++) {
+    assert_true(option->text && *option->text && strlen(option->text) <= 130);
+    assert_non_null(option->value);
+    assert_true(option->least <= option->most);
+    assert_int_equal(option->type == OPTION_CHOICE, option->choices && option->type != OPTION_STRINGS);
+    size_t section = strcspn(option->name, ".");
+    bool left = false;
+    for (const struct option *later = option + 1; later->name; later++) {
+      bool inside = strncmp(later->name, option->name, section + 1) == 0;
+      assert_string_not_equal(later->name, option->name);
+      assert_false(left && inside);
+      left = left || !inside;
+    }
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_impossible_combinations), cmocka_unit_test(test_possible_combinations), cmocka_unit_test(test_where_of_files),
+    cmocka_unit_test(test_resolve),                 cmocka_unit_test(test_does_not_fit),          cmocka_unit_test(test_hash),
+    cmocka_unit_test(test_inputs),                  cmocka_unit_test(test_table),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
+}

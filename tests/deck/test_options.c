@@ -1,0 +1,433 @@
+/* The option table: parser, assignments, echo, help. Oracles: the sentences and values that options.h promises; print -> read is the identity, bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "deck/options.h"
+
+struct values {
+  char *out;
+  struct { int64_t steps; double rate; bool fast; char *dir; int colour; } run;
+  struct { double pair[2]; struct option_strings names, kinds; } list;
+};
+
+#define AT(field) offsetof(struct values, field)
+static const char *const colours[] = {"red", "green", NULL};
+static const char *const only[] = {"one", NULL};
+static const struct option table[] = {
+  {"out", OPTION_STRING, AT(out), NULL, .text = "a file"},
+  {"run.steps", OPTION_INT, AT(run.steps), "10", .least = 1, .most = INFINITY, .unit = "steps", .text = "how many"},
+  {"run.rate", OPTION_REAL, AT(run.rate), "0.5", .least = -1, .most = 1, .text = "how fast"},
+  {"run.fast", OPTION_BOOL, AT(run.fast), "no", .text = "faster"},
+  {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
+  {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "which"},
+  {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
+  {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
+  {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
+  {0},
+};
+
+static struct values values;
+static struct option_set *set;
+
+static int make(void **state)
+{
+  (void)state;
+  memset(&values, 0xa5, sizeof values);
+  return options_create(table, &values, &set);
+}
+
+static int unmake(void **state)
+{
+  (void)state;
+  options_destroy(set);
+  return 0;
+}
+
+static enum status read_text(const char *text)
+{
+  return options_read_text(set, "t.yaml", text, strlen(text));
+}
+
+static void test_defaults(void **state)
+{
+  (void)state;
+  assert_int_equal(values.run.steps, 10);
+  assert_true(values.run.rate == 0.5 && !values.run.fast);
+  assert_string_equal(values.run.dir, "");
+  assert_string_equal(values.out, ""); /* required, but never NULL */
+  assert_int_equal(values.run.colour, 1);
+  assert_true(values.list.pair[0] == 1 && values.list.pair[1] == 2);
+  assert_int_equal(values.list.names.n, 0);
+  assert_int_equal(values.list.kinds.n, 1);
+  assert_false(options_is_set(set, "run.steps"));
+  assert_string_equal(options_where(set, "run.steps"), "default");
+  assert_string_equal(options_where(set, "nonsense"), "default");
+}
+
+static void test_required(void **state)
+{
+  (void)state;
+  assert_int_equal(options_check_required(set), STATUS_USAGE);
+  assert_string_equal(status_text(), "out is required and was not given; set out=..., a text: a file");
+  assert_int_equal(options_assign(set, "out=x"), STATUS_OK);
+  assert_int_equal(options_check_required(set), STATUS_OK);
+}
+
+static void test_yaml(void **state)
+{
+  (void)state;
+  assert_int_equal(read_text("# all kinds\n"
+                             "out: 'a b'\n"
+                             "run: {steps: 2k, rate: \"1e-3\", fast: Yes}\n"
+                             "list:\n"
+                             "  pair: [-1.5, +2e10]\n"
+                             "  names:\n"
+                             "    - x\n"
+                             "    - \"y, z\"\n"
+                             "  kinds: []\n"),
+                   STATUS_OK);
+  assert_string_equal(values.out, "a b");
+  assert_int_equal(values.run.steps, 2000);
+  assert_true(values.run.rate == 1e-3 && values.run.fast);
+  assert_true(values.list.pair[0] == -1.5 && values.list.pair[1] == 2e10);
+  assert_int_equal(values.list.names.n, 2);
+  assert_string_equal(values.list.names.item[1], "y, z");
+  assert_int_equal(values.list.kinds.n, 0);
+  assert_string_equal(options_where(set, "run.rate"), "t.yaml:3");
+  assert_string_equal(options_where(set, "list.names"), "t.yaml:6");
+  assert_true(options_is_set(set, "run.rate"));
+
+  assert_int_equal(read_text("run.steps: 7\nlist: {names: w}\n"), STATUS_OK); /* a later file overrides; a dotted key; one item for a list */
+  assert_int_equal(values.run.steps, 7);
+  assert_int_equal(values.list.names.n, 1);
+  assert_string_equal(options_where(set, "run.steps"), "t.yaml:1");
+}
+
+static void test_empty_decks(void **state)
+{
+  (void)state;
+  static const char *const empty[] = {"", "# nothing\n", "---\n", "---\n...\n", "run:\n", "{}", "\xef\xbb\xbfrun:\n"};
+  for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++)
+    assert_int_equal(read_text(empty[i]), STATUS_OK);
+}
+
+static void test_numbers(void **state)
+{
+  (void)state;
+  static const struct { const char *text; int64_t value; } good[] = {
+    {"1", 1},        {"+5", 5},          {"007", 7},   {"1k", 1000}, {"3K", 3000}, {"2M", 2000000}, {"1G", 1000000000}, {"9T", 9000000000000}, {"1Ki", 1024},
+    {"2Mi", 2 << 20}, {"1Gi", 1 << 30}, {"1Ti", INT64_C(1) << 40}, {"9223372036854775807", INT64_MAX},
+  };
+  static const char *const bad[] = {"",   "0", "-3", "1.5", "1e3", "1kk", "k", "1b", "0x10", " 1", "1 ", "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
+  static const char *const bad_reals[] = {"", "nan", "inf", "-inf", "0x1p-1", "1.0.0", "1,5", "1e", "2", "-1.0001", "1e999", "abc", "."};
+  for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "run.steps=%s", good[i].text);
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    assert_int_equal(values.run.steps, good[i].value);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    char text[64], expected[128];
+    snprintf(text, sizeof text, "run.steps=%s", bad[i]);
+    snprintf(expected, sizeof expected, "command line: run.steps must be an integer of at least 1, not '%s'", bad[i]);
+    assert_int_equal(options_assign(set, text), STATUS_USAGE);
+    assert_string_equal(status_text(), expected);
+    assert_int_equal(values.run.steps, INT64_MAX); /* the old value stands */
+  }
+  for (size_t i = 0; i < sizeof bad_reals / sizeof bad_reals[0]; i++) {
+    char text[64], expected[128];
+    snprintf(text, sizeof text, "run.rate=%s", bad_reals[i]);
+    snprintf(expected, sizeof expected, "command line: run.rate must be a number from -1 to 1, not '%s'", bad_reals[i]);
+    assert_int_equal(options_assign(set, text), STATUS_USAGE);
+    assert_string_equal(status_text(), expected);
+  }
+}
+
+static void test_assign(void **state)
+{
+  (void)state;
+  assert_int_equal(options_assign(set, "run.dir=a=b c"), STATUS_OK);
+  assert_string_equal(values.run.dir, "a=b c");
+  assert_int_equal(options_assign(set, "run.colour=red"), STATUS_OK);
+  assert_int_equal(values.run.colour, 0);
+  assert_int_equal(options_assign(set, "list.pair=3,4"), STATUS_OK);
+  assert_int_equal(options_assign(set, "list.names=[ a , b]"), STATUS_OK);
+  assert_true(values.list.pair[1] == 4);
+  assert_string_equal(values.list.names.item[0], "a");
+  assert_string_equal(values.list.names.item[1], "b");
+  assert_int_equal(options_assign(set, "list.names=[]"), STATUS_OK);
+  assert_int_equal(values.list.names.n, 0);
+  assert_string_equal(options_where(set, "list.names"), "command line");
+  assert_int_equal(options_resolve(set, "run.steps", "77"), STATUS_OK);
+  assert_int_equal(values.run.steps, 77);
+  assert_false(options_is_set(set, "run.steps"));
+  assert_int_equal(options_resolve(set, "run.steps", "x"), STATUS_USAGE);
+}
+
+/* Every way to go wrong, with its sentence. */
+static void test_refusals_of_assignments(void **state)
+{
+  (void)state;
+  static const struct { const char *given, *sentence; } known[] = {
+    {"run.stesp=1", "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+    {"steps=1", "command line: unknown key 'steps'; the nearest known key is 'run.steps'"},
+    {"list.colour=red", "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
+    {"lists=1", "command line: unknown key 'lists'; the nearest known key is 'list'"},
+    {"run.steps", "command line: 'run.steps' is not of the form key=value, such as out=..."},
+    {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
+    {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
+    {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
+    {"list.pair=1", "command line: list.pair must be a list of 2 numbers, not 1"},
+    {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, not 3"},
+    {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
+    {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
+    {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set the terminal to UTF-8"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    assert_int_equal(options_assign(set, known[i].given), STATUS_USAGE);
+    assert_string_equal(status_text(), known[i].sentence);
+  }
+}
+
+static void test_refusals_of_yaml(void **state)
+{
+  (void)state;
+  static const struct { const char *text, *sentence; } known[] = {
+    {"run:\n  stesp: 1\n", "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+    {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
+    {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
+    {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
+    {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
+    {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
+    {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping; a deck has one level of sections"},
+    {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
+    {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
+    {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping; a deck has one level of sections"},
+    {"out: &o x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out"},
+    {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
+    {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
+    {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
+    {"words\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
+    {"run: {steps: 1}\n---\nrun: {steps: 2}\n", "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
+    {"run: {steps: 1\n", "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
+    {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token"},
+    {"out: \xff\n", "t.yaml: not YAML at byte 5: invalid leading UTF-8 octet"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    assert_int_equal(read_text(known[i].text), STATUS_USAGE);
+    assert_string_equal(status_text(), known[i].sentence);
+  }
+}
+
+static void test_only_choice(void **state)
+{
+  (void)state;
+  int value;
+  const struct option single[] = {{"tier", OPTION_CHOICE, 0, "one", .choices = only, .text = "t"}, {0}};
+  struct option_set *small;
+  assert_int_equal(options_create(single, &value, &small), STATUS_OK);
+  assert_int_equal(options_assign(small, "tier=two"), STATUS_USAGE);
+  assert_string_equal(status_text(), "command line: tier must be one, the only choice in this version, not 'two'");
+  options_destroy(small);
+  const struct option wrong[] = {{"tier", OPTION_CHOICE, 0, "none", .choices = only, .text = "t"}, {0}};
+  assert_int_equal(options_create(wrong, &value, &small), STATUS_USAGE); /* a table's own default is held to its rules */
+}
+
+static void test_files(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/sluice-options-XXXXXX", expected[128];
+  int fd = mkstemp(path);
+  assert_true(fd >= 0 && write(fd, "run:\n  steps: 0\n", 16) == 16 && close(fd) == 0);
+  assert_int_equal(options_read_file(set, path), STATUS_USAGE);
+  snprintf(expected, sizeof expected, "%s:2: run.steps must be an integer of at least 1, not '0'", path);
+  assert_string_equal(status_text(), expected);
+  unlink(path);
+  assert_int_equal(options_read_file(set, path), STATUS_IO);
+  snprintf(expected, sizeof expected, "cannot open '%s': No such file or directory", path);
+  assert_string_equal(status_text(), expected);
+  assert_int_equal(options_read_file(set, "/tmp"), STATUS_USAGE);
+  assert_string_equal(status_text(), "'/tmp' is a folder; name the YAML file in it");
+}
+
+/* --- echo ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static double draw_real(uint64_t i)
+{
+  uint32_t words[4];
+  double x;
+  rng_block(rng_key_make(9, "test"), 0, i, words);
+  uint64_t bits = (uint64_t)words[0] << 32 | words[1];
+  memcpy(&x, &bits, sizeof x);
+  return isfinite(x) ? x : (double)words[2];
+}
+
+/* Reads the echo of `set` into a second struct and compares all values. */
+static void check_echo(void)
+{
+  char *text, *again;
+  struct values copy;
+  struct option_set *other;
+  assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
+  assert_int_equal(options_create(table, &copy, &other), STATUS_OK);
+  if (options_read_text(other, "echo", text, strlen(text)))
+    fail_msg("%s in\n%s", status_text(), text);
+  assert_string_equal(copy.out, values.out);
+  assert_string_equal(copy.run.dir, values.run.dir);
+  assert_int_equal(copy.run.steps, values.run.steps);
+  assert_int_equal(copy.run.fast, values.run.fast);
+  assert_int_equal(copy.run.colour, values.run.colour);
+  assert_memory_equal(&copy.run.rate, &values.run.rate, sizeof(double));
+  assert_memory_equal(copy.list.pair, values.list.pair, sizeof copy.list.pair);
+  assert_int_equal(copy.list.names.n, values.list.names.n);
+  for (int i = 0; i < copy.list.names.n; i++)
+    assert_string_equal(copy.list.names.item[i], values.list.names.item[i]);
+  assert_int_equal(options_hash(other, NULL), options_hash(set, NULL));
+  assert_int_equal(options_print_yaml(other, &again), STATUS_OK);
+  assert_string_equal(again, text);
+  mem_free(text);
+  mem_free(again);
+  options_destroy(other);
+}
+
+static void test_echo_of_numbers(void **state)
+{
+  (void)state;
+  for (uint64_t i = 0; i < 2000; i++) {
+    char text[128];
+    snprintf(text, sizeof text, "list.pair=[%.17g,%.17g]", draw_real(2 * i), draw_real(2 * i + 1));
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    check_echo();
+  }
+  assert_int_equal(options_assign(set, "list.pair=[-0.0, 5e-324]"), STATUS_OK);
+  assert_int_equal(options_assign(set, "run.steps=9223372036854775807"), STATUS_OK);
+  check_echo();
+}
+
+static void test_echo_of_texts(void **state)
+{
+  (void)state;
+  static const char *const texts[] = {
+    "", " ", "plain", "/a/b-c_d.e+f", "recompute:2", "a: b", "a #b", "- a", "-", "~", "null", "true", "[a, b]", "{a}", "'", "\"", "\\", "a\\n", "a\nb", "\n",
+    "  lead and trail  ", "tab\there", "\x01\x1f\x7f", "&a", "*a", "!t", "%d", "@x", "`x`", "|", ">", "?", ":", "a:", "#", "h\xc3\xa9", "\xe2\x82\xac",
+    "\xf0\x9f\x8c\x8a", "\xc2\x80\xc2\x9f", "a\xc2\x85 b", "a\xe2\x80\xa8 b\xe2\x80\xa9", "\xef\xbb\xbfx", "\xef\xbf\xbe", "\xef\xbf\xbf", "\xf4\x8f\xbf\xbf", "a\r\n b",
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    char text[128];
+    snprintf(text, sizeof text, "run.dir=%s", texts[i]);
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    assert_string_equal(values.run.dir, texts[i]);
+    snprintf(text, sizeof text, "list.names=x,%s", strchr(texts[i], ',') ? "y" : texts[i]);
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    check_echo();
+  }
+  char long_text[5000] = "run.dir=";
+  for (size_t i = 8; i < sizeof long_text - 1; i++)
+    long_text[i] = " ab"[i % 3];
+  assert_int_equal(options_assign(set, long_text), STATUS_OK);
+  check_echo();
+}
+
+static void test_echo_form(void **state)
+{
+  (void)state;
+  char *text;
+  assert_int_equal(options_assign(set, "list.names=a b,c"), STATUS_OK);
+  assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
+  assert_string_equal(text, "out: \"\"\nrun:\n  steps: 10\n  rate: 0.5\n  fast: false\n  dir: \"\"\n  colour: green\n"
+                            "list:\n  pair: [1, 2]\n  names: [\"a b\", c]\n  kinds: [red]\n");
+  mem_free(text);
+  values.out[0] = '\0';
+  char bad[] = "\xff";
+  char *kept = values.run.dir;
+  values.run.dir = bad; /* past the parser: the echo could not be read back */
+  assert_int_equal(options_print_yaml(set, &text), STATUS_INTERNAL);
+  values.run.dir = kept;
+}
+
+static void test_not_utf8(void **state)
+{
+  (void)state;
+  static const char *const bad[] = {"\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x80\x80", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "run.dir=a%s", bad[i]);
+    assert_int_equal(options_assign(set, text), STATUS_USAGE);
+  }
+}
+
+static void test_hash(void **state)
+{
+  (void)state;
+  static const char *const changes[] = {"out=x", "run.steps=11", "run.rate=0.25", "run.fast=yes", "run.dir=d", "run.colour=red", "list.pair=1,3", "list.names=a",
+                                        "list.names=a,b", "list.names=ab", "list.kinds="};
+  const char *const except[] = {"out", "run.steps", NULL};
+  uint64_t seen[12] = {options_hash(set, NULL)}, but = options_hash(set, except);
+  for (int i = 0; i < 11; i++) {
+    assert_int_equal(options_assign(set, changes[i]), STATUS_OK);
+    seen[i + 1] = options_hash(set, NULL);
+    for (int j = 0; j <= i; j++)
+      assert_true(seen[j] != seen[i + 1]);
+    if (i < 2)
+      assert_true(options_hash(set, except) == but);
+  }
+  assert_true(options_hash(set, except) != but);
+}
+
+/* --- for people ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void capture(void (*print)(const struct option *, FILE *), char *text, size_t size)
+{
+  FILE *file = tmpfile();
+  assert_non_null(file);
+  print(table, file);
+  rewind(file);
+  text[fread(text, 1, size - 1, file)] = '\0';
+  fclose(file);
+}
+
+static void test_help(void **state)
+{
+  (void)state;
+  char text[4096];
+  capture(options_print_help, text, sizeof text);
+  assert_non_null(strstr(text, "  run.steps   how many\n              (an integer of at least 1, default 10 steps)\n"));
+  assert_non_null(strstr(text, "  run.colour  which\n              (one of red, green, default green)\n"));
+  assert_non_null(strstr(text, "(a text, required)\n\n  run.steps")); /* sections apart */
+  assert_non_null(strstr(text, "(a text, none by default)"));
+}
+
+static void test_man(void **state)
+{
+  (void)state;
+  char text[4096];
+  capture(options_print_man, text, sizeof text);
+  for (const struct option *option = table; option->name; option++) {
+    char entry[64];
+    snprintf(entry, sizeof entry, ".TP\n\\fB%s\\fR\n", option->name);
+    assert_non_null(strstr(text, entry));
+  }
+  assert_non_null(strstr(text, "\n\\&.names \\- of \\eall\n"));
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
+  const struct CMUnitTest tests[] = {
+    TEST(test_defaults),  TEST(test_required), TEST(test_yaml),            TEST(test_empty_decks),   TEST(test_numbers),
+    TEST(test_assign),    TEST(test_refusals_of_assignments),              TEST(test_refusals_of_yaml),
+    TEST(test_only_choice), TEST(test_files),  TEST(test_echo_of_numbers), TEST(test_echo_of_texts), TEST(test_echo_form),
+    TEST(test_not_utf8),  TEST(test_hash),     TEST(test_help),            TEST(test_man),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
+}

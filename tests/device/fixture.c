@@ -1,0 +1,97 @@
+#include "fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+struct device *device;
+const struct device_ops *ops;
+struct lane *lanes[LANE_SIZES];
+
+enum { MAX_ARRAYS = 4096 };
+static void *array[MAX_ARRAYS];
+static int arrays;
+static uint64_t draws;
+
+int fixture_create(void **state)
+{
+  (void)state;
+  if (device_create("host", DTYPE_F32, &device))
+    return -1;
+  ops = device->ops;
+  for (int i = 0; i < LANE_SIZES; i++)
+    if (ops->lane_create(device, "test", i + 1, &lanes[i]))
+      return -1;
+  return 0;
+}
+
+int fixture_destroy(void **state)
+{
+  (void)state;
+  for (int i = 0; i < LANE_SIZES; i++)
+    ops->lane_destroy(lanes[i]);
+  device_destroy(device);
+  return 0;
+}
+
+int fixture_free(void **state)
+{
+  (void)state;
+  while (arrays > 0)
+    mem_free(array[--arrays]);
+  return 0;
+}
+
+void *bytes(size_t size)
+{
+  assert_in_range(arrays, 0, MAX_ARRAYS - 1);
+  assert_ok(mem_alloc(MEM_DATA, size, &array[arrays]));
+  return array[arrays++];
+}
+
+float *nans(int64_t n)
+{
+  float *x = bytes((size_t)n * sizeof *x);
+  memset(x, 0xff, (size_t)n * sizeof *x);
+  return x;
+}
+
+float *normals(int64_t n, float std)
+{
+  float *x = bytes((size_t)n * sizeof *x);
+  rng_fill_normal(rng_key_make(1, "test"), draws++, 0, n, 0, std, x);
+  return x;
+}
+
+float *copy_of(const float *x, int64_t n)
+{
+  float *copy = bytes((size_t)n * sizeof *x);
+  memcpy(copy, x, (size_t)n * sizeof *x);
+  return copy;
+}
+
+double *doubles(int64_t n)
+{
+  return bytes((size_t)n * sizeof(double));
+}
+
+void assert_near(const float *got, const double *want, int64_t n, double tolerance)
+{
+  double scale = 0;
+  for (int64_t i = 0; i < n; i++)
+    scale = fmax(scale, fabs(want[i]));
+  for (int64_t i = 0; i < n; i++)
+    if (!(fabs(got[i] - want[i]) <= tolerance * scale))
+      fail_msg("element %lld of %lld is %.9g, the twin has %.9g (tolerance %.2g)", (long long)i, (long long)n, (double)got[i], want[i],
+               tolerance * scale);
+}
+
+void assert_same_bits(const void *a, const void *b, size_t size)
+{
+  const unsigned char *x = a, *y = b;
+  for (size_t i = 0; i < size; i++)
+    if (x[i] != y[i])
+      fail_msg("byte %zu of %zu differs", i, size);
+}

@@ -1,0 +1,21 @@
+check_PROGRAMS += \
+	tests/device/test_adamw \
+	tests/device/test_attention \
+	tests/device/test_blas \
+	tests/device/test_classifier \
+	tests/device/test_device \
+	tests/device/test_elementwise \
+	tests/device/test_embedding \
+	tests/device/test_kernels \
+	tests/device/test_lane \
+	tests/device/test_matmul \
+	tests/device/test_norm
+tests_device_test_adamw_SOURCES = tests/device/test_adamw.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_attention_SOURCES = tests/device/test_attention.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_classifier_SOURCES = tests/device/test_classifier.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_device_SOURCES = tests/device/test_device.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_elementwise_SOURCES = tests/device/test_elementwise.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_embedding_SOURCES = tests/device/test_embedding.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_kernels_SOURCES = tests/device/test_kernels.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_matmul_SOURCES = tests/device/test_matmul.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_norm_SOURCES = tests/device/test_norm.c tests/device/fixture.c tests/device/fixture.h

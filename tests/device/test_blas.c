@@ -1,0 +1,84 @@
+/* The care that OpenBLAS needs. Oracles: a table of what it may say of itself; and the program started anew, which asks it which kernels it uses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cblas.h>
+#include <cmocka.h>
+
+#include "device/host/host.h"
+
+static void remedy_is_for_kernels_older_than_the_processor(void **state)
+{
+  (void)state;
+  assert_string_equal(host_blas_remedy("Prescott", true, true), "SkylakeX");
+  assert_string_equal(host_blas_remedy("Prescott", true, false), "Haswell");
+  assert_string_equal(host_blas_remedy("Sandybridge", true, true), "SkylakeX");
+  assert_null(host_blas_remedy("Prescott", false, false));
+  static const char *const good[] = {"Haswell", "Zen", "ZEN", "SkylakeX", "Cooperlake", "Sapphirerapids"};
+  for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+    assert_null(host_blas_remedy(good[i], true, true));
+}
+
+/* What this program does when it is started with the name of some kernels: 0 if OpenBLAS uses those. With "forget" it first forgets the variable. */
+static int tell_core(int argc, char **argv)
+{
+  if (argc > 2 && strcasecmp(openblas_get_corename(), "Prescott") == 0)
+    unsetenv("OPENBLAS_CORETYPE");
+  device_prepare(argv);
+  return strcasecmp(openblas_get_corename(), argv[1]) == 0 ? 0 : 1;
+}
+
+/* Start with Prescott's kernels, which every x86-64 processor can run. */
+static int status_as_prescott(const char *expected, const char *forget)
+{
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    host_blas_restart("Prescott", (char *[]){"test_blas", (char *)expected, (char *)forget, NULL});
+    _exit(9);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+/* The variable is set: whatever kernels these are, they were chosen on purpose. */
+static void kernels_asked_for_are_kept(void **state)
+{
+  (void)state;
+#if !defined __x86_64__
+  skip();
+#endif
+  assert_int_equal(status_as_prescott("Prescott", NULL), 0);
+  assert_int_equal(status_as_prescott("Haswell", NULL), 1);
+}
+
+static void slow_kernels_are_replaced(void **state)
+{
+  (void)state;
+  const char *better = NULL;
+#if defined __x86_64__
+  better = host_blas_remedy("Prescott", __builtin_cpu_supports("avx2"), __builtin_cpu_supports("avx512f"));
+#endif
+  if (!better)
+    skip();
+  assert_int_equal(status_as_prescott(better, "forget"), 0);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(remedy_is_for_kernels_older_than_the_processor),
+      cmocka_unit_test(kernels_asked_for_are_kept),
+      cmocka_unit_test(slow_kernels_are_replaced),
+  };
+  return argc > 1 ? tell_core(argc, argv) : cmocka_run_group_tests(tests, NULL, NULL);
+}

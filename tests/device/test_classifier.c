@@ -1,0 +1,100 @@
+/* Cross entropy. Oracle: the definition in fp64; bit equality over 1, 2, 3 threads. Tolerance of the loss: exponentials are good to 1.8e-7 and add up in blocks of
+ * 1024 in fp32, so their logarithm is good to 1e-6; the logits themselves enter exactly. Of the gradient: the same, relative to its largest element. */
+#include "fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_tolerance)
+{
+  const float scale = 0.125f;
+  float *logits = normals(rows * ld, std), *first = NULL;
+  int32_t *target = bytes((size_t)rows * sizeof *target);
+  double *want_loss = doubles(rows), *want = doubles(rows * ld);
+  for (int64_t r = 0; r < rows; r++) {
+    const float *row = logits + r * ld;
+    double max = -INFINITY, sum = 0;
+    target[r] = r % 5 == 2 ? -1 : (int32_t)(r * 37 % V);
+    for (int64_t i = 0; i < V; i++)
+      max = fmax(max, row[i]);
+    for (int64_t i = 0; i < V; i++)
+      sum += exp(row[i] - max);
+    want_loss[r] = target[r] < 0 ? 0 : log(sum) + max - row[target[r]];
+    for (int64_t i = 0; i < V; i++)
+      want[r * ld + i] = target[r] < 0 ? 0 : scale * (exp(row[i] - max) / sum - (i == target[r]));
+    for (int64_t i = V; i < ld; i++)
+      want[r * ld + i] = row[i]; /* the gap between rows is not ours */
+  }
+  for (int l = 0; l < LANE_SIZES; l++)
+    for (int gradient = 0; gradient < 2; gradient++) {
+      float *got = copy_of(logits, rows * ld);
+      double *loss = bytes((size_t)rows * sizeof *loss);
+      assert_ok(ops->cross_entropy(lanes[l], rows, V, ld, got, target, scale, gradient, loss));
+      for (int64_t r = 0; r < rows; r++)
+        assert_true(fabs(loss[r] - want_loss[r]) <= loss_tolerance);
+      if (!gradient) {
+        assert_same_bits(got, logits, (size_t)(rows * ld) * sizeof *got);
+        continue;
+      }
+      for (int64_t r = 0; r < rows; r++) {
+        if (target[r] >= 0)
+          assert_near(got + r * ld, want + r * ld, V, 2e-6);
+        for (int64_t i = 0; i < ld; i++)
+          assert_true(fabs(got[r * ld + i] - want[r * ld + i]) <= 2e-6 * scale || i >= V);
+        for (int64_t i = 0; i < V && target[r] < 0; i++)
+          assert_true(got[r * ld + i] == 0);
+        assert_same_bits(got + r * ld + V, logits + r * ld + V, (size_t)(ld - V) * sizeof *got);
+      }
+      if (first)
+        assert_same_bits(got, first, (size_t)(rows * ld) * sizeof *got);
+      first = got;
+    }
+}
+
+static void loss_and_gradient_are_the_definition(void **state)
+{
+  (void)state;
+  check(77, 101, 110, 3, 1e-6);
+  check(9, 1, 1, 3, 1e-6);   /* one word: loss 0 */
+  check(5, 16, 16, 0, 1e-6); /* all alike: log V */
+  check(3, 50257, 50257, 2, 1e-6);
+  check(7, 1025, 1030, 60, 1e-5); /* logits of several hundred: one word takes all */
+}
+
+static void a_bad_target_is_named(void **state)
+{
+  (void)state;
+  static const int32_t bad[] = {11, -2, INT32_MAX, INT32_MIN};
+  float *logits = normals(3 * 11, 1), *before = copy_of(logits, 3 * 11);
+  double loss[3];
+  for (int i = 0; i < 4; i++) {
+    int32_t target[3] = {0, -1, bad[i]};
+    assert_int_equal(ops->cross_entropy(lanes[1], 3, 11, 11, logits, target, 1, true, loss), STATUS_INPUT);
+    assert_non_null(strstr(status_text(), "target 2 of the batch"));
+    assert_same_bits(logits, before, 33 * sizeof *logits);
+  }
+}
+
+static void non_finite_logits_show_in_the_loss(void **state)
+{
+  (void)state;
+  static const float bad[] = {NAN, INFINITY};
+  for (int i = 0; i < 2; i++) {
+    float *logits = normals(101, 1);
+    int32_t target = 3;
+    double loss;
+    logits[50] = bad[i];
+    assert_ok(ops->cross_entropy(lanes[0], 1, 101, 101, logits, &target, 1, true, &loss));
+    assert_false(isfinite(loss));
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(loss_and_gradient_are_the_definition),
+      DEVICE_TEST(a_bad_target_is_named),
+      DEVICE_TEST(non_finite_logits_show_in_the_loss),
+  };
+  return RUN_DEVICE_TESTS(tests);
+}

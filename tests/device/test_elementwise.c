@@ -1,0 +1,165 @@
+/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain loop, bit for bit; for the rest fp64; bit equality over 1, 2, 3
+ * threads and of a batch in one call with the same batch sequence by sequence. */
+#include "fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LONG = 3 * 65536 + 77 }; /* more than a worker takes at once */
+
+static void add_is_the_loop(void **state)
+{
+  (void)state;
+  float *a = normals(LONG, 1), *b = normals(LONG, 1), *want = nans(LONG);
+  for (int i = 0; i < LONG; i++)
+    want[i] = a[i] + b[i];
+  for (int l = 0; l < LANE_SIZES; l++) {
+    float *out = nans(LONG), *a2 = copy_of(a, LONG), *b2 = copy_of(b, LONG);
+    assert_ok(ops->add(lanes[l], LONG, a, b, out));
+    assert_ok(ops->add(lanes[l], LONG, a2, b, a2));
+    assert_ok(ops->add(lanes[l], LONG, a, b2, b2));
+    assert_same_bits(out, want, LONG * sizeof *out);
+    assert_same_bits(a2, want, LONG * sizeof *out);
+    assert_same_bits(b2, want, LONG * sizeof *out);
+  }
+}
+
+static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
+{
+  (void)state;
+  enum { B = 3, T = 77, R = B * T };
+  static const int64_t widths[] = {1, 40, 101, 200};
+  for (int w = 0; w < 4; w++)
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+      int64_t n = widths[w];
+      float *d = normals(R * n, 1), *start = accumulate ? normals(n, 1) : nans(n), *first = NULL;
+      double *want = doubles(n);
+      for (int64_t i = 0; i < n; i++) {
+        want[i] = accumulate ? start[i] : 0;
+        for (int64_t r = 0; r < R; r++)
+          want[i] += d[r * n + i];
+      }
+      for (int l = 0; l < LANE_SIZES; l++)
+        for (int each = 1; each <= B; each++) {
+          float *db = copy_of(start, n);
+          for (int b = 0; b < B; b += each)
+            assert_ok(ops->bias_gradient(lanes[l], (B - b < each ? B - b : each) * T, n, T, d + b * T * n, accumulate || b > 0, db));
+          for (int64_t i = 0; i < n; i++)
+            assert_true(fabs(db[i] - want[i]) <= 2e-5); /* partial sums of 231 normals stay below 64, whose half unit is 2e-6; they walk at random */
+          if (first)
+            assert_same_bits(db, first, (size_t)n * sizeof *db);
+          first = db;
+        }
+    }
+}
+
+/* Level by level: neighbours are added, an odd one passes. */
+static float tree(float *x, int n)
+{
+  while (n > 1) {
+    for (int i = 0; i < n / 2; i++)
+      x[i] = x[2 * i] + x[2 * i + 1];
+    if (n % 2)
+      x[n / 2] = x[n - 1];
+    n = n / 2 + n % 2;
+  }
+  return x[0];
+}
+
+static void sum_parts_is_the_tree(void **state)
+{
+  (void)state;
+  enum { N = 1301, STRIDE = N + 5, MOST = 17 };
+  float *base = normals(MOST * STRIDE, 1), *own = normals(N, 1), *before = normals(N, 1);
+  for (int parts = 1; parts <= MOST; parts++)
+    for (int self = -1; self < parts; self += 3)
+      for (int accumulate = 0; accumulate < 2; accumulate++)
+        for (int l = 0; l < LANE_SIZES; l++) {
+          float *dst = accumulate ? copy_of(before, N) : nans(N);
+          assert_ok(ops->sum_parts(lanes[l], N, parts, base, STRIDE, self, self < 0 ? NULL : own, accumulate, dst));
+          for (int i = 0; i < N; i++) {
+            float x[MOST];
+            for (int p = 0; p < parts; p++)
+              x[p] = p == self ? own[i] : base[p * STRIDE + i];
+            float want = tree(x, parts);
+            want = accumulate ? before[i] + want : want;
+            assert_true(dst[i] == want);
+          }
+        }
+}
+
+static void sum_over_a_group_is_a_subtree(void **state)
+{
+  (void)state;
+  enum { N = LONG };
+  float *base = normals(8 * (int64_t)N, 1), *all = nans(N), *halves = nans(2 * N), *both = nans(N);
+  for (int parts = 2; parts <= 8; parts *= 2)
+    for (int l = 0; l < LANE_SIZES; l++) {
+      assert_ok(ops->sum_parts(lanes[l], N, parts, base, N, 0, NULL, false, all));
+      for (int half = 0; half < 2; half++)
+        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, base + half * (parts / 2) * (int64_t)N, N, 0, NULL, false, halves + half * (int64_t)N));
+      assert_ok(ops->sum_parts(lanes[l], N, 2, halves, N, 0, NULL, false, both));
+      assert_same_bits(all, both, N * sizeof *all);
+    }
+}
+
+static void sum_may_take_the_place_of_a_part(void **state)
+{
+  (void)state;
+  enum { N = 1301, PARTS = 5 };
+  float *base = normals(PARTS * N, 1), *apart = nans(N);
+  assert_ok(ops->sum_parts(lanes[1], N, PARTS, base, N, 0, NULL, false, apart));
+  for (int at = 0; at < PARTS; at++) {
+    float *within = copy_of(base, PARTS * N);
+    assert_ok(ops->sum_parts(lanes[1], N, PARTS, within, N, 0, NULL, false, within + at * N));
+    assert_same_bits(within + at * N, apart, N * sizeof *apart);
+  }
+  float *alone = copy_of(base, N);
+  assert_ok(ops->sum_parts(lanes[1], N, 1, alone, N, 0, NULL, false, alone));
+  assert_same_bits(alone, base, N * sizeof *alone);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 0, base, N, 0, NULL, false, alone), STATUS_INTERNAL);
+}
+
+static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
+{
+  (void)state;
+  float *x = normals(LONG, 1);
+  long double want = 0;
+  struct exactsum whole;
+  for (int i = 0; i < LONG; i++)
+    want += (long double)x[i] * x[i];
+  exactsum_zero(&whole);
+  exactsum_add(&whole, 3.5); /* what was there stays */
+  assert_ok(ops->sum_squares(lanes[0], LONG, x, &whole));
+  double value = exactsum_value(&whole);
+  assert_true(fabsl(value - want - 3.5L) <= 1e-14L * want); /* a block's 256 terms add up in 16 lanes of double */
+  for (int l = 0; l < LANE_SIZES; l++)
+    for (int64_t cut = 256; cut < LONG; cut += 256 * 97) {
+      struct exactsum parts;
+      exactsum_zero(&parts);
+      exactsum_add(&parts, 3.5);
+      assert_ok(ops->sum_squares(lanes[l], LONG - cut, x + cut, &parts));
+      assert_ok(ops->sum_squares(lanes[l], cut, x, &parts));
+      double again = exactsum_value(&parts);
+      assert_same_bits(&again, &value, sizeof value);
+    }
+  x[LONG - 1] = INFINITY;
+  assert_ok(ops->sum_squares(lanes[1], LONG, x, &whole));
+  assert_true(isinf(exactsum_value(&whole)));
+  x[70000] = NAN;
+  assert_ok(ops->sum_squares(lanes[1], LONG, x, &whole));
+  assert_true(isnan(exactsum_value(&whole)));
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(add_is_the_loop),
+      DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split),
+      DEVICE_TEST(sum_parts_is_the_tree),
+      DEVICE_TEST(sum_over_a_group_is_a_subtree),
+      DEVICE_TEST(sum_may_take_the_place_of_a_part),
+      DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),
+  };
+  return RUN_DEVICE_TESTS(tests);
+}

@@ -1,0 +1,81 @@
+/* Token and position embedding. Oracle: the loop over rows in fp32, whose few additions have but one order: the bits must agree. */
+#include "fixture.h"
+
+#include <string.h>
+
+enum { B = 3, T = 77, R = B * T, C = 101, V = 19 };
+static int32_t token[R];
+
+static int make_tokens(void **state)
+{
+  for (int r = 0; r < R; r++)
+    token[r] = r * 7 % 5 == 0 ? 3 : r * 31 % V; /* many rows share token 3 */
+  return fixture_create(state);
+}
+
+static void forward_is_the_loop(void **state)
+{
+  (void)state;
+  float *wte = normals(V * C, 1), *wpe = normals((T + 9) * C, 1);
+  for (int with_positions = 0; with_positions < 2; with_positions++)
+    for (int l = 0; l < LANE_SIZES; l++) {
+      float *x = nans(R * C), *want = nans(R * C);
+      for (int i = 0; i < R * C; i++)
+        want[i] = with_positions ? wte[token[i / C] * C + i % C] + wpe[i / C % T * C + i % C] : wte[token[i / C] * C + i % C];
+      assert_ok(ops->embedding(lanes[l], R, T, C, V, token, wte, with_positions ? wpe : NULL, x));
+      assert_same_bits(x, want, R * C * sizeof *x);
+    }
+}
+
+static void backward_is_the_loop_however_it_is_split(void **state)
+{
+  (void)state;
+  float *dx = normals(R * C, 1), *dwte = normals(V * C, 1);
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    float *dwpe = accumulate ? normals(T * C, 1) : nans(T * C), *want_wte = copy_of(dwte, V * C), *want_wpe = copy_of(dwpe, T * C);
+    for (int r = 0; r < R; r++)
+      for (int i = 0; i < C; i++) {
+        float *position = &want_wpe[r % T * C + i];
+        want_wte[token[r] * C + i] += dx[r * C + i];
+        *position = r < T && !accumulate ? dx[r * C + i] : *position + dx[r * C + i];
+      }
+    for (int l = 0; l < LANE_SIZES; l++)
+      for (int each = 1; each <= B; each++) {
+        float *got_wte = copy_of(dwte, V * C), *got_wpe = copy_of(dwpe, T * C);
+        for (int b = 0; b < B; b += each) {
+          int rows = (B - b < each ? B - b : each) * T;
+          assert_ok(ops->embedding_backward(lanes[l], rows, T, C, V, token + b * T, dx + b * T * C, got_wte, accumulate || b > 0, got_wpe));
+        }
+        assert_same_bits(got_wte, want_wte, V * C * sizeof *dwte);
+        assert_same_bits(got_wpe, want_wpe, T * C * sizeof *dwpe);
+      }
+  }
+  float *alone = copy_of(dwte, V * C), *both = copy_of(dwte, V * C), *dwpe = nans(T * C);
+  assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, alone, false, NULL));
+  assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, both, false, dwpe));
+  assert_same_bits(alone, both, V * C * sizeof *alone);
+}
+
+static void a_bad_token_is_named(void **state)
+{
+  (void)state;
+  static const int32_t bad[] = {V, -1, INT32_MAX, INT32_MIN};
+  float *wte = normals(V * C, 1), *x = normals(R * C, 1), *dwte = copy_of(wte, V * C);
+  for (int i = 0; i < 4; i++) {
+    int32_t tokens[5] = {0, 1, 2, bad[i], 4};
+    assert_int_equal(ops->embedding(lanes[1], 5, T, C, V, tokens, wte, NULL, x), STATUS_INPUT);
+    assert_non_null(strstr(status_text(), "token 3 of the batch"));
+    assert_int_equal(ops->embedding_backward(lanes[1], 5, T, C, V, tokens, x, dwte, false, NULL), STATUS_INPUT);
+    assert_same_bits(dwte, wte, V * C * sizeof *wte);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(forward_is_the_loop),
+      DEVICE_TEST(backward_is_the_loop_however_it_is_split),
+      DEVICE_TEST(a_bad_token_is_named),
+  };
+  return cmocka_run_group_tests(tests, make_tokens, fixture_destroy);
+}

@@ -1,0 +1,166 @@
+/* The loops over a row. Oracles: every variant that this processor runs gives the bits of the plain one (several widths of vector, one order of operations),
+ * at odd lengths and addresses; and the C library's functions in fp64. */
+#include "fixture.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/host/host.h"
+
+static const int64_t lengths[] = {1, 5, 15, 16, 17, 40, 64, 101, 768, 2100};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0], MOST = 2100, ROWS = 7 };
+
+/* Inputs of all kernels, and room for their outputs. Odd offsets: vectors must not count on alignment. */
+struct material {
+  float *x, *y, *gamma, *beta, *positive;
+};
+struct result {
+  float a[ROWS * (MOST + 3)], b[ROWS * (MOST + 3)], c[MOST], d[MOST], mean[ROWS], rstd[ROWS], scalar[8];
+  double wide[2];
+};
+
+static void run_all(const struct kernels *k, int64_t n, const struct material *in, struct result *out)
+{
+  const struct adamw_scalars adamw = {0.999f, 0.1f, 0.95f, 0.05f, 0.9f, 1e-8f, 1e-3f, 0.7f};
+  size_t row = (size_t)n * sizeof(float);
+  memset(out, 0, sizeof *out);
+  out->scalar[0] = k->dot(n, in->x, in->y);
+  out->wide[0] = k->sum_squares(n, in->x);
+  memcpy(out->a, in->x, row);
+  k->scale(n, 0.3f, out->a);
+  k->add(n, out->a, in->y, out->a);
+  k->bias_gelu(n, in->beta, out->b, out->a);
+  k->dgelu(n, in->y, out->b);
+  for (int r = 0; r < ROWS; r++) {
+    const float *x = in->x + r * n, *y = in->y + r * n;
+    k->layernorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, in->beta, out->a + r * n, &out->mean[r], &out->rstd[r]);
+    k->layernorm_backward(n, y, x, in->gamma, out->mean[r], out->rstd[r], r % 2, out->b + r * n);
+  }
+  k->column_sums(ROWS, n, n, in->x, false, out->c);
+  k->column_sums(ROWS, n, n, in->y, true, out->c);
+  k->layernorm_sums(ROWS, n, n, in->y, in->x, out->mean, out->rstd, true, out->c, out->d);
+  k->layernorm_sums(ROWS, n, n, in->x, in->y, out->mean, out->rstd, false, out->d, out->b);
+  float *s = out->a + MOST, *dp = out->b + MOST;
+  memcpy(s, in->x, row);
+  out->scalar[1] = k->softmax(n, s, &out->scalar[2]);
+  memcpy(s, in->x, row);
+  memcpy(dp, in->y, row);
+  k->softmax_backward(n, 3.5f, 0.25f, s, dp);
+  float *logits = out->a + 3 * MOST;
+  memcpy(logits, in->y, row);
+  out->wide[1] = k->log_sum_exp(n, false, 0, logits);
+  out->scalar[3] = (float)(out->wide[1] - k->log_sum_exp(n, true, 0.01f, logits)); /* the same with and without the gradient */
+  float *master = out->a + 4 * MOST, *m = out->b + 4 * MOST, *v = out->b + 5 * MOST, *copy = out->a + 5 * MOST;
+  memcpy(master, in->x, row);
+  memcpy(m, in->y, row);
+  memcpy(v, in->positive, row);
+  k->adamw(n, &adamw, master, in->gamma, m, v, NULL);
+  k->adamw(n, &adamw, master, in->beta, m, v, copy);
+}
+
+static void variants_give_the_same_bits(void **state)
+{
+  (void)state;
+  struct material in = {normals(ROWS * MOST + 1, 3) + 1, normals(ROWS * MOST + 1, 5) + 1, normals(MOST + 1, 1) + 1, normals(MOST + 1, 1) + 1,
+                        normals(MOST + 1, 1) + 1};
+  struct result *plain = bytes(sizeof *plain), *other = bytes(sizeof *other);
+  for (int i = 0; i < MOST; i++)
+    in.positive[i] *= in.positive[i];
+  for (int l = 0; l < LENGTHS; l++) {
+    run_all(kernels_variant(0), lengths[l], &in, plain);
+    assert_true(plain->scalar[3] == 0);
+    for (int v = 1; kernels_variant(v); v++) {
+      run_all(kernels_variant(v), lengths[l], &in, other);
+      assert_same_bits(plain, other, sizeof *plain);
+    }
+  }
+}
+
+static void variants_are_listed_from_plain_to_best(void **state)
+{
+  (void)state;
+  int n = 0;
+  assert_string_equal(kernels_variant(0)->name, "generic");
+  while (kernels_variant(n))
+    n++;
+  assert_ptr_equal(kernels_variant(n - 1), kernels_best());
+  assert_null(kernels_variant(n + 5));
+  assert_ptr_equal(((struct host_device *)device)->kernels, kernels_best());
+  print_message("this processor runs: %s\n", kernels_best()->name);
+}
+
+/* exp alone: the softmax of (x, 0) with x <= 0 leaves e^x in place of x. 1.5 units in the last place are 1.8e-7. */
+static void exponential_is_close(void **state)
+{
+  (void)state;
+  for (int v = 0; kernels_variant(v); v++)
+    for (int i = 0; i <= 87000; i++) {
+      float x[2] = {(float)(-i * 1e-3), 0}, max, exact = x[0];
+      float sum = kernels_variant(v)->softmax(2, x, &max);
+      if (!(fabs(x[0] - exp(exact)) <= 1.8e-7 * exp(exact)))
+        fail_msg("exp(%.9g) is %.9g, not %.9g", (double)exact, (double)x[0], exp(exact));
+      assert_true(max == 0 && x[1] == 1 && sum == x[0] + 1);
+    }
+}
+
+static void exponential_ends_in_zero_and_keeps_nan(void **state)
+{
+  (void)state;
+  for (int v = 0; kernels_variant(v); v++) {
+    const struct kernels *k = kernels_variant(v);
+    float x[4] = {0, -88, -1e30f, -INFINITY}, max;
+    assert_true(k->softmax(4, x, &max) == 1);
+    assert_true(x[0] == 1 && x[1] == 0 && x[2] == 0 && x[3] == 0);
+    for (int at = 0; at < 40; at++) { /* a NaN anywhere reaches the sum: a run must see it */
+      float y[40] = {0};
+      y[at] = NAN;
+      assert_true(isnan(k->softmax(40, y, &max)));
+      float z[40] = {0};
+      z[at] = INFINITY;
+      assert_true(isnan(k->log_sum_exp(40, false, 0, z)));
+    }
+  }
+}
+
+static void gelu_is_close_and_survives_large_arguments(void **state)
+{
+  (void)state;
+  for (int v = 0; kernels_variant(v); v++)
+    for (double at = -12; at <= 12; at += 1e-3) {
+      float zero = 0, aux, c = (float)at, slope = 1;
+      kernels_variant(v)->bias_gelu(1, &zero, &aux, &c);
+      kernels_variant(v)->dgelu(1, &aux, &slope);
+      double x = aux, u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), s = 1 / (1 + exp(-2 * u));
+      /* relative, as far out as the exponential reaches: an error of u of e in z = 2 u is one of e z in the sigmoid */
+      double tolerance = 4e-7 + 2e-7 * fabs(2 * u);
+      if (fabs(2 * u) < 86) {
+        assert_true(fabs(c - x * s) <= tolerance * fabs(x * s));
+      } else {
+        assert_true(fabs(c - x * s) <= 1e-36 + 1e-7 * fabs(x) * s);
+      }
+      assert_true(fabs(slope - (s + x * s * (1 - s) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x))) <=
+                  2e-6); /* of a function between -0.13 and 1.13 */
+    }
+  for (int v = 0; kernels_variant(v); v++) {
+    float zero = 0, aux, big = 1e18f, small = -1e18f, nan = NAN;
+    kernels_variant(v)->bias_gelu(1, &zero, &aux, &big);
+    assert_true(big == 1e18f);
+    kernels_variant(v)->bias_gelu(1, &zero, &aux, &small);
+    assert_true(fabsf(small) < 1e-15f);
+    kernels_variant(v)->bias_gelu(1, &zero, &aux, &nan);
+    assert_true(isnan(nan));
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(variants_are_listed_from_plain_to_best),
+      DEVICE_TEST(variants_give_the_same_bits),
+      DEVICE_TEST(exponential_is_close),
+      DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan),
+      DEVICE_TEST(gelu_is_close_and_survives_large_arguments),
+  };
+  return RUN_DEVICE_TESTS(tests);
+}

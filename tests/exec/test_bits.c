@@ -1,0 +1,180 @@
+/* What must not change the numbers. Oracle: bit equality of losses, gradient norms and all parameters after three steps with those of full_shard
+ * (prefetch 1, nothing recomputed, one micro-batch) at the same number of ranks. */
+/* ranks: 1 2 3 4 5 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "job.h"
+
+static struct comm *comm;
+static struct job_record reference;
+
+static void same_as_reference(const struct job_setup *setup)
+{
+  struct job_record record = job_run(comm, setup);
+  job_assert_same(&record, &reference);
+  job_record_free(&record);
+}
+
+static void training_moves(void **state)
+{
+  (void)state;
+  assert_true(reference.loss[0] != reference.loss[1]);
+  assert_true(reference.grad_norm[0] > 0);
+  struct job job;
+  job_open(&job, comm, &(struct job_setup){0});
+  float *initial = job_collect(&job);
+  int64_t same = 0;
+  for (int64_t i = 0; i < reference.n; i++)
+    same += initial[i] == reference.params[i];
+  assert_in_range(same, 0, reference.n / 4); /* padding and rows of no token */
+  mem_free(initial);
+  job_close(&job);
+}
+
+static void two_runs(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 1});
+}
+
+static void strategies(void **state)
+{
+  (void)state;
+  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++)
+    same_as_reference(&(struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
+}
+
+/* Groups of a power of two are subtrees of the sum over all; so are groups of one. */
+static void hybrid_groups(void **state)
+{
+  (void)state;
+  for (int group = 1; group <= comm_ranks(comm); group *= 2)
+    if (comm_ranks(comm) % group == 0)
+      same_as_reference(&(struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
+}
+
+static void prefetch_depths(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 0});
+  same_as_reference(&(struct job_setup){.prefetch = 2});
+  same_as_reference(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 9});
+}
+
+static void recompute_choices(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 1, .recompute_every = 1});
+  same_as_reference(&(struct job_setup){.prefetch = 0, .recompute_every = 2});
+  same_as_reference(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .recompute_every = 2});
+}
+
+static void accumulation_splits(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 1, .micros = 3});
+  same_as_reference(&(struct job_setup){.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3, .recompute_every = 1});
+  same_as_reference(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .micros = 3});
+}
+
+static void threads_of_the_compute_lane(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 1, .threads = 3});
+}
+
+/* Reducing after each micro-batch changes the order of a sum, the same way for every strategy. */
+static void reducing_every_micro_batch(void **state)
+{
+  (void)state;
+  struct job_record first = job_run(comm, &(struct job_setup){.prefetch = 1, .micros = 3, .reduce_every_micro = true});
+  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++) {
+    struct job_record record = job_run(comm, &(struct job_setup){.strategy = (enum deck_strategy)strategy, .micros = 3, .reduce_every_micro = true});
+    job_assert_same(&record, &first);
+    job_record_free(&record);
+  }
+  /* One rank has nothing to reduce. */
+  if (comm_ranks(comm) == 1)
+    job_assert_same(&first, &reference);
+  job_record_free(&first);
+}
+
+/* Steps that are drained in between, and a second executor on the same arenas that goes on where the first one stopped. */
+static void draining_and_going_on(void **state)
+{
+  (void)state;
+  const struct job_setup setup = {.prefetch = 1};
+  struct job job;
+  struct job_record record = {.n = reference.n};
+  job_open(&job, comm, &setup);
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = job_step(&job, step);
+    record.loss[step] = result.loss;
+    record.grad_norm[step] = result.grad_norm;
+    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    if (step == 1) {
+      exec_destroy(job.exec);
+      assert_int_equal(job_create_exec(&job, &setup), STATUS_OK);
+    }
+  }
+  record.params = job_collect(&job);
+  job_assert_same(&record, &reference);
+  job_record_free(&record);
+  job_close(&job);
+}
+
+/* An evaluation of the initial parameters is the loss of the first step. */
+static void evaluation(void **state)
+{
+  (void)state;
+  struct job job;
+  job_open(&job, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 1, .micros = 3});
+  struct exec_result result = job_step(&job, 0);
+  assert_true(result.loss == reference.loss[0]);
+  assert_true(result.loss_sum / (JOB_BATCH * JOB_SEQUENCE) == result.loss);
+  assert_true(result.finite);
+  assert_true(result.grad_norm == 0);
+  job_close(&job);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  comm = job_start_mpi();
+  if (!comm)
+    return -1;
+  reference = job_run(comm, &(struct job_setup){.prefetch = 1});
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  job_record_free(&reference);
+  comm_destroy(comm);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(training_moves),
+    cmocka_unit_test(two_runs),
+    cmocka_unit_test(strategies),
+    cmocka_unit_test(hybrid_groups),
+    cmocka_unit_test(prefetch_depths),
+    cmocka_unit_test(recompute_choices),
+    cmocka_unit_test(accumulation_splits),
+    cmocka_unit_test(threads_of_the_compute_lane),
+    cmocka_unit_test(reducing_every_micro_batch),
+    cmocka_unit_test(draining_and_going_on),
+    cmocka_unit_test(evaluation),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

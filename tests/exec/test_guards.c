@@ -1,0 +1,420 @@
+/* The executor's guards, each made to fire, and its services. One process without MPI; where windows are wanted, as one rank of two without the peer.
+ * Oracle: what exec.h promises. */
+#include <math.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "job.h"
+
+static struct comm *make_comm(int ranks)
+{
+  struct comm *comm;
+  assert_int_equal(comm_create_fake(0, ranks, ranks, &comm), STATUS_OK);
+  return comm;
+}
+
+/* ---- failures ---- */
+
+struct broken_loader { const struct job *job; int64_t step; };
+
+static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+{
+  const struct broken_loader *loader = arg;
+  const struct deck_shape *shape = &loader->job->plan->input.shape;
+  if (step == loader->step && micro == 1)
+    return status_set(STATUS_IO, "shard 7 is gone");
+  memset(tokens, 0, (size_t)(shape->micro_batch * shape->sequence) * sizeof *tokens);
+  memset(targets, 0, (size_t)(shape->micro_batch * shape->sequence) * sizeof *targets);
+  return STATUS_OK;
+}
+
+static void open_with(struct job *job, struct comm *comm, exec_load *load, void *arg)
+{
+  const struct exec_config config = {.plan = job->plan,
+                                     .model = job->model,
+                                     .device = job->device,
+                                     .comm = comm,
+                                     .memory = &job->memory,
+                                     .deck = &job->deck,
+                                     .load = load,
+                                     .load_arg = arg,
+                                     .threads = 1};
+  assert_int_equal(exec_create(&config, &job->exec), STATUS_OK);
+}
+
+static void a_failing_load_ends_the_step(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_result result = {.loss = -1};
+  struct broken_loader loader = {&job, 6};
+  job_plan(&job, comm, &(struct job_setup){.micros = 2});
+  open_with(&job, comm, load_or_fail, &loader);
+  assert_int_equal(exec_step(job.exec, 5, 1, 0, &result), STATUS_OK);
+  result.loss = -1;
+  assert_int_equal(exec_step(job.exec, 6, 2, 0, &result), STATUS_IO);
+  assert_string_equal(status_text(), "shard 7 is gone");
+  assert_true(result.loss == -1);
+  status_set(STATUS_OK, "something else");
+  assert_int_equal(exec_drain(job.exec), STATUS_IO);
+  assert_string_equal(status_text(), "shard 7 is gone");
+  assert_int_equal(exec_step(job.exec, 7, 2, 0, &result), STATUS_IO);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+{
+  struct broken_loader loader = {arg, -1};
+  enum status status = load_or_fail(&loader, step, micro, tokens, targets);
+  tokens[3] = JOB_VOCAB;
+  return status;
+}
+
+/* The sentence of a lane's thread reaches the caller. */
+static void a_failing_lane_ends_the_step(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_result result;
+  job_plan(&job, comm, &(struct job_setup){0});
+  open_with(&job, comm, load_bad_token, &job);
+  assert_int_equal(exec_step(job.exec, 0, 1, 0, &result), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "37"));
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static void steps_count_up_by_one(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_result result;
+  job_open(&job, comm, &(struct job_setup){0});
+  job_step(&job, 10);
+  assert_int_equal(exec_step(job.exec, 10, 2, 0, &result), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "step 11"));
+  job_step(&job, 11);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+/* ---- windows: what the plan says is checked as it runs ---- */
+
+static int find(const struct plan *plan, enum op op, int unit)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op && plan->instr[i].unit == unit)
+      return i;
+  fail_msg("the plan has no such instruction");
+  return -1;
+}
+
+static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
+{
+  struct job job;
+  struct comm *comm = make_comm(2);
+  struct exec_result result;
+  const struct job_setup setup = {.prefetch = 1};
+  job_plan(&job, comm, &setup);
+  if (corrupt)
+    corrupt(job.plan);
+  assert_int_equal(job_create_exec(&job, &setup), STATUS_OK);
+  enum status status = exec_step(job.exec, 4, 1, 0, &result);
+  assert_int_equal(status, corrupt ? STATUS_INTERNAL : STATUS_OK);
+  if (corrupt && !strstr(status_text(), sentence))
+    fail_msg("'%s' does not say '%s'", status_text(), sentence);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static void use_the_window_of_another(struct plan *plan)
+{
+  plan->instr[find(plan, OP_FORWARD, 2)].use[0].buffer = plan->instr[find(plan, OP_FORWARD, 1)].use[0].buffer;
+}
+
+static void gather_into_the_window_of_another(struct plan *plan)
+{
+  plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer = plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer;
+}
+
+static void release_before_the_use(struct plan *plan)
+{
+  int i = find(plan, OP_FORWARD, 1);
+  assert_int_equal(plan->instr[i + 1].op, OP_RELEASE);
+  struct instr forward = plan->instr[i];
+  plan->instr[i] = plan->instr[i + 1];
+  plan->instr[i + 1] = forward;
+}
+
+static void lay_a_window_over_another(struct plan *plan)
+{
+  struct plan_buffer *first = &plan->buffer[plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer];
+  plan->buffer[plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer].offset = first->offset + first->bytes - 4;
+}
+
+static void windows_hold_what_is_used(void **state)
+{
+  (void)state;
+  refuses(NULL, "");
+  refuses(use_the_window_of_another, "FORWARD h.1 m0 (#");
+  refuses(use_the_window_of_another, "params.h.0 belongs to another unit");
+  refuses(gather_into_the_window_of_another, "belongs to another unit");
+  refuses(release_before_the_use, "params.h.0 has not been gathered");
+  refuses(lay_a_window_over_another, "lies over one that has not been released");
+}
+
+/* ---- memory ---- */
+
+static void what_does_not_fit_says_what_would(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_memory memory;
+  job_plan(&job, comm, &(struct job_setup){0});
+  const struct plan *plans[] = {job.plan};
+  int64_t bytes = job.plan->transient_bytes[TIER_DEVICE];
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    int64_t fits = job.plan->transient_bytes[tier];
+    job.plan->transient_bytes[tier] = INT64_C(1) << 60;
+    assert_int_equal(exec_memory_create(job.device, plans, 1, &memory), STATUS_MEMORY);
+    job.plan->transient_bytes[tier] = fits;
+    assert_non_null(strstr(status_text(), tier == TIER_DEVICE ? "GiB of device memory" : "GiB of host memory"));
+    assert_non_null(strstr(status_text(), "1073741824.00 GiB"));
+    assert_non_null(strstr(status_text(), "shard.strategy"));
+    assert_non_null(strstr(status_text(), "data.micro_batch"));
+    assert_non_null(strstr(status_text(), "tiers.activations"));
+  }
+  job.plan->transient_bytes[TIER_DEVICE] = bytes + 1; /* a plan that the arenas were not made for */
+  assert_int_equal(job_create_exec(&job, &(struct job_setup){0}), STATUS_INTERNAL);
+  job.plan->transient_bytes[TIER_DEVICE] = bytes;
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static void plans_share_their_state(void **state)
+{
+  (void)state;
+  struct job train, eval, other;
+  struct comm *comm = make_comm(2);
+  struct exec_memory memory;
+  job_plan(&train, comm, &(struct job_setup){.prefetch = 1});
+  job_plan(&eval, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
+  job_plan(&other, comm, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
+  const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan};
+  int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, most = 0;
+  assert_int_equal(exec_memory_create(train.device, good, 2, &memory), STATUS_OK);
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    int64_t a = train.plan->transient_bytes[tier], b = eval.plan->transient_bytes[tier];
+    most += train.plan->persistent_bytes[tier] + (a > b ? a : b);
+  }
+  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
+  exec_memory_destroy(&memory);
+  assert_int_equal(exec_memory_create(train.device, bad, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
+  job_close(&train);
+  job_close(&eval);
+  job_close(&other);
+  comm_destroy(comm);
+}
+
+/* ---- what a step leaves ---- */
+
+static void assert_state(struct job *job, const float *params, const int *which)
+{
+  for (int u = 0; u < job->model->units; u++) {
+    size_t bytes = (size_t)job->plan->buffer[which[u]].bytes;
+    assert_memory_equal(exec_pointer(job->exec, which[u]), params, bytes);
+    params += bytes / sizeof *params;
+  }
+}
+
+static float *copy_state(struct job *job, const int *which)
+{
+  int64_t bytes = 0;
+  void *copy;
+  for (int u = 0; u < job->model->units; u++)
+    bytes += job->plan->buffer[which[u]].bytes;
+  assert_int_equal(mem_alloc(MEM_META, (size_t)bytes, &copy), STATUS_OK);
+  char *next = copy;
+  for (int u = 0; u < job->model->units; u++) {
+    memcpy(next, exec_pointer(job->exec, which[u]), (size_t)job->plan->buffer[which[u]].bytes);
+    next += job->plan->buffer[which[u]].bytes;
+  }
+  return copy;
+}
+
+static void a_step_that_is_not_finite_changes_nothing(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  job_open(&job, comm, &(struct job_setup){0});
+  job_step(&job, 0);
+  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  float *weight = (float *)exec_pointer(job.exec, job.plan->master[2]) + job.plan->layout[2].offset[2] + 1, good = *weight;
+  *weight = NAN;
+  float *master = copy_state(&job, job.plan->master), *m = copy_state(&job, job.plan->moment1), *v = copy_state(&job, job.plan->moment2);
+  struct exec_result result = job_step(&job, 1);
+  assert_false(result.finite);
+  assert_true(isnan(result.loss));
+  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  assert_state(&job, master, job.plan->master);
+  assert_state(&job, m, job.plan->moment1);
+  assert_state(&job, v, job.plan->moment2);
+  *weight = good;
+  assert_true(job_step(&job, 2).finite);
+  mem_free(master);
+  mem_free(m);
+  mem_free(v);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static void the_update_number_sets_the_bias_correction(void **state)
+{
+  (void)state;
+  struct comm *comm = make_comm(1);
+  float moved[2];
+  for (int run = 0; run < 2; run++) {
+    struct job job;
+    struct exec_result result;
+    job_open(&job, comm, &(struct job_setup){0});
+    const float *weight = (float *)exec_pointer(job.exec, job.plan->master[1]) + job.plan->layout[1].offset[3]; /* a bias: it does not decay */
+    float before = *weight;
+    assert_int_equal(exec_step(job.exec, 0, run ? 1000 : 1, 0.01, &result), STATUS_OK);
+    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    moved[run] = fabsf(*weight - before);
+    job_close(&job);
+  }
+  /* The first update of Adam is lr * g / (|g| + eps); without correction m is 0.1 g and sqrt(v) is sqrt(0.05) |g|. */
+  assert_true(fabsf(moved[0] - 0.01f) < 0.0005f);
+  assert_true(fabsf(moved[1] - 0.01f * 0.1f / sqrtf(0.05f)) < 0.0005f);
+  comm_destroy(comm);
+}
+
+static void logits_are_those_of_the_position(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct lane *lane;
+  struct model_shape shape = {JOB_BATCH, JOB_SEQUENCE};
+  int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
+  job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE});
+  for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++)
+    tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
+
+  /* The units one after another, by hand. */
+  const struct model_ops *ops = job.model->ops;
+  void *x[2], *work, *logits;
+  size_t work_bytes = ops->work_bytes(job.model, job.device, shape, WORK_FORWARD, 1);
+  size_t logits_work = ops->work_bytes(job.model, job.device, shape, WORK_LOGITS, 1);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(mem_alloc(MEM_META, model_stream_bytes(job.model, job.device, shape), &x[i]), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_META, work_bytes > logits_work ? work_bytes : logits_work, &work), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_META, JOB_BATCH * JOB_VOCAB * sizeof(float), &logits), STATUS_OK);
+  assert_int_equal(job.device->ops->lane_create(job.device, "test", 1, &lane), STATUS_OK);
+  void *root = exec_pointer(job.exec, job.plan->master[0]);
+  assert_int_equal(ops->embed(job.model, lane, shape, root, tokens, x[0]), STATUS_OK);
+  for (int u = 1; u < job.model->units; u++) {
+    const void *params = exec_pointer(job.exec, job.plan->master[u]);
+    assert_int_equal(ops->block_forward(job.model, lane, u, shape, params, x[(u - 1) & 1], x[u & 1], NULL, work), STATUS_OK);
+  }
+  for (int64_t position = 0; position < JOB_SEQUENCE; position += 3) {
+    assert_int_equal(ops->head_logits(job.model, lane, shape, root, x[JOB_BLOCKS & 1], position, logits, work), STATUS_OK);
+    exec_set_position(job.exec, position);
+    struct exec_result result = {.loss = 1};
+    assert_int_equal(exec_step(job.exec, position / 3, 1, 0, &result), STATUS_OK);
+    assert_true(result.loss == 0);
+    if (position == 0) /* later steps have other tokens */
+      assert_memory_equal(exec_pointer(job.exec, job.plan->logits), logits, JOB_BATCH * JOB_VOCAB * sizeof(float));
+  }
+  job.device->ops->lane_destroy(lane);
+  for (int i = 0; i < 2; i++)
+    mem_free(x[i]);
+  mem_free(work);
+  mem_free(logits);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+/* ---- services ---- */
+
+static void times_are_told_once(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_profile profile;
+  job_open(&job, comm, &(struct job_setup){.recompute_every = 1});
+  struct exec_result result = job_step(&job, 0);
+  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  exec_profile(job.exec, &profile);
+  assert_true(result.seconds > 0);
+  assert_true(profile.op_s[OP_FORWARD] > 0 && profile.op_s[OP_RECOMPUTE] > 0 && profile.op_s[OP_BACKWARD] > 0 && profile.op_s[OP_ADAM] > 0);
+  double compute = 0;
+  for (int op = OP_EMBED; op <= OP_RELEASE; op++)
+    compute += profile.op_s[op];
+  assert_true(fabs(compute - profile.busy_s[LANE_COMPUTE]) < 1e-9);
+  assert_true(profile.busy_s[LANE_HOST] == profile.op_s[OP_ADAM]);
+  assert_true(profile.wait_s[LANE_HOST] > 0);
+  assert_true(profile.matmul_s > 0 && profile.matmul_s <= profile.busy_s[LANE_COMPUTE]);
+  assert_true(profile.matmul_flops > 0);
+  exec_profile(job.exec, &profile);
+  assert_memory_equal(&profile, &(struct exec_profile){0}, sizeof profile);
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+static void the_compute_lane_keeps_to_its_cores(void **state)
+{
+  (void)state;
+  struct comm *comm = make_comm(1);
+  struct job job;
+  cpu_set_t before, after;
+  int core = 0, nowhere = 8191;
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  while (!CPU_ISSET(core, &before))
+    core++;
+  job_open(&job, comm, &(struct job_setup){.cores = &core});
+  assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+  assert_true(CPU_EQUAL(&before, &after));
+  job_step(&job, 0);
+  job_close(&job);
+
+  job_plan(&job, comm, &(struct job_setup){0});
+  assert_int_equal(job_create_exec(&job, &(struct job_setup){.cores = &nowhere}), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "cores"));
+  job_close(&job);
+  comm_destroy(comm);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_failing_load_ends_the_step),
+    cmocka_unit_test(a_failing_lane_ends_the_step),
+    cmocka_unit_test(steps_count_up_by_one),
+    cmocka_unit_test(windows_hold_what_is_used),
+    cmocka_unit_test(what_does_not_fit_says_what_would),
+    cmocka_unit_test(plans_share_their_state),
+    cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+    cmocka_unit_test(the_update_number_sets_the_bias_correction),
+    cmocka_unit_test(logits_are_those_of_the_position),
+    cmocka_unit_test(times_are_told_once),
+    cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# tests/layers.sh and tests/lint.sh must fire: each runs on a small tree that breaks one rule.
+set -eu
+tests=${top_srcdir:?}/tests
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+
+# refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
+refuses() {
+  rm -rf "$tree/src" "$tree/io" "$tree/tests"
+  mkdir -p "$tree/doc" "$tree/src/base" "$tree/src/plan" "$tree/io" "$tree/inputs" "$tree/tests"
+  cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
+  touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c"
+  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c io/file.c tests/test_a" > "$tree/src/base/local.mk"
+  echo "int a;" > "$tree/src/base/a.c"
+  if ! top_srcdir=$tree sh "$tests/$1"; then
+    echo "$1 refuses a clean tree" >&2
+    exit 1
+  fi
+  echo "$3" >> "$tree/$2"
+  if top_srcdir=$tree sh "$tests/$1" > "$tree/out" 2>&1 || ! grep -q "$2" "$tree/out"; then
+    echo "$1 does not refuse '$3' in $2" >&2
+    exit 1
+  fi
+}
+
+refuses layers.sh src/base/a.c '#include "plan/plan.h"'
+refuses layers.sh src/base/a.c '#include "io/file.c"'
+refuses layers.sh src/base/a.c '#include <mpi.h>'
+refuses layers.sh src/plan/plan.h '#include <hdf5.h>'
+refuses layers.sh io/file.c '# include <hwloc/openmpi.h>'
+refuses layers.sh io/file.c '#include "io/nowhere.h"'
+refuses layers.sh src/a.c 'int in_no_layer;'
+refuses lint.sh io/file.c 'char *p = malloc(1);'
+refuses lint.sh io/file.c 'char *p = strdup("a");'
+refuses lint.sh src/base/a.c 'void f(char *p) { strcpy(p, "a"); }'
+refuses lint.sh io/file.c 'int i = atoi("1");'
+refuses lint.sh io/file.c 'int i = rand();'
+refuses lint.sh tests/test_a.c 'int i; '
+refuses lint.sh src/base/a.c '// TODO'
+refuses lint.sh src/base/b.c 'int in_no_fragment;'
+refuses lint.sh inputs/b.yaml 'in: no fragment'

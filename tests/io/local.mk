@@ -1,0 +1,34 @@
+check_PROGRAMS += \
+	tests/io/test_checkpoint \
+	tests/io/test_checkpoint_damage \
+	tests/io/test_checkpoint_folder \
+	tests/io/test_checkpoint_full \
+	tests/io/test_checkpoint_kill \
+	tests/io/test_file \
+	tests/io/test_hdf5 \
+	tests/io/test_prepare \
+	tests/io/test_prepare_process \
+	tests/io/test_results \
+	tests/io/test_text \
+	tests/io/test_tokenizer \
+	tests/io/test_tokens
+io_sample = \
+	tests/io/sample.c \
+	tests/io/sample.h
+tests_io_test_checkpoint_SOURCES = tests/io/test_checkpoint.c $(io_sample)
+tests_io_test_checkpoint_damage_SOURCES = tests/io/test_checkpoint_damage.c $(io_sample)
+tests_io_test_checkpoint_folder_SOURCES = tests/io/test_checkpoint_folder.c $(io_sample)
+tests_io_test_checkpoint_full_SOURCES = tests/io/test_checkpoint_full.c $(io_sample)
+tests_io_test_checkpoint_kill_SOURCES = tests/io/test_checkpoint_kill.c $(io_sample)
+io_corpus = \
+	tests/io/corpus.c \
+	tests/io/corpus.h
+tests_io_test_prepare_SOURCES = tests/io/test_prepare.c $(io_corpus)
+tests_io_test_prepare_process_SOURCES = tests/io/test_prepare_process.c $(io_corpus)
+tests_io_test_tokens_SOURCES = tests/io/test_tokens.c $(io_corpus)
+EXTRA_DIST += \
+	tests/io/data/bpe/merges.txt \
+	tests/io/data/bpe/vocab.json \
+	tests/io/data/corpus.txt \
+	tests/io/data/expected.txt \
+	tests/io/data/make_bpe.py

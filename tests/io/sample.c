@@ -1,0 +1,134 @@
+#include "sample.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+
+static const struct io_tensor shapes[] = {
+  {.group = "model", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
+  {.group = "model", .name = "transformer.h.0.ln_1.bias", .type = DTYPE_F32, .ndim = 1, .shape = {31}},
+  {.group = "model", .name = "transformer.h.0.attn.c_attn.weight", .type = DTYPE_BF16, .ndim = 2, .shape = {31, 93}},
+  {.group = "model", .name = "one", .type = DTYPE_F64, .ndim = 1, .shape = {1}},
+  {.group = "model", .name = "cube", .type = DTYPE_F16, .ndim = 3, .shape = {3, 5, 7}},
+  {.group = "model", .name = "tesseract", .type = DTYPE_F8_E4M3, .ndim = 4, .shape = {3, 1, 5, 11}},
+  {.group = "exp_avg", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
+  {.group = "exp_avg", .name = "ones", .type = DTYPE_F8_E5M2, .ndim = 4, .shape = {1, 1, 1, 1}},
+  {.group = "exp_avg_sq", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
+  {.group = "exp_avg_sq", .name = "counts", .type = DTYPE_I64, .ndim = 1, .shape = {13}},
+  {.group = "exp_avg_sq", .name = "bytes", .type = DTYPE_U8, .ndim = 2, .shape = {2, 3}},
+  {.group = "model", .name = "late", .type = DTYPE_U16, .ndim = 1, .shape = {5}}, /* back to an earlier group */
+};
+static const struct io_tensor big_shape = {.group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {101, 33, 257}};
+
+unsigned char sample_byte(int seed, int tensor, int64_t at)
+{
+  uint64_t x = (uint64_t)at * 0x9e3779b97f4a7c15u + (uint64_t)tensor * 0xbf58476d1ce4e5b9u + (uint64_t)seed;
+  x = (x ^ x >> 29) * 0x94d049bb133111ebu;
+  return (unsigned char)(x >> 56);
+}
+
+int64_t sample_elements(const struct io_tensor *tensor)
+{
+  int64_t n = 1;
+  for (int d = 0; d < tensor->ndim; d++)
+    n *= tensor->shape[d];
+  return n;
+}
+
+/* Cut k of ranks + 1 cuts: skewed to the front, so that with few elements some parts are empty. */
+static int64_t cut(int64_t n, int k, int ranks)
+{
+  return k == 0 ? 0 : k >= ranks ? n : n * k * k / ((int64_t)ranks * ranks);
+}
+
+static void split_tensor(struct io_tensor *tensor, int t, enum sample_split split, int rank, int ranks)
+{
+  int64_t n = sample_elements(tensor);
+  int place = split == SPLIT_REVERSED ? ranks - 1 - rank : split == SPLIT_UNEVEN ? (rank * (ranks % 2 ? 2 : 1) + t) % ranks : rank;
+  bool mine = t % ranks == rank;
+  tensor->writer = split == SPLIT_REPLICAS || split == SPLIT_WHOLE ? mine : true;
+  switch (split) {
+  case SPLIT_EVEN:
+  case SPLIT_REVERSED: tensor->range = (struct layout_range){n * place / ranks, n * (place + 1) / ranks}; break;
+  case SPLIT_UNEVEN: tensor->range = (struct layout_range){cut(n, place, ranks), cut(n, place + 1, ranks)}; break;
+  case SPLIT_ONE: tensor->range = mine ? (struct layout_range){0, n} : (struct layout_range){7, 3}; break;
+  case SPLIT_MIDDLE: tensor->range = (struct layout_range){n / 3, n - n / 4}; break;
+  default: tensor->range = (struct layout_range){0, n}; break;
+  }
+}
+
+void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step, int seed, bool big, bool fill)
+{
+  *sample = (struct sample){.n = (int)(sizeof shapes / sizeof shapes[0]) + big};
+  sample->meta = (struct checkpoint_meta){.step = step, .samples = step * 8 + seed, .skipped = 1, .seed = 0xfedcba9876543210u,
+                                          .deck = mem_strdup("run: {steps: 10}\nmodel: {arch: gpt2}\n"), .version = mem_strdup("sluice test")};
+  for (int t = 0; t < sample->n; t++) {
+    struct io_tensor *tensor = &sample->tensor[t];
+    *tensor = t == sample->n - big ? big_shape : shapes[t];
+    split_tensor(tensor, t, split, comm_rank(comm), comm_ranks(comm));
+    if (tensor->range.begin >= tensor->range.end)
+      continue;
+    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size, bytes = tensor->range.end * size - first;
+    unsigned char *data = NULL;
+    assert_int_equal(mem_alloc(MEM_IO, (size_t)bytes, (void **)&data), STATUS_OK);
+    for (int64_t i = 0; i < bytes; i++)
+      data[i] = fill ? sample_byte(seed, t, first + i) : 0xa5;
+    tensor->data = data;
+  }
+}
+
+void sample_free(struct sample *sample)
+{
+  for (int t = 0; t < sample->n; t++)
+    mem_free(sample->tensor[t].data);
+  checkpoint_meta_free(&sample->meta);
+}
+
+int64_t sample_wrong(const struct sample *sample, int seed)
+{
+  int64_t wrong = 0;
+  for (int t = 0; t < sample->n; t++) {
+    const struct io_tensor *tensor = &sample->tensor[t];
+    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size, bytes = tensor->range.end * size - first;
+    for (int64_t i = 0; i < bytes; i++)
+      wrong += ((const unsigned char *)tensor->data)[i] != sample_byte(seed, t, first + i);
+  }
+  return wrong;
+}
+
+char *sample_folder(struct comm *comm)
+{
+  const char *root = getenv("TMPDIR");
+  char *dir = NULL;
+  if (comm_rank(comm) == 0) {
+    dir = mem_printf("%s/sluice-io-XXXXXX", root && root[0] ? root : "/tmp");
+    assert_non_null(mkdtemp(dir));
+  }
+  assert_int_equal(comm_broadcast_text(comm, &dir, 0), STATUS_OK);
+  return dir;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+void sample_folder_remove(struct comm *comm, char *dir)
+{
+  assert_int_equal(comm_barrier(comm), STATUS_OK);
+  if (comm_rank(comm) == 0)
+    assert_int_equal(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+  mem_free(dir);
+}

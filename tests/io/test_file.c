@@ -1,0 +1,208 @@
+/* Files that exist only when complete. Oracles: what was written, and the errors that Linux gives for limits, folders and permissions. */
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/file.h"
+
+static char dir[256];
+
+static const char *in_dir(const char *name)
+{
+  static char path[4][512];
+  static int next;
+  char *out = path[next++ % 4];
+  snprintf(out, sizeof path[0], "%s/%s", dir, name);
+  return out;
+}
+
+static bool told(const char *words)
+{
+  return strstr(status_text(), words) != NULL;
+}
+
+static void folders(void **state)
+{
+  (void)state;
+  assert_int_equal(file_make_folders(in_dir("a/b//c/")), STATUS_OK);
+  assert_int_equal(file_make_folders(in_dir("a/b/c")), STATUS_OK);
+  assert_true(file_exists(in_dir("a/b/c")));
+  assert_int_equal(file_make_folders("/"), STATUS_OK);
+  assert_int_equal(file_make_folders(""), STATUS_USAGE);
+  assert_int_equal(file_write_all(in_dir("a/file"), "x", 1), STATUS_OK);
+  assert_int_equal(file_make_folders(in_dir("a/file/below")), STATUS_IO);
+  assert_true(told("a/file") && told("in the way"));
+  assert_int_equal(chdir(dir), 0);
+  assert_int_equal(file_make_folders("relative/path"), STATUS_OK);
+  assert_true(file_exists(in_dir("relative/path")));
+  assert_int_equal(file_write_all("plain", "y", 1), STATUS_OK); /* a name without a folder */
+  assert_int_equal(file_size(in_dir("plain")), 1);
+}
+
+static void written_and_read(void **state)
+{
+  (void)state;
+  static char data[100000];
+  char *back = NULL;
+  size_t bytes;
+  for (size_t i = 0; i < sizeof data; i++)
+    data[i] = (char)(i * 31);
+  for (size_t n = 0; n <= sizeof data; n = n * 5 + 1) {
+    assert_int_equal(file_write_all(in_dir("data"), data, n), STATUS_OK);
+    assert_int_equal(file_size(in_dir("data")), n);
+    assert_int_equal(file_read_all(in_dir("data"), n, &back, &bytes), STATUS_OK);
+    assert_int_equal(bytes, n);
+    assert_memory_equal(back, data, n);
+    assert_int_equal(back[n], 0);
+    mem_free(back);
+    if (n > 0) {
+      assert_int_equal(file_read_all(in_dir("data"), n - 1, &back, &bytes), STATUS_INPUT);
+      assert_true(told("data"));
+    }
+    assert_false(file_exists(in_dir("data.tmp")));
+  }
+}
+
+static void what_has_no_size_is_read(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes), STATUS_OK); /* says that it has 0 bytes */
+  assert_true(bytes > 100 && strlen(text) == bytes);
+  mem_free(text);
+  assert_int_equal(file_read_all("/dev/zero", 10000, &text, &bytes), STATUS_INPUT); /* without end */
+  assert_int_equal(file_read_all("/dev/null", 0, &text, &bytes), STATUS_OK);
+  assert_int_equal(bytes, 0);
+  mem_free(text);
+}
+
+static void what_cannot_be_read(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("missing"), 10, &text, &bytes), STATUS_IO);
+  assert_true(told("missing") && told("No such file"));
+  assert_int_equal(file_read_all(dir, 10, &text, &bytes), STATUS_INPUT);
+  assert_true(told("is a folder"));
+  assert_false(file_exists(in_dir("missing")));
+  assert_int_equal(file_size(in_dir("missing")), -1);
+  assert_null(text);
+}
+
+static void expect_old_content(void)
+{
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, "old content");
+  mem_free(text);
+  assert_false(file_exists(in_dir("kept.tmp")));
+}
+
+static void a_failed_write_leaves_the_old_file(void **state)
+{
+  (void)state;
+  static char data[100000];
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
+  enum status status = file_write_all(in_dir("kept"), data, sizeof data); /* a part is written, then nothing more */
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+  assert_int_equal(status, STATUS_IO);
+  assert_true(told("cannot write") && told("kept"));
+  expect_old_content();
+  assert_int_equal(file_write_all(in_dir("nowhere/file"), "x", 1), STATUS_IO);
+  assert_true(told("nowhere/file"));
+}
+
+static void renaming(void **state)
+{
+  (void)state;
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("missing"), in_dir("kept")), STATUS_IO);
+  expect_old_content();
+  assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
+  assert_int_equal(file_write_all(in_dir("new"), "n", 1), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("folder")), STATUS_IO); /* a file does not replace a folder */
+  assert_true(told("folder"));
+  assert_false(file_exists(in_dir("new")));
+  assert_int_equal(file_write_all(in_dir("new"), "new content", 11), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("kept")), STATUS_OK);
+  assert_false(file_exists(in_dir("new")));
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, "new content");
+  mem_free(text);
+}
+
+static void room(void **state)
+{
+  (void)state;
+  struct stat info;
+  assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_OK);
+  assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
+  assert_int_equal(file_size(in_dir("room")), 0);
+  assert_int_equal(stat(in_dir("room"), &info), 0);
+  assert_true(info.st_blocks == 0 || info.st_blocks >= 2048); /* where the file system can reserve, it has */
+  assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  assert_true(told("room"));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
+  enum status fits = file_reserve(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+  assert_int_equal(fits, STATUS_OK);
+  assert_int_equal(more, STATUS_IO);
+  assert_true(told("ulimit -f"));
+  assert_int_equal(file_reserve(in_dir("nowhere/file"), 1), STATUS_IO);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  signal(SIGXFSZ, SIG_IGN);
+  snprintf(dir, sizeof dir, "%s/sluice-file-XXXXXX", root && root[0] ? root : "/tmp");
+  return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(folders),
+    cmocka_unit_test(written_and_read),
+    cmocka_unit_test(what_has_no_size_is_read),
+    cmocka_unit_test(what_cannot_be_read),
+    cmocka_unit_test(a_failed_write_leaves_the_old_file),
+    cmocka_unit_test(renaming),
+    cmocka_unit_test(room),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,407 @@
+/* Reading token shards. Oracles: the tokens that were written, by position; the definition of a permutation; what damage was done where. */
+/* ranks: 1 2 3 */
+#include "corpus.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/file.h"
+#include "io/tokens_shard.h"
+
+static struct comm *job;
+static char folder[64];
+static bool root;
+
+static void everybody_waits(void)
+{
+  OK(comm_barrier(job));
+}
+
+/* Token `i` of the stream of a split. */
+static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
+{
+  uint32_t draw[4];
+  rng_block(rng_key_make(split, "test tokens"), 0, (uint64_t)i, draw);
+  return (int32_t)(draw[0] % vocab);
+}
+
+/* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard may be empty; a val shard of 0 is no file. */
+struct plan { int64_t groups, parts, length[2][12]; int64_t vocab; };
+
+static void write_shards(const char *dir, const struct plan *plan)
+{
+  int64_t at[2] = {0, 0};
+  OK(file_make_folders(dir));
+  for (int64_t i = 0; i < plan->groups * plan->parts; i++)
+    for (int split = 1; split >= 0; split--) {
+      int64_t n = plan->length[split][i], documents = (n + 9) / 10;
+      struct shard_info info = {.split = (enum token_split)split, .group = i / plan->parts, .groups = plan->groups, .part = i % plan->parts,
+                                .last = i % plan->parts == plan->parts - 1, .settings = 77, .tokenizer = "test", .tokenizer_crc32 = 5, .vocab = plan->vocab,
+                                .end_of_text = 3, .part_tokens = {plan->length[0][i], plan->length[1][i]}, .documents = documents, .text_bytes = 4 * n};
+      char name[SHARD_NAME], path[512];
+      unsigned char *tokens = NULL;
+      uint64_t *first = NULL;
+      int size = shard_token_bytes(plan->vocab);
+      shard_name(info.split, info.group, info.part, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      OK(mem_alloc(MEM_DATA, (size_t)(n * size), (void **)&tokens));
+      OK(mem_alloc(MEM_DATA, (size_t)documents * sizeof *first, (void **)&first));
+      for (int64_t k = 0; k < n; k++, at[split]++) {
+        uint32_t token = (uint32_t)token_of((enum token_split)split, at[split], plan->vocab);
+        memcpy(tokens + k * size, size == 2 ? (void *)&(uint16_t){(uint16_t)token} : &token, (size_t)size);
+      }
+      for (int64_t d = 0; d < documents; d++)
+        first[d] = (uint64_t)(10 * d);
+      if (n > 0 || split == SPLIT_TRAIN)
+        OK(shard_write(path, &info, "source", tokens, first));
+      mem_free(tokens);
+      mem_free(first);
+    }
+}
+
+/* In a folder of its own, which is the same on all ranks; remove with drop(). */
+static void make(const struct plan *plan, char dir[512])
+{
+  snprintf(dir, 512, "%s/set", folder);
+  if (root)
+    write_shards(dir, plan);
+  everybody_waits();
+}
+
+static void drop(const char *dir)
+{
+  everybody_waits();
+  if (root)
+    folder_remove(dir);
+  everybody_waits();
+}
+
+static const struct plan usual = {.groups = 3, .parts = 2, .length = {{1000, 1, 0, 30001, 17, 5000}, {10, 0, 3, 0, 0, 200}}, .vocab = 50257};
+
+static void check_windows(struct token_set *set, enum token_split split, int64_t total, int64_t T)
+{
+  int32_t *tokens = NULL, *targets = NULL;
+  OK(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *tokens, (void **)&tokens));
+  OK(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *targets, (void **)&targets));
+  int64_t windows = token_set_windows(set, T), vocab = token_set_vocab(set), calls = mem_calls();
+  assert_int_equal(windows, (total - 1) / T);
+  tokens[T] = targets[T] = -7;
+  for (int64_t i = 0; i < windows; i++) {
+    int64_t w = token_order(1, windows, i);
+    OK(token_set_read(set, w, T, tokens, targets));
+    for (int64_t t = 0; t < T; t++) {
+      assert_int_equal(tokens[t], token_of(split, w * T + t, vocab));
+      assert_int_equal(targets[t], token_of(split, w * T + t + 1, vocab));
+    }
+    assert_true(tokens[T] == -7 && targets[T] == -7);
+  }
+  assert_int_equal(mem_calls(), calls);
+  assert_status(STATUS_INTERNAL, token_set_read(set, windows, T, tokens, targets));
+  assert_status(STATUS_INTERNAL, token_set_read(set, -1, T, tokens, targets));
+  mem_free(tokens);
+  mem_free(targets);
+}
+
+static void check_set(const struct plan *plan, enum token_split split)
+{
+  char dir[512];
+  struct token_set *set = NULL;
+  int64_t total = 0, documents = 0;
+  static const int64_t lengths[] = {1, 2, 7, 100, 1024, 8191, 20000};
+  make(plan, dir);
+  for (int i = 0; i < 12; i++) {
+    total += plan->length[split][i];
+    documents += (plan->length[split][i] + 9) / 10;
+  }
+  OK(token_set_open(job, dir, split, &set));
+  assert_int_equal(token_set_tokens(set), total);
+  assert_int_equal(token_set_documents(set), documents);
+  assert_int_equal(token_set_vocab(set), plan->vocab);
+  assert_int_equal(token_set_bytes(set), 4 * total);
+  assert_string_equal(token_set_tokenizer(set), "test");
+  assert_int_equal(token_set_windows(set, 0), 0);
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+    check_windows(set, split, total, lengths[i]);
+  OK(token_set_verify(job, set));
+  token_set_close(set);
+  drop(dir);
+}
+
+static void test_windows(void **state)
+{
+  (void)state;
+  check_set(&usual, SPLIT_TRAIN);
+  check_set(&usual, SPLIT_VAL);
+  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{2}}, .vocab = 257}, SPLIT_TRAIN);
+}
+
+static void test_wide_tokens(void **state)
+{
+  (void)state;
+  check_set(&(struct plan){.groups = 2, .parts = 2, .length = {{3000, 9000, 5, 12000}, {20, 0, 0, 30}}, .vocab = 65537}, SPLIT_TRAIN);
+  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{3000}}, .vocab = 65536}, SPLIT_TRAIN);
+  assert_int_equal(shard_token_bytes(65536), 2);
+  assert_int_equal(shard_token_bytes(65537), 4);
+}
+
+/* More shards than files that are kept open. */
+static void test_many_shards(void **state)
+{
+  (void)state;
+  enum { SHARDS = 150 };
+  char dir[512];
+  snprintf(dir, sizeof dir, "%s/many", folder);
+  if (root) {
+    OK(file_make_folders(dir));
+    for (int64_t i = 0; i < SHARDS; i++) {
+      char name[SHARD_NAME], path[600];
+      uint16_t tokens[8];
+      for (int64_t k = 0; k < 8; k++)
+        tokens[k] = (uint16_t)token_of(SPLIT_TRAIN, 8 * i + k, 1000);
+      struct shard_info info = {.group = i, .groups = SHARDS, .last = true, .vocab = 1000, .tokenizer = "test", .part_tokens = {8, 0}, .documents = 1, .text_bytes = 9};
+      shard_name(SPLIT_TRAIN, i, 0, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      OK(shard_write(path, &info, "source", tokens, &(uint64_t){0}));
+    }
+  }
+  everybody_waits();
+  struct token_set *set = NULL;
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 5);
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 500);
+  token_set_close(set);
+  drop(dir);
+}
+
+/* ---- order */
+
+static void test_order(void **state)
+{
+  (void)state;
+  static const int64_t sizes[] = {1, 2, 3, 5, 64, 1000, 4097};
+  static unsigned char seen[4097];
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+      memset(seen, 0, sizeof seen);
+      for (int64_t i = 0; i < sizes[s]; i++) {
+        int64_t w = token_order(5, sizes[s], epoch * sizes[s] + i);
+        assert_in_range(w, 0, sizes[s] - 1);
+        assert_int_equal(seen[w]++, 0);
+      }
+    }
+  int64_t same_epoch = 0, same_seed = 0, in_place = 0;
+  for (int64_t i = 0; i < 1000; i++) {
+    same_epoch += token_order(5, 1000, i) == token_order(5, 1000, 1000 + i);
+    same_seed += token_order(5, 1000, i) == token_order(6, 1000, i);
+    in_place += token_order(5, 1000, i) == i;
+  }
+  assert_true(same_epoch < 10 && same_seed < 10 && in_place < 10);
+  int64_t order[64];
+  for (int64_t i = 0; i < 64; i++)
+    order[i] = token_order(5, 1000, 37 * i);
+  OK(comm_check_same(job, "the order", order, sizeof order));
+}
+
+/* ---- refusals */
+
+static void check_refused(const char *dir, enum token_split split, const char *says)
+{
+  struct token_set *set = NULL;
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_open(job, dir, split, &set), says);
+  assert_null(set);
+  everybody_waits();
+}
+
+static void test_incomplete(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  make(&usual, dir);
+  if (root) {
+    snprintf(path, sizeof path, "%s/val-00002-00001.h5", dir);
+    unlink(path);
+  }
+  check_refused(dir, SPLIT_VAL, "val-00002-00001.h5 is missing: the preparation of this folder was not finished");
+  struct token_set *set = NULL;
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  token_set_close(set);
+  if (root) {
+    snprintf(path, sizeof path, "%s/train-00002-00001.h5", dir);
+    unlink(path);
+  }
+  check_refused(dir, SPLIT_TRAIN, "train-00002-00001.h5 is missing");
+  check_refused(dir, SPLIT_VAL, "train-00002-00001.h5 is missing");
+  if (root)
+    folder_remove(dir);
+  check_refused(dir, SPLIT_TRAIN, "there is no folder");
+  if (root)
+    OK(file_make_folders(dir));
+  check_refused(dir, SPLIT_TRAIN, "holds no token shards");
+  drop(dir);
+  make(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257}, dir);
+  check_refused(dir, SPLIT_VAL, "holds no tokens of the validation split");
+  drop(dir);
+}
+
+static void test_mixed(void **state)
+{
+  (void)state;
+  char dir[512], path[600], other[600];
+  struct plan plan = usual;
+  uint16_t tokens[10] = {0};
+  uint64_t first = 0;
+  struct shard_info info = {.group = 1, .groups = 3, .part = 1, .last = true, .settings = 77, .tokenizer = "test", .tokenizer_crc32 = 5, .vocab = plan.vocab, .part_tokens = {10, 0},
+                            .documents = 1};
+  struct shard_info cases[5] = {info, info, info, info, info};
+  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer", "another preparation", "another shard than its name says"};
+  strcpy(cases[0].tokenizer, "gpt2");
+  cases[1].tokenizer_crc32++;
+  cases[2].vocab++;
+  cases[3].settings++;
+  cases[4].part = 0;
+  make(&plan, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  for (int i = 0; i < 5; i++) {
+    if (root)
+      OK(shard_write(path, &cases[i], "source", tokens, &first));
+    check_refused(dir, SPLIT_TRAIN, says[i]);
+  }
+  if (root) {
+    snprintf(other, sizeof other, "%s/train-00000-00000.h5", dir);
+    OK(file_write_all(path, "not HDF5 at all, but text of some length", 40));
+  }
+  check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: it is not an HDF5 file");
+  drop(dir);
+}
+
+/* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by verify, or the same tokens. Never other tokens unnoticed. */
+static void test_flipped_bytes(void **state)
+{
+  (void)state;
+  char dir[512], path[600], *good = NULL;
+  size_t bytes = 0;
+  int64_t refused = 0, tries = 0;
+  struct plan plan = {.groups = 1, .parts = 1, .length = {{50}}, .vocab = 50257};
+  struct comm *alone = NULL;
+  if (!root)
+    return;
+  OK(comm_create_fake(0, 1, 1, &alone));
+  snprintf(dir, sizeof dir, "%s/flip", folder);
+  write_shards(dir, &plan);
+  snprintf(path, sizeof path, "%s/train-00000-00000.h5", dir);
+  OK(file_read_all(path, 1 << 20, &good, &bytes));
+  for (size_t at = 0; at < bytes; at++) {
+    struct token_set *set = NULL;
+    if (good[at] == 0)
+      continue;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    good[at] ^= 0x40;
+    assert_int_equal(fwrite(good, 1, bytes, file), bytes);
+    good[at] ^= 0x40;
+    assert_int_equal(fclose(file), 0);
+    int32_t tokens[49], targets[49];
+    enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
+    bool same = status == STATUS_OK && token_set_tokens(set) == 50 && token_set_read(set, 0, 49, tokens, targets) == STATUS_OK;
+    for (int64_t t = 0; same && t < 49; t++)
+      same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) && targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
+    if (status == STATUS_OK)
+      status = token_set_verify(alone, set);
+    if (status == STATUS_OK && !same)
+      fail_msg("a flip of byte %zu goes unnoticed", at);
+    refused += status != STATUS_OK;
+    tries++;
+    token_set_close(set);
+  }
+  assert_true(tries > 500 && refused > tries / 2);
+  folder_remove(dir);
+  mem_free(good);
+  comm_destroy(alone);
+}
+
+static void overwrite(const char *path, int64_t at, const void *data, size_t bytes)
+{
+  FILE *file = fopen(path, "r+");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+  assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* After the folder was opened. */
+static void test_damage_while_open(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  struct shard_info info;
+  make(&usual, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  OK(shard_read(path, &info));
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  everybody_waits();
+  if (root)
+    overwrite(path, info.tokens_at + 2 * 50, "\xFF\xFF", 2); /* no token of the vocabulary */
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), "train-00001-00001.h5 is damaged: it holds a token");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+  everybody_waits();
+
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  everybody_waits();
+  if (root)
+    assert_int_equal(truncate(path, (off_t)(info.bytes - 1)), 0);
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), "train-00001-00001.h5 has another length");
+  token_set_close(set);
+  check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: cannot open it as HDF5 (it is truncated or damaged)");
+  drop(dir);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  strcpy(folder, "/tmp/sluice-tokens-XXXXXX");
+  root = comm_rank(job) == 0;
+  if (root && !mkdtemp(folder))
+    return 1;
+  OK(comm_broadcast(job, folder, sizeof folder, 0));
+  return 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  drop(folder);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows),
+                                     cmocka_unit_test(test_wide_tokens),
+                                     cmocka_unit_test(test_many_shards),
+                                     cmocka_unit_test(test_order),
+                                     cmocka_unit_test(test_incomplete),
+                                     cmocka_unit_test(test_mixed),
+                                     cmocka_unit_test(test_flipped_bytes),
+                                     cmocka_unit_test(test_damage_while_open)};
+  if (comm_create_mpi(&argc, &argv, &job)) {
+    fprintf(stderr, "%s\n", status_text());
+    return 1;
+  }
+  log_set_rank(comm_rank(job));
+  log_set_level(LOG_ERROR);
+  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  comm_destroy(job);
+  return failed;
+}

@@ -1,0 +1,236 @@
+/* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index is element i), and the identity that parts put
+ * together again are the whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "layout/layout.h"
+
+static const int64_t sizes[] = {1, 64, 65, 3 * 129, 1000, 17};
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static void pack_keeps_parameters_apart_aligned_and_padded(void **state)
+{
+  (void)state;
+  for (int ranks = 1; ranks <= 7; ranks++) {
+    struct layout_unit unit;
+    assert_int_equal(layout_unit_pack(SIZES, sizes, ranks, &unit), STATUS_OK);
+    int64_t end = 0;
+    for (int p = 0; p < SIZES; p++) {
+      assert_int_equal(unit.elements[p], sizes[p]);
+      assert_int_equal(unit.offset[p] % LAYOUT_ALIGN, 0);
+      assert_in_range(unit.offset[p] - end, 0, LAYOUT_ALIGN - 1);
+      end = unit.offset[p] + unit.elements[p];
+    }
+    assert_int_equal(unit.used, end);
+    assert_int_equal(unit.flat % ((int64_t)ranks * LAYOUT_BLOCK), 0);
+    assert_in_range(unit.flat - unit.used, 0, (int64_t)ranks * LAYOUT_BLOCK - 1);
+    assert_int_equal(unit.ranks, ranks);
+    layout_unit_free(&unit);
+    assert_null(unit.offset);
+    layout_unit_free(&unit);
+  }
+}
+
+static void offsets_do_not_depend_on_ranks(void **state)
+{
+  (void)state;
+  struct layout_unit one, many;
+  assert_int_equal(layout_unit_pack(SIZES, sizes, 1, &one), STATUS_OK);
+  assert_int_equal(layout_unit_pack(SIZES, sizes, 4096, &many), STATUS_OK);
+  assert_memory_equal(one.offset, many.offset, SIZES * sizeof(int64_t));
+  assert_int_equal(one.used, many.used);
+  layout_unit_free(&one);
+  layout_unit_free(&many);
+}
+
+static void pack_refuses_what_cannot_be(void **state)
+{
+  (void)state;
+  struct layout_unit unit = {0};
+  int64_t huge[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, none[] = {4, 0};
+  assert_int_equal(layout_unit_pack(3, huge, 1, &unit), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "2^62"));
+  assert_int_equal(layout_unit_pack(2, huge, 3, &unit), STATUS_USAGE); /* only the padding overflows */
+  assert_int_equal(layout_unit_pack(2, none, 1, &unit), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "parameter 1"));
+  assert_int_equal(layout_unit_pack(0, none, 1, &unit), STATUS_USAGE);
+  assert_null(unit.offset); /* outputs are set on success only */
+}
+
+static void checked_arithmetic_stops_at_2_to_the_62(void **state)
+{
+  (void)state;
+  int64_t out = -1, half = INT64_C(1) << 61;
+  assert_int_equal(layout_add(half, half, &out), STATUS_OK);
+  assert_true(out == INT64_C(1) << 62);
+  assert_int_equal(layout_mul(half, 2, &out), STATUS_OK);
+  assert_true(out == INT64_C(1) << 62);
+  out = -1;
+  assert_int_equal(layout_add(half + 1, half, &out), STATUS_USAGE);
+  assert_int_equal(layout_mul(half, 3, &out), STATUS_USAGE);
+  assert_int_equal(layout_mul(INT64_MAX, INT64_MAX, &out), STATUS_USAGE);
+  assert_int_equal(layout_add(INT64_MAX, INT64_MAX, &out), STATUS_USAGE);
+  assert_int_equal(out, -1);
+}
+
+static void shards_tile_the_flat_buffer(void **state)
+{
+  (void)state;
+  struct layout_unit unit;
+  assert_int_equal(layout_unit_pack(SIZES, sizes, 6, &unit), STATUS_OK);
+  for (int group = 1; group <= 6; group++) {
+    if (6 % group != 0)
+      continue;
+    int64_t at = 0;
+    for (int index = 0; index < group; index++) {
+      struct layout_range r = layout_shard(&unit, group, index);
+      assert_int_equal(r.begin, at);
+      assert_int_equal((r.end - r.begin) % LAYOUT_BLOCK, 0);
+      assert_int_equal(r.end - r.begin, unit.flat / group);
+      at = r.end;
+    }
+    assert_int_equal(at, unit.flat);
+  }
+  layout_unit_free(&unit);
+}
+
+static void param_parts_are_the_brute_force_intersection(void **state)
+{
+  (void)state;
+  struct layout_unit unit;
+  assert_int_equal(layout_unit_pack(SIZES, sizes, 5, &unit), STATUS_OK);
+  for (int64_t begin = 0; begin <= unit.flat; begin += 37)
+    for (int64_t end = begin; end <= unit.flat; end += 101)
+      for (int p = 0; p < SIZES; p++) {
+        int64_t first = -1, last = -1;
+        for (int64_t e = 0; e < sizes[p]; e++) {
+          int64_t flat = unit.offset[p] + e;
+          if (flat < begin || flat >= end)
+            continue;
+          if (first < 0)
+            first = e;
+          last = e;
+        }
+        struct layout_range part = layout_param_part(&unit, p, (struct layout_range){begin, end});
+        if (first < 0) {
+          assert_true(part.begin >= part.end);
+        } else {
+          assert_int_equal(part.begin, first);
+          assert_int_equal(part.end, last + 1);
+        }
+      }
+  layout_unit_free(&unit);
+}
+
+/* Walk the boxes in order, each row-major, and compare with begin, begin + 1, ... */
+static void expect_boxes(int ndim, const int64_t *shape, int64_t begin, int64_t end)
+{
+  struct layout_box box[2 * LAYOUT_MAX_DIMS];
+  int n = layout_boxes(ndim, shape, (struct layout_range){begin, end}, box);
+  assert_in_range(n, begin < end ? 1 : 0, begin < end ? 2 * ndim - 1 : 0);
+  int64_t expected = begin;
+  for (int b = 0; b < n; b++) {
+    int64_t elements = 1;
+    for (int d = 0; d < ndim; d++) {
+      assert_true(box[b].count[d] >= 1 && box[b].start[d] >= 0 && box[b].start[d] + box[b].count[d] <= shape[d]);
+      elements *= box[b].count[d];
+    }
+    for (int64_t i = 0; i < elements; i++, expected++) {
+      int64_t rest = i, flat = 0, stride = 1;
+      for (int d = ndim - 1; d >= 0; d--) {
+        flat += (box[b].start[d] + rest % box[b].count[d]) * stride;
+        rest /= box[b].count[d];
+        stride *= shape[d];
+      }
+      assert_int_equal(flat, expected);
+    }
+  }
+  assert_int_equal(expected, begin < end ? end : begin);
+}
+
+static void boxes_enumerate_exactly_the_range(void **state)
+{
+  (void)state;
+  static const int64_t shapes[][LAYOUT_MAX_DIMS] = {{7}, {1}, {4, 5}, {1, 6}, {6, 1}, {3, 2, 4}, {2, 1, 3}, {2, 3, 2, 3}, {1, 1, 2, 1}};
+  static const int ndims[] = {1, 1, 2, 2, 2, 3, 3, 4, 4};
+  for (size_t s = 0; s < sizeof(ndims) / sizeof(ndims[0]); s++) {
+    int64_t elements = 1;
+    for (int d = 0; d < ndims[s]; d++)
+      elements *= shapes[s][d];
+    for (int64_t begin = 0; begin <= elements; begin++)
+      for (int64_t end = begin; end <= elements; end++)
+        expect_boxes(ndims[s], shapes[s], begin, end);
+  }
+}
+
+static void boxes_of_large_arrays_do_not_overflow(void **state)
+{
+  (void)state;
+  const int64_t shape[] = {INT64_C(1) << 31, INT64_C(1) << 30};
+  struct layout_box box[2 * LAYOUT_MAX_DIMS];
+  int64_t end = (INT64_C(1) << 61) - 1;
+  int n = layout_boxes(2, shape, (struct layout_range){1, end}, box);
+  assert_int_equal(n, 3);
+  assert_true(box[0].start[0] == 0 && box[0].start[1] == 1 && box[0].count[1] == shape[1] - 1);
+  assert_true(box[1].start[0] == 1 && box[1].count[0] == shape[0] - 2 && box[1].count[1] == shape[1]);
+  assert_true(box[2].start[0] == shape[0] - 1 && box[2].count[1] == shape[1] - 1);
+}
+
+/* Oracle: element i of the used length belongs to i / (flat_from / from) before and to i / (flat_to / to) after. */
+static void expect_reshard(int64_t used, int from, int to)
+{
+  struct layout_unit before, after;
+  assert_int_equal(layout_unit_pack(1, &used, from, &before), STATUS_OK);
+  assert_int_equal(layout_unit_pack(1, &used, to, &after), STATUS_OK);
+  int64_t element = 0;
+  for (int index = 0; index < to; index++) {
+    struct layout_piece piece[16];
+    int n = layout_reshard(used, before.flat, from, after.flat, to, index, piece, 16);
+    assert_in_range(n, 0, from);
+    assert_int_equal(layout_reshard(used, before.flat, from, after.flat, to, index, NULL, 0), n);
+    for (int i = 0; i < n; i++) {
+      assert_true(piece[i].begin < piece[i].end);
+      assert_int_equal(piece[i].begin, element);
+      for (; element < piece[i].end; element++) {
+        assert_int_equal(element / (before.flat / from), piece[i].from_index);
+        assert_int_equal(element / (after.flat / to), index);
+      }
+      if (i > 0)
+        assert_true(piece[i].from_index > piece[i - 1].from_index);
+    }
+  }
+  assert_int_equal(element, used);
+  layout_unit_free(&before);
+  layout_unit_free(&after);
+}
+
+static void reshard_moves_every_element_once_to_its_new_owner(void **state)
+{
+  (void)state;
+  static const int64_t used[] = {1, 255, 256, 257, 1793, 5000};
+  for (size_t u = 0; u < sizeof(used) / sizeof(used[0]); u++)
+    for (int from = 1; from <= 7; from++)
+      for (int to = 1; to <= 7; to++)
+        expect_reshard(used[u], from, to);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(pack_keeps_parameters_apart_aligned_and_padded),
+      cmocka_unit_test(offsets_do_not_depend_on_ranks),
+      cmocka_unit_test(pack_refuses_what_cannot_be),
+      cmocka_unit_test(checked_arithmetic_stops_at_2_to_the_62),
+      cmocka_unit_test(shards_tile_the_flat_buffer),
+      cmocka_unit_test(param_parts_are_the_brute_force_intersection),
+      cmocka_unit_test(boxes_enumerate_exactly_the_range),
+      cmocka_unit_test(boxes_of_large_arrays_do_not_overflow),
+      cmocka_unit_test(reshard_moves_every_element_once_to_its_new_owner),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

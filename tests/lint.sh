@@ -1,0 +1,47 @@
+#!/bin/sh
+# Habits that the compiler does not hold us to.
+set -eu
+cd "${top_srcdir:?}"
+bad=0
+
+# forbid WHY PATTERN FILE...: no file may match; comments and strings are not spared.
+forbid() {
+  why=$1 pattern=$2
+  shift 2
+  if grep -nE "$pattern" "$@" /dev/null; then
+    echo "^^ $why" >&2
+    bad=1
+  fi
+}
+
+code=$(find src io -name '*.[ch]')
+tests=$(find tests -name '*.[ch]')
+above_base=$(find src io -name '*.[ch]' ! -path 'src/base/*')
+
+# shellcheck disable=SC2086 # paths of the source have no spaces
+{
+  forbid "memory comes from base/mem.h" '(^|[^_[:alnum:]>.])(malloc|calloc|realloc|strdup|strndup|asprintf|vasprintf|aligned_alloc|posix_memalign)\(' \
+    $above_base
+  forbid "unbounded string functions" '(^|[^_[:alnum:]])(gets|strcpy|strcat|sprintf|vsprintf|alloca)\(' $code
+  forbid "numbers are parsed by strtol and friends, which tell of errors" '(^|[^_[:alnum:]])ato[ifl]+\(' $code
+  forbid "random numbers come from base/rng.h" '(^|[^_[:alnum:]])s?rand(om)?(48)?\(' $code
+  forbid "no tabs, no blanks at the end of a line" '	|[[:blank:]]$' $code $tests
+  forbid "unfinished work" '(^|[^_[:alnum:]])(TODO|FIXME|HACK)([^_[:alnum:]]|$)' $code $tests
+}
+
+# What no fragment lists is neither built nor shipped.
+shipped=$(find doc inputs io src tests \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
+fragments=$(find doc inputs io src tests -name local.mk)
+# shellcheck disable=SC2086
+listed=$(cat $fragments | tr -s '[:blank:]' '\n')
+for file in $shipped; do
+  case $file in
+  tests/*.c) name=${file%.c} ;;
+  *) name=$file ;;
+  esac
+  if ! printf '%s\n' "$listed" | grep -qxE "$name(\\.c)?"; then
+    echo "$file is in no local.mk" >&2
+    bad=1
+  fi
+done
+exit $bad

@@ -1,0 +1,50 @@
+# A program in check_PROGRAMS is built from the C file of the same name and run by tests/run; it needs a _SOURCES line only if it has more.
+AM_DEFAULT_SOURCE_EXT = .c
+LDADD = $(sluice_libs) $(CMOCKA_LIBS)
+
+# Every program is linked with every layer. While one is in the works: make layers="src/layout/liblayout.a src/base/libbase.a" tests/layout/test_layout
+# links with those alone.
+
+# tests/run reads these; so may the tests.
+AM_TESTS_ENVIRONMENT = \
+	top_srcdir='$(abs_top_srcdir)'; \
+	SLUICE='$(abs_top_builddir)/sluice$(EXEEXT)'; \
+	MPIRUN='$(MPIRUN) $(MPIRUN_FLAGS)'; \
+	SANITIZER='$(SANITIZER)'; \
+	export top_srcdir SLUICE MPIRUN SANITIZER;
+LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/run
+TEST_EXTENSIONS = .sh
+SH_LOG_COMPILER = $(LOG_COMPILER)
+
+TESTS = $(check_PROGRAMS) $(check_scripts)
+check_scripts = \
+	tests/configure.sh \
+	tests/guards.sh \
+	tests/layers.sh \
+	tests/lint.sh
+EXTRA_DIST += \
+	tests/run \
+	tests/suppressions/asan.supp \
+	tests/suppressions/lsan.supp \
+	tests/suppressions/tsan.supp \
+	tests/suppressions/ubsan.supp \
+	$(check_scripts)
+
+if HAVE_CMOCKA
+include tests/base/local.mk
+include tests/deck/local.mk
+include tests/topo/local.mk
+include tests/layout/local.mk
+include tests/device/local.mk
+include tests/comm/local.mk
+include tests/io/local.mk
+include tests/model/local.mk
+include tests/optim/local.mk
+include tests/plan/local.mk
+include tests/exec/local.mk
+include tests/train/local.mk
+else
+check-local:
+	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev) and configure again" >&2; exit 1
+endif
+include tests/cli/local.mk

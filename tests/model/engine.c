@@ -1,0 +1,229 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+
+enum { WATCH_BYTES = 64, NAN_BYTE = 0xff };
+
+void must(enum status status)
+{
+  if (status)
+    fail_msg("%s: %s", status_name(status), status_text());
+}
+
+void *engine_alloc(struct engine *engine, size_t bytes)
+{
+  void *memory;
+  must(engine->device->ops->alloc(engine->device, MEM_ARENA_TRANSIENT, bytes + WATCH_BYTES, &memory));
+  memset(memory, NAN_BYTE, bytes + WATCH_BYTES);
+  return memory;
+}
+
+void engine_free(struct engine *engine, void *memory, size_t bytes)
+{
+  for (size_t i = 0; i < WATCH_BYTES; i++)
+    assert_int_equal(((unsigned char *)memory)[bytes + i], NAN_BYTE);
+  engine->device->ops->release(engine->device, memory);
+}
+
+static size_t flat_bytes(const struct engine *engine, int u)
+{
+  return (size_t)engine->model->unit[u].layout.used * sizeof(float);
+}
+
+static void randomize(struct engine *engine, int u)
+{
+  const struct model_unit *unit = &engine->model->unit[u];
+  memset(engine->params[u], 0, flat_bytes(engine, u));
+  for (int p = 0; p < unit->params; p++) {
+    const struct model_param *param = &unit->param[p];
+    float mean = param->init == INIT_ONE ? 1 : 0, std = param->kind == PARAM_EMBEDDING ? 0.5f : 0.2f;
+    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std, (float *)engine->params[u] + unit->layout.offset[p]);
+  }
+}
+
+void engine_create(const struct model_config *config, int threads, struct engine *out)
+{
+  *out = (struct engine){.threads = threads};
+  must(device_create("host", DTYPE_F32, &out->device));
+  must(out->device->ops->lane_create(out->device, "compute", threads, &out->lane));
+  must(model_create(config, &out->model));
+  out->params = calloc((size_t)out->model->units, sizeof(void *));
+  out->grads = calloc((size_t)out->model->units, sizeof(void *));
+  assert_true(out->params && out->grads);
+  for (int u = 0; u < out->model->units; u++) {
+    out->params[u] = engine_alloc(out, flat_bytes(out, u));
+    out->grads[u] = engine_alloc(out, flat_bytes(out, u));
+    randomize(out, u);
+  }
+}
+
+void engine_destroy(struct engine *engine)
+{
+  for (int u = 0; u < engine->model->units; u++) {
+    engine_free(engine, engine->params[u], flat_bytes(engine, u));
+    engine_free(engine, engine->grads[u], flat_bytes(engine, u));
+  }
+  free(engine->params);
+  free(engine->grads);
+  model_destroy(engine->model);
+  engine->device->ops->lane_destroy(engine->lane);
+  device_destroy(engine->device);
+}
+
+void batch_create(struct model_shape shape, int64_t vocab, struct batch *out)
+{
+  size_t rows = (size_t)(shape.B * shape.T);
+  struct rng_key key = rng_key_make(11, "batch");
+  *out = (struct batch){.shape = shape, .token = calloc(rows, sizeof(int32_t)), .target = calloc(rows, sizeof(int32_t))};
+  assert_true(out->token && out->target);
+  for (size_t r = 0; r < rows; r++) {
+    out->token[r] = (int32_t)(rng_uniform(key, 0, r) * (double)vocab);
+    out->target[r] = r % 7 == 3 ? -1 : (int32_t)(rng_uniform(key, 1, r) * (double)vocab);
+  }
+}
+
+void batch_destroy(struct batch *batch)
+{
+  free(batch->token);
+  free(batch->target);
+}
+
+/* The buffers of one micro-batch. */
+struct room {
+  struct model_shape shape;
+  size_t stream_bytes, saved_bytes, work_bytes[WORK_FORWARD_SAVED + 1];
+  void **x;     /* by unit: output of the embedding, of each block */
+  void **saved; /* by unit */
+  void *d;
+};
+
+static void room_create(struct engine *e, struct model_shape shape, struct room *room)
+{
+  const struct model *model = e->model;
+  *room = (struct room){.shape = shape,
+                        .stream_bytes = model_stream_bytes(model, e->device, shape),
+                        .saved_bytes = model->ops->saved_bytes(model, e->device, shape),
+                        .x = calloc((size_t)model->units, sizeof(void *)),
+                        .saved = calloc((size_t)model->units, sizeof(void *))};
+  assert_true(room->x && room->saved);
+  for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++)
+    room->work_bytes[what] = model->ops->work_bytes(model, e->device, shape, what, e->threads);
+  for (int u = 0; u < model->units; u++) {
+    room->x[u] = engine_alloc(e, room->stream_bytes);
+    room->saved[u] = engine_alloc(e, room->saved_bytes);
+  }
+  room->d = engine_alloc(e, room->stream_bytes);
+}
+
+static void room_destroy(struct engine *e, struct room *room)
+{
+  for (int u = 0; u < e->model->units; u++) {
+    engine_free(e, room->x[u], room->stream_bytes);
+    engine_free(e, room->saved[u], room->saved_bytes);
+  }
+  engine_free(e, room->d, room->stream_bytes);
+  free(room->x);
+  free(room->saved);
+}
+
+static void forward_block(struct engine *e, struct room *room, int u, void *x_out, void *saved)
+{
+  size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
+  void *work = engine_alloc(e, bytes);
+  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, e->params[u], room->x[u - 1], x_out, saved, work));
+  engine_free(e, work, bytes);
+}
+
+static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
+{
+  void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
+  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape, e->params[u], room->x[u - 1], room->saved[u], room->d, accumulate,
+                                     e->grads[u], work));
+  engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
+}
+
+static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss, void *d, bool accumulate)
+{
+  size_t bytes = room->work_bytes[d ? WORK_LOSS_GRADIENT : WORK_LOSS];
+  void *work = engine_alloc(e, bytes);
+  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[0], room->x[e->model->blocks], target, 1, loss, d, accumulate,
+                                d ? e->grads[0] : NULL, work));
+  engine_free(e, work, bytes);
+}
+
+/* The gradient by the embedding's output stays in room->d. */
+static void step_micro(struct engine *e, struct room *room, const int32_t *token, const int32_t *target, bool recompute, bool accumulate,
+                       struct exactsum *loss)
+{
+  must(e->model->ops->embed(e->model, e->lane, room->shape, e->params[0], token, room->x[0]));
+  for (int u = 1; u < e->model->units; u++)
+    forward_block(e, room, u, room->x[u], recompute ? NULL : room->saved[u]);
+  head(e, room, target, loss, room->d, accumulate);
+  for (int u = e->model->blocks; u > 0; u--) {
+    if (recompute)
+      forward_block(e, room, u, NULL, room->saved[u]);
+    backward_block(e, room, u, accumulate);
+  }
+}
+
+struct exactsum engine_step(struct engine *e, const struct batch *batch, struct cut cut)
+{
+  struct exactsum loss = {0};
+  int64_t micros = batch->shape.B / cut.micro, rows = cut.micro * batch->shape.T;
+  struct room *room = calloc((size_t)micros, sizeof *room);
+  assert_non_null(room);
+  for (int u = 0; u < e->model->units; u++)
+    memset(e->grads[u], NAN_BYTE, flat_bytes(e, u));
+  for (int64_t m = 0; m < micros; m++) {
+    room_create(e, (struct model_shape){cut.micro, batch->shape.T}, &room[m]);
+    step_micro(e, &room[m], batch->token + m * rows, batch->target + m * rows, cut.recompute, m > 0, &loss);
+    if (!cut.late_embedding)
+      must(e->model->ops->embed_backward(e->model, e->lane, room[m].shape, batch->token + m * rows, room[m].d, e->grads[0]));
+  }
+  for (int64_t m = 0; m < micros; m++) {
+    if (cut.late_embedding)
+      must(e->model->ops->embed_backward(e->model, e->lane, room[m].shape, batch->token + m * rows, room[m].d, e->grads[0]));
+    room_destroy(e, &room[m]);
+  }
+  free(room);
+  return loss;
+}
+
+static void forward_only(struct engine *e, struct room *room, const int32_t *token)
+{
+  must(e->model->ops->embed(e->model, e->lane, room->shape, e->params[0], token, room->x[0]));
+  for (int u = 1; u < e->model->units; u++)
+    forward_block(e, room, u, room->x[u], NULL);
+}
+
+struct exactsum engine_evaluate(struct engine *e, const struct batch *batch)
+{
+  struct exactsum loss = {0};
+  struct room room;
+  room_create(e, batch->shape, &room);
+  forward_only(e, &room, batch->token);
+  head(e, &room, batch->target, &loss, NULL, false);
+  room_destroy(e, &room);
+  return loss;
+}
+
+void engine_logits(struct engine *e, const struct batch *batch, int64_t position, float *logits)
+{
+  struct room room;
+  room_create(e, batch->shape, &room);
+  forward_only(e, &room, batch->token);
+  void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
+  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[0], room.x[e->model->blocks], position, logits, work));
+  engine_free(e, work, room.work_bytes[WORK_LOGITS]);
+  room_destroy(e, &room);
+}

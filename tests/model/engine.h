@@ -1,0 +1,46 @@
+/* Drives a model through whole steps on the host device, as an executor would, for the tests. All memory that the model's calls write is filled with
+ * NaN before, and its end is watched. */
+#ifndef SLUICE_TESTS_MODEL_ENGINE_H
+#define SLUICE_TESTS_MODEL_ENGINE_H
+
+#include "device/lane.h"
+#include "model/model.h"
+
+struct engine {
+  struct device *device;
+  struct lane *lane;
+  int threads;
+  struct model *model;
+  void **params, **grads; /* flat buffers by unit */
+};
+
+/* Parameters: normal numbers, so that none is zero: norms' weights around 1, the rest around 0. */
+void engine_create(const struct model_config *config, int threads, struct engine *out);
+void engine_destroy(struct engine *engine);
+
+struct batch {
+  struct model_shape shape;
+  int32_t *token, *target;
+};
+void batch_create(struct model_shape shape, int64_t vocab, struct batch *out); /* some targets are -1 */
+void batch_destroy(struct batch *batch);
+
+/* How a step is cut up. late_embedding: the embedding's gradient of all micro-batches after the last one's head. */
+struct cut {
+  int64_t micro;
+  bool recompute, late_embedding;
+};
+
+/* Gradients of the sum of losses into `grads`; returns the loss. */
+struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
+struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
+void engine_logits(struct engine *engine, const struct batch *batch, int64_t position, float *logits);
+
+/* Watched memory of `bytes`, all of it NaN; engine_free() fails the test when something was written behind it. */
+void *engine_alloc(struct engine *engine, size_t bytes);
+void engine_free(struct engine *engine, void *memory, size_t bytes);
+
+/* Fails the test with the recorded sentence. */
+void must(enum status status);
+
+#endif

@@ -1,0 +1,25 @@
+/* A second GPT-2, written from the paper's formulas with plain loops and double everywhere: the oracle of the engine's forward pass and, through
+ * central differences, of its gradients. Shares nothing with the engine but the names and places of the parameters. */
+#ifndef SLUICE_TESTS_MODEL_TWIN_H
+#define SLUICE_TESTS_MODEL_TWIN_H
+
+#include "model/model.h"
+
+struct twin {
+  const struct model *model;
+  double **flat; /* by unit */
+};
+
+void twin_create(const struct model *model, void *const *params, struct twin *out); /* params: fp32 flat buffers by unit */
+void twin_destroy(struct twin *twin);
+
+/* Sum of the losses of the rows with target >= 0. */
+double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token, const int32_t *target);
+/* [B, V]: logits of row `position` of each sequence. */
+void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token, int64_t position, double *logits);
+/* [R, C]: what the final norm makes of the last block's output. */
+double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
+/* A parameter by its whole name. */
+const double *twin_param(const struct twin *twin, const char *name);
+
+#endif

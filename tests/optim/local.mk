@@ -1,0 +1,3 @@
+check_PROGRAMS += \
+	tests/optim/test_schedule \
+	tests/optim/test_update

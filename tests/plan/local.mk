@@ -1,0 +1,24 @@
+check_PROGRAMS += \
+	tests/plan/test_meaning \
+	tests/plan/test_plan \
+	tests/plan/test_print \
+	tests/plan/test_simulate \
+	tests/plan/test_verify
+plan_fixture = \
+	tests/plan/fixture.c \
+	tests/plan/fixture.h
+tests_plan_test_meaning_SOURCES = tests/plan/test_meaning.c $(plan_fixture)
+tests_plan_test_plan_SOURCES = tests/plan/test_plan.c $(plan_fixture)
+tests_plan_test_print_SOURCES = tests/plan/test_print.c $(plan_fixture)
+tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
+tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_fixture)
+EXTRA_DIST += \
+	tests/plan/golden/eval.txt \
+	tests/plan/golden/full_shard.txt \
+	tests/plan/golden/full_shard_recompute_micros.txt \
+	tests/plan/golden/generate.txt \
+	tests/plan/golden/hybrid_shard.txt \
+	tests/plan/golden/no_shard.txt \
+	tests/plan/golden/one_rank.txt \
+	tests/plan/golden/shard_grad_op.txt \
+	tests/plan/golden/shard_optim.txt

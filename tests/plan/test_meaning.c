@@ -1,0 +1,520 @@
+/* What a plan computes. Oracle: a second interpreter that knows no plan. Plans of all ranks are executed on real arenas, with integer arithmetic modulo 2^32 in
+ * place of a model: every operation hashes all that it reads into all that it writes, collectives move and add words between the ranks' arenas, and
+ * whatever may lose its value is overwritten with rubbish. After some steps each rank's masters and moments must be those of a straightforward loop over
+ * ranks and micro-batches that holds everything whole. So every update saw the sum over all ranks and micro-batches of gradients of the right
+ * parameters, and the norm counted every element once. Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+#include "plan/internal.h"
+
+enum { BLOCKS = 3, STEPS = 3, MOST_RANKS = 6, RUBBISH = 0x5bad };
+
+static struct model model;
+
+static uint32_t mix(uint32_t a, uint32_t b)
+{
+  a = (a ^ b * UINT32_C(0x9e3779b1)) * UINT32_C(0x85ebca6b);
+  return a ^ a >> 15;
+}
+
+struct words {
+  uint32_t *at;
+  int64_t n;
+};
+
+static uint32_t digest(struct words w)
+{
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < w.n; i++)
+    sum += w.at[i] * (uint32_t)(2 * i + 1);
+  return sum;
+}
+
+static void fill(struct words w, uint32_t seed, bool add)
+{
+  for (int64_t i = 0; i < w.n; i++)
+    w.at[i] = (add ? w.at[i] : 0) + mix(seed, (uint32_t)i);
+}
+
+static void spoil(struct words w)
+{
+  fill(w, RUBBISH, false);
+}
+
+/* ---- the arithmetic that both sides share ---- */
+
+static uint32_t load_seed(int step, int rank, int micro)
+{
+  return mix(mix((uint32_t)step, (uint32_t)rank), (uint32_t)micro);
+}
+static uint32_t embed_seed(uint32_t params, uint32_t tokens)
+{
+  return mix(mix(1, params), tokens);
+}
+static uint32_t forward_seed(uint32_t params, uint32_t x)
+{
+  return mix(mix(2, params), x);
+}
+static uint32_t saved_seed(uint32_t params, uint32_t x)
+{
+  return mix(mix(3, params), x);
+}
+static uint32_t loss_seed(uint32_t params, uint32_t x, uint32_t tokens)
+{
+  return mix(mix(mix(4, params), x), tokens);
+}
+static uint32_t backward_seed(uint32_t params, uint32_t x, uint32_t saved, uint32_t d)
+{
+  return mix(mix(mix(mix(5, params), x), saved), d);
+}
+static uint32_t embed_backward_seed(uint32_t tokens, uint32_t d)
+{
+  return mix(mix(6, tokens), d);
+}
+
+static uint32_t squares(struct words w)
+{
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < w.n; i++)
+    sum += w.at[i] * w.at[i];
+  return sum;
+}
+
+static void adam(uint32_t metrics, struct words g, uint32_t *p, uint32_t *m, uint32_t *v)
+{
+  for (int64_t i = 0; i < g.n; i++) {
+    m[i] = 3 * m[i] + g.at[i];
+    v[i] = 5 * v[i] + g.at[i] * g.at[i];
+    p[i] += 7 * m[i] + mix(v[i], metrics);
+  }
+}
+
+/* ---- the loop that knows no plan ---- */
+
+struct truth {
+  struct words p[1 + BLOCKS], m[1 + BLOCKS], v[1 + BLOCKS], g[1 + BLOCKS];
+  uint32_t loss[STEPS];
+};
+
+static uint32_t *new_words(int64_t n)
+{
+  void *at;
+  assert_int_equal(mem_alloc(MEM_META, (size_t)n * sizeof(uint32_t), &at), STATUS_OK);
+  return at;
+}
+
+static void truth_create(struct truth *t, const struct plan *plan)
+{
+  for (int u = 0; u <= BLOCKS; u++) {
+    struct words *all[] = {&t->p[u], &t->m[u], &t->v[u], &t->g[u]};
+    for (int k = 0; k < 4; k++)
+      *all[k] = (struct words){new_words(plan->layout[u].flat), plan->layout[u].flat};
+    fill(t->p[u], (uint32_t)(1000 + u), false);
+  }
+}
+
+static void truth_destroy(struct truth *t)
+{
+  for (int u = 0; u <= BLOCKS; u++) {
+    mem_free(t->p[u].at);
+    mem_free(t->m[u].at);
+    mem_free(t->v[u].at);
+    mem_free(t->g[u].at);
+  }
+}
+
+static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words, int64_t saved_words, uint32_t load)
+{
+  uint32_t p[1 + BLOCKS], x[1 + BLOCKS], saved[1 + BLOCKS];
+  struct words tokens = {new_words(token_words), token_words}, stream = {new_words(x_words), x_words}, kept = {new_words(saved_words), saved_words};
+  fill(tokens, load, false);
+  for (int u = 0; u <= BLOCKS; u++)
+    p[u] = digest(t->p[u]);
+  fill(stream, embed_seed(p[0], digest(tokens)), false);
+  for (int u = 1; u <= BLOCKS; u++) {
+    x[u - 1] = digest(stream);
+    fill(kept, saved_seed(p[u], x[u - 1]), false);
+    saved[u] = digest(kept);
+    fill(stream, forward_seed(p[u], x[u - 1]), false);
+  }
+  uint32_t loss = loss_seed(p[0], digest(stream), digest(tokens));
+  fill(t->g[0], loss, true);
+  fill(stream, loss + 1, false);
+  for (int u = BLOCKS; u >= 1; u--) {
+    uint32_t seed = backward_seed(p[u], x[u - 1], saved[u], digest(stream));
+    fill(t->g[u], seed, true);
+    fill(stream, seed + 1, true);
+  }
+  fill(t->g[0], embed_backward_seed(digest(tokens), digest(stream)), true);
+  mem_free(tokens.at);
+  mem_free(stream.at);
+  mem_free(kept.at);
+  return loss;
+}
+
+static int64_t words_of(const struct plan *plan, const char *name)
+{
+  for (int b = 0; b < plan->buffers; b++)
+    if (strncmp(plan->buffer[b].name, name, strlen(name)) == 0)
+      return plan->buffer[b].bytes / 4;
+  fail_msg("no buffer %s", name);
+  return 0;
+}
+
+static void truth_step(struct truth *t, const struct plan *plan, int step)
+{
+  for (int u = 0; u <= BLOCKS; u++)
+    memset(t->g[u].at, 0, (size_t)t->g[u].n * sizeof(uint32_t));
+  int64_t tokens = words_of(plan, "tokens"), x = words_of(plan, "x."), saved = words_of(plan, "saved.");
+  for (int rank = 0; rank < plan->input.ranks; rank++)
+    for (int m = 0; m < plan->input.shape.micros; m++)
+      t->loss[step] += truth_micro(t, tokens, x, saved, load_seed(step, rank, m));
+  uint32_t metrics = 0;
+  for (int u = 0; u <= BLOCKS; u++)
+    metrics += squares(t->g[u]);
+  metrics = mix(metrics, t->loss[step]);
+  for (int u = 0; u <= BLOCKS; u++)
+    adam(metrics, t->g[u], t->p[u].at, t->m[u].at, t->v[u].at);
+}
+
+/* ---- the machine that runs plans ---- */
+
+struct machine {
+  int ranks;
+  struct plan *plan[MOST_RANKS];
+  uint32_t *arena[MOST_RANKS][2]; /* transient, persistent */
+  uint32_t loss[STEPS];
+};
+
+static struct words words_at(const struct machine *m, int rank, int buffer)
+{
+  const struct plan_buffer *b = &m->plan[rank]->buffer[buffer];
+  return (struct words){m->arena[rank][b->persistent] + b->offset / 4, b->bytes / 4};
+}
+
+static struct words use_words(const struct machine *m, int rank, int i, int k)
+{
+  return words_at(m, rank, m->plan[rank]->instr[i].use[k].buffer);
+}
+
+static void load_masters(struct machine *m, const struct truth *t)
+{
+  for (int rank = 0; rank < m->ranks; rank++)
+    for (int u = 0; u <= BLOCKS; u++) {
+      struct layout_range owned = m->plan[rank]->owned[u];
+      struct words master = words_at(m, rank, m->plan[rank]->master[u]);
+      assert_int_equal(master.n, owned.end - owned.begin);
+      spoil(master.n < t->p[u].n ? words_at(m, rank, plan_root(m->plan[rank], m->plan[rank]->master[u], NULL)) : master);
+      memcpy(master.at, t->p[u].at + owned.begin, (size_t)master.n * sizeof(uint32_t));
+    }
+}
+
+static void machine_create(struct machine *m, const struct point *point)
+{
+  *m = (struct machine){.ranks = point->ranks};
+  for (int rank = 0; rank < m->ranks; rank++) {
+    struct plan_input input = fixture_input(&model, point, rank);
+    if (plan_create(&input, &m->plan[rank]) != STATUS_OK)
+      fail_msg("%s: %s", fixture_name(point), status_text());
+    m->arena[rank][0] = new_words(m->plan[rank]->transient_bytes[TIER_DEVICE] / 4);
+    m->arena[rank][1] = new_words(m->plan[rank]->persistent_bytes[TIER_DEVICE] / 4);
+  }
+}
+
+static void machine_destroy(struct machine *m)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    plan_destroy(m->plan[rank]);
+    mem_free(m->arena[rank][0]);
+    mem_free(m->arena[rank][1]);
+  }
+}
+
+/* Members of rank's group for a collective: every `stride`-th rank from `first`. */
+struct members {
+  int first, stride, n, index;
+};
+
+static struct members members_of(const struct machine *m, int rank, int i)
+{
+  const struct plan *plan = m->plan[rank];
+  const struct deck_shape *shape = &plan->input.shape;
+  bool replicas = plan->instr[i].op == OP_REPLICA_REDUCE || (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
+  if (replicas)
+    return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
+  return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
+}
+
+static void all_gather(struct machine *m, int i)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    struct members members = members_of(m, rank, i);
+    struct words whole = use_words(m, rank, i, 1);
+    for (int k = 0; k < members.n; k++) {
+      struct words part = use_words(m, members.first + k * members.stride, i, 0);
+      assert_int_equal(part.n * members.n, whole.n);
+      memmove(whole.at + k * part.n, part.at, (size_t)part.n * sizeof(uint32_t));
+    }
+  }
+}
+
+static void reduce_scatter(struct machine *m, int i)
+{
+  uint32_t *sum[MOST_RANKS];
+  for (int rank = 0; rank < m->ranks; rank++) {
+    struct members members = members_of(m, rank, i);
+    struct words shard = use_words(m, rank, i, 2);
+    assert_int_equal(use_words(m, rank, i, 0).n, shard.n * members.n);
+    assert_true(use_words(m, rank, i, 1).n >= shard.n * members.n);
+    sum[rank] = new_words(shard.n);
+    for (int k = 0; k < members.n; k++)
+      for (int64_t e = 0; e < shard.n; e++)
+        sum[rank][e] += use_words(m, members.first + k * members.stride, i, 0).at[members.index * shard.n + e];
+  }
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct plan_use *use = m->plan[rank]->instr[i].use;
+    struct words shard = use_words(m, rank, i, 2), before = {new_words(shard.n), shard.n};
+    memcpy(before.at, shard.at, (size_t)shard.n * sizeof(uint32_t));
+    spoil(use_words(m, rank, i, 0));
+    spoil(use_words(m, rank, i, 1));
+    for (int64_t e = 0; e < shard.n; e++)
+      shard.at[e] = (use[2].access == ACCESS_ADD ? before.at[e] : 0) + sum[rank][e];
+    mem_free(before.at);
+    mem_free(sum[rank]);
+  }
+}
+
+static void all_reduce_metrics(struct machine *m, int i, int step)
+{
+  uint32_t loss = 0, norm = 0;
+  for (int rank = 0; rank < m->ranks; rank++) {
+    loss += use_words(m, rank, i, 0).at[0];
+    norm += use_words(m, rank, i, 1).at[0];
+  }
+  for (int rank = 0; rank < m->ranks; rank++)
+    use_words(m, rank, i, 1).at[0] = mix(norm, loss);
+  m->loss[step] = loss;
+}
+
+static void run_head(struct words *w, const struct plan_use *use)
+{
+  uint32_t seed = loss_seed(digest(w[0]), digest(w[1]), digest(w[2]));
+  if (use[3].access == ACCESS_WRITE)
+    memset(w[3].at, 0, (size_t)w[3].n * sizeof(uint32_t));
+  w[3].at[0] += seed;
+  spoil(w[4]);
+  fill(w[6], seed, use[6].access == ACCESS_ADD);
+  fill(w[5], seed + 1, false);
+}
+
+static void run_local(const struct machine *m, int rank, int i, int step)
+{
+  const struct instr *instr = &m->plan[rank]->instr[i];
+  struct words w[PLAN_MAX_USE];
+  uint32_t seed;
+  for (int k = 0; k < instr->n_use; k++)
+    w[k] = use_words(m, rank, i, k);
+  switch (instr->op) {
+  case OP_LOAD: fill(w[0], load_seed(step, rank, instr->micro), false); break;
+  case OP_EMBED: fill(w[2], embed_seed(digest(w[0]), digest(w[1])), false); break;
+  case OP_FORWARD:
+    fill(w[2], forward_seed(digest(w[0]), digest(w[1])), false);
+    if (instr->n_use > 4)
+      fill(w[4], saved_seed(digest(w[0]), digest(w[1])), false);
+    spoil(w[3]);
+    break;
+  case OP_RECOMPUTE:
+    fill(w[3], saved_seed(digest(w[0]), digest(w[1])), false);
+    spoil(w[2]);
+    break;
+  case OP_LOSS: run_head(w, instr->use); break;
+  case OP_BACKWARD:
+    seed = backward_seed(digest(w[0]), digest(w[1]), digest(w[2]), digest(w[3]));
+    fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
+    fill(w[3], seed + 1, true);
+    spoil(w[4]);
+    break;
+  case OP_EMBED_BACKWARD: fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), true); break;
+  case OP_RELEASE:
+    if (!m->plan[rank]->buffer[instr->use[0].buffer].persistent)
+      spoil(w[0]);
+    break;
+  case OP_SQUARES: w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]); break;
+  case OP_ADAM: adam(w[0].at[0], w[1], w[2].at, w[3].at, w[4].at); break;
+  default: fail_msg("%s has no meaning", plan_op_name(instr->op));
+  }
+}
+
+static void run_instr(struct machine *m, int i, int step)
+{
+  switch (m->plan[0]->instr[i].op) {
+  case OP_GATHER:
+  case OP_GATHER_GRADS: all_gather(m, i); break;
+  case OP_REDUCE:
+  case OP_REPLICA_REDUCE: reduce_scatter(m, i); break;
+  case OP_METRICS: all_reduce_metrics(m, i, step); break;
+  default:
+    for (int rank = 0; rank < m->ranks; rank++)
+      run_local(m, rank, i, step);
+  }
+}
+
+static void run_in_order(struct machine *m)
+{
+  for (int step = 0; step < STEPS; step++)
+    for (int i = 0; i < m->plan[0]->n; i++)
+      run_instr(m, i, step);
+}
+
+/* The next instruction of a lane, at or behind `at` in all steps; -1 at the end. */
+static int next_on_lane(const struct plan *plan, enum plan_lane lane, int at)
+{
+  for (; at < STEPS * plan->n; at++)
+    if (plan->instr[at % plan->n].lane == lane)
+      return at;
+  return -1;
+}
+
+static bool may_run(const struct plan *plan, const int *done, int at)
+{
+  const struct instr *instr = &plan->instr[at % plan->n];
+  for (int w = 0; w < instr->n_wait; w++)
+    if (done[instr->wait[w].instr] < at / plan->n + 1 - instr->wait[w].back)
+      return false;
+  return true;
+}
+
+/* Any lane that can goes on; `favourite` goes on whenever it can. Ranks keep step, as collectives make them. */
+static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favourite)
+{
+  const struct plan *plan = m->plan[0];
+  int at[LANE_COUNT], left = STEPS * plan->n;
+  int *done = (int *)new_words(plan->n);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    at[lane] = next_on_lane(plan, (enum plan_lane)lane, 0);
+  for (uint32_t draw = 0; left > 0; draw++) {
+    assert_true(draw < UINT32_C(1000000)); /* a plan that hangs */
+    bool favoured = at[favourite] >= 0 && may_run(plan, done, at[favourite]);
+    enum plan_lane lane = favoured ? favourite : (enum plan_lane)(mix(seed, draw) % LANE_COUNT);
+    if (at[lane] < 0 || !may_run(plan, done, at[lane]))
+      continue;
+    run_instr(m, at[lane] % plan->n, at[lane] / plan->n);
+    done[at[lane] % plan->n]++;
+    at[lane] = next_on_lane(plan, lane, at[lane] + 1);
+    left--;
+  }
+  mem_free(done);
+}
+
+static void compare_with_truth(const struct machine *m, const struct truth *t, const struct point *point)
+{
+  for (int step = 0; step < STEPS; step++)
+    if (m->loss[step] != t->loss[step])
+      fail_msg("%s: loss of step %d", fixture_name(point), step);
+  for (int rank = 0; rank < m->ranks; rank++)
+    for (int u = 0; u <= BLOCKS; u++) {
+      const struct plan *plan = m->plan[rank];
+      const int buffer[] = {plan->master[u], plan->moment1[u], plan->moment2[u]};
+      const struct words *whole[] = {&t->p[u], &t->m[u], &t->v[u]};
+      for (int k = 0; k < 3; k++) {
+        struct words part = words_at(m, rank, buffer[k]);
+        if (memcmp(part.at, whole[k]->at + plan->owned[u].begin, (size_t)part.n * sizeof(uint32_t)) != 0)
+          fail_msg("%s: %s of rank %d", fixture_name(point), plan->buffer[buffer[k]].name, rank);
+      }
+    }
+}
+
+static void check_point(const struct point *point, int how)
+{
+  struct machine m;
+  struct truth t = {0};
+  machine_create(&m, point);
+  truth_create(&t, m.plan[0]);
+  load_masters(&m, &t);
+  if (how == 0)
+    run_in_order(&m);
+  else
+    run_at_random(&m, (uint32_t)how, (enum plan_lane)(how % LANE_COUNT));
+  for (int step = 0; step < STEPS; step++)
+    truth_step(&t, m.plan[0], step);
+  compare_with_truth(&m, &t, point);
+  truth_destroy(&t);
+  machine_destroy(&m);
+}
+
+static void check_some(void *arg, const struct point *point)
+{
+  int *count = arg;
+  if (*count % 13 == 0) /* which divides no period of the grid: every choice is met */
+    check_point(point, *count / 13 % 6);
+  (*count)++;
+}
+
+static void updates_are_those_of_a_plain_loop(void **state)
+{
+  (void)state;
+  int count = 0;
+  fixture_grid(check_some, &count);
+}
+
+static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
+{
+  (void)state;
+  for (int how = 1; how <= 25; how++) {
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true}, how);
+  }
+}
+
+/* Evidence that the comparison can fail: without its waits a plan computes something else. */
+static void without_waits_the_result_is_another(void **state)
+{
+  (void)state;
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false};
+  struct machine m;
+  struct truth t = {0};
+  machine_create(&m, &point);
+  truth_create(&t, m.plan[0]);
+  load_masters(&m, &t);
+  for (int rank = 0; rank < m.ranks; rank++)
+    for (int i = 0; i < m.plan[rank]->n; i++)
+      m.plan[rank]->instr[i].n_wait = 0;
+  run_at_random(&m, 1, LANE_COMPUTE);
+  truth_step(&t, m.plan[0], 0);
+  assert_int_not_equal(m.loss[0], t.loss[0]);
+  truth_destroy(&t);
+  machine_destroy(&m);
+}
+
+static int make_model(void **state)
+{
+  (void)state;
+  fixture_model(&model, BLOCKS);
+  return 0;
+}
+
+static int free_model(void **state)
+{
+  (void)state;
+  fixture_free(&model);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(updates_are_those_of_a_plain_loop),
+      cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
+      cmocka_unit_test(without_waits_the_result_is_another),
+  };
+  return cmocka_run_group_tests(tests, make_model, free_model);
+}

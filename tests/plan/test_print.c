@@ -1,0 +1,133 @@
+/* The printed plan. Oracle: golden files, read by eye once. After a change that is meant to show, write them anew and read the difference:
+ *   SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+
+static const struct {
+  const char *file;
+  int rank;
+  struct point point;
+} cases[] = {
+    {"full_shard", 3, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true}},
+    {"full_shard_recompute_micros", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 0, 2, 2, true}},
+    {"shard_grad_op", 1, {PLAN_TRAIN, STRATEGY_SHARD_GRAD_OP, 2, 2, 1, 0, 2, true}},
+    {"shard_optim", 1, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 3, 3, 2, 0, 2, false}},
+    {"no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 2, true}},
+    {"hybrid_shard", 5, {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 1, 1, false}},
+    {"one_rank", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 1, 1, 1, 0, 2, false}},
+    {"eval", 1, {PLAN_EVAL, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true}},
+    {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true}},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static char *printed(const struct plan *plan)
+{
+  char *text = NULL;
+  size_t bytes;
+  FILE *to = open_memstream(&text, &bytes);
+  assert_non_null(to);
+  plan_print(plan, to);
+  fputc('\n', to);
+  plan_print_memory(plan, to);
+  assert_int_equal(fclose(to), 0);
+  return text;
+}
+
+static void write_golden(const char *path, const char *text)
+{
+  FILE *to = fopen(path, "w");
+  assert_non_null(to);
+  assert_true(fputs(text, to) >= 0);
+  assert_int_equal(fclose(to), 0);
+}
+
+static void compare_golden(const char *path, const char *text)
+{
+  char want[512];
+  int number = 0;
+  FILE *from = fopen(path, "r");
+  if (!from)
+    fail_msg("cannot read %s", path);
+  while (fgets(want, sizeof want, from)) {
+    size_t length = strlen(want);
+    number++;
+    if (strncmp(text, want, length) != 0)
+      fail_msg("%s, line %d: expected\n%sand got\n%.*s", path, number, want, (int)strcspn(text, "\n"), text);
+    text += length;
+  }
+  fclose(from);
+  if (*text != '\0')
+    fail_msg("%s: more is printed than its %d lines", path, number);
+}
+
+static void plans_are_printed_as_in_the_golden_files(void **state)
+{
+  (void)state;
+  const char *top = getenv("top_srcdir"), *golden = getenv("SLUICE_GOLDEN");
+  struct model model;
+  fixture_model(&model, 3);
+  for (int c = 0; c < CASES; c++) {
+    struct plan_input input = fixture_input(&model, &cases[c].point, cases[c].rank);
+    struct plan *plan;
+    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    char *text = printed(plan), *path = mem_printf("%s/tests/plan/golden/%s.txt", top ? top : ".", cases[c].file);
+    if (golden && strcmp(golden, "write") == 0)
+      write_golden(path, text);
+    else
+      compare_golden(path, text);
+    mem_free(path);
+    free(text);
+    plan_destroy(plan);
+  }
+  fixture_free(&model);
+}
+
+static void names_are_the_field_s(void **state)
+{
+  (void)state;
+  for (int op = 0; op < OP_COUNT; op++)
+    assert_non_null(plan_op_name((enum op)op));
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    assert_non_null(plan_lane_name((enum plan_lane)lane));
+  for (int purpose = 0; purpose < PURPOSE_COUNT; purpose++)
+    assert_non_null(plan_purpose_name((enum plan_purpose)purpose));
+  assert_string_equal(plan_op_name(OP_REPLICA_REDUCE), "REPLICA_REDUCE");
+  assert_string_equal(plan_lane_name(LANE_HOST), "host");
+}
+
+static void an_instruction_is_named_by_what_it_has(void **state)
+{
+  (void)state;
+  struct model model;
+  struct plan *plan;
+  char name[64];
+  fixture_model(&model, 1);
+  struct plan_input input = fixture_input(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 1, 1, 0, 0, 1, true}, 0);
+  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  plan_instr_name(plan, 2, name, sizeof name);
+  assert_string_equal(name, "FORWARD h.0 m0 (#2, compute)");
+  plan_instr_name(plan, plan->n - 3, name, sizeof name);
+  assert_string_equal(name, "METRICS (#8, reduce)");
+  plan_instr_name(plan, plan->n - 1, name, sizeof name);
+  assert_string_equal(name, "ADAM h.0 (#10, host)");
+  plan_destroy(plan);
+  fixture_free(&model);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(plans_are_printed_as_in_the_golden_files),
+      cmocka_unit_test(names_are_the_field_s),
+      cmocka_unit_test(an_instruction_is_named_by_what_it_has),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,422 @@
+/* Verify. Oracle: mutation. Plans that are sound pass; each of them with one thing broken fails, and the sentence names what was broken. That every single wait
+ * is missed when it is gone also shows that the orderer puts in none too many. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fixture.h"
+#include "plan/internal.h"
+
+enum { BLOCKS = 2 };
+
+static struct model model;
+
+static struct plan *make_plan(const struct point *point)
+{
+  struct plan_input input = fixture_input(&model, point, point->ranks - 1);
+  struct plan *plan;
+  if (plan_create(&input, &plan) != STATUS_OK)
+    fail_msg("%s: %s", fixture_name(point), status_text());
+  return plan;
+}
+
+static const struct point full_shard = {.mode = PLAN_TRAIN,
+                                        .strategy = STRATEGY_FULL_SHARD,
+                                        .ranks = 4,
+                                        .group = 4,
+                                        .prefetch = 1,
+                                        .recompute = 2,
+                                        .micros = 2,
+                                        .reduce_every_micro = true};
+static const struct point shard_optim = {.mode = PLAN_TRAIN, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
+static const struct point no_shard = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
+
+/* ---- waits ---- */
+
+static int waits_removed;
+
+static void expect_race(struct plan *plan, int i, int w, const struct point *point)
+{
+  struct instr *instr = &plan->instr[i], kept = *instr;
+  struct label {
+    char text[128];
+  } loser, other;
+  plan_instr_name(plan, i, loser.text, sizeof loser.text);
+  plan_instr_name(plan, kept.wait[w].instr, other.text, sizeof other.text);
+  instr->n_wait--;
+  for (int k = w; k < instr->n_wait; k++)
+    instr->wait[k] = kept.wait[k + 1];
+
+  if (plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s does without its wait for %s", fixture_name(point), loser.text, other.text);
+  if (strncmp(status_text(), loser.text, strlen(loser.text)) != 0 || !strstr(status_text(), " while ") ||
+      !strstr(status_text(), "nothing orders them"))
+    fail_msg("%s: %s without its wait for %s: %s", fixture_name(point), loser.text, other.text, status_text());
+  *instr = kept;
+  waits_removed++;
+}
+
+static void remove_each_wait(void *arg, const struct point *point)
+{
+  (void)arg;
+  struct plan *plan = make_plan(point);
+  for (int i = 0; i < plan->n; i++)
+    for (int w = 0; w < plan->instr[i].n_wait; w++)
+      expect_race(plan, i, w, point);
+  assert_int_equal(plan_verify(plan), STATUS_OK);
+  plan_destroy(plan);
+}
+
+static void no_wait_can_be_spared(void **state)
+{
+  (void)state;
+  fixture_grid(remove_each_wait, NULL);
+  for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
+    for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
+      remove_each_wait(NULL, &(struct point){.mode = (enum plan_mode)mode,
+                                             .strategy = (enum deck_strategy)strategy,
+                                             .ranks = 4,
+                                             .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
+                                             .prefetch = 1,
+                                             .micros = 1});
+  assert_true(waits_removed > 10000);
+}
+
+static void both_instructions_and_buffers_are_named(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_FORWARD && plan->instr[i].unit == 1 && plan->instr[i].micro == 0)
+      plan->instr[i].n_wait = 0;
+  assert_int_equal(plan_verify(plan), STATUS_PLAN);
+  assert_non_null(strstr(status_text(), "FORWARD h.0 m0 (#"));
+  assert_non_null(strstr(status_text(), ", compute) reads params.h.0 while GATHER h.0 m0 (#"));
+  assert_non_null(strstr(status_text(), ", gather) writes params.h.0 over the same bytes: nothing orders them"));
+  plan_destroy(plan);
+}
+
+static void a_race_with_the_step_before_is_said_to_be_one(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  int gather = 0;
+  while (plan->instr[gather].op != OP_GATHER)
+    gather++;
+  assert_int_equal(plan->instr[gather].wait[0].back, 1);
+  plan->instr[gather].n_wait = 0;
+  assert_int_equal(plan_verify(plan), STATUS_PLAN);
+  assert_non_null(strstr(status_text(), "of the step before"));
+  plan_destroy(plan);
+}
+
+/* ---- lifetimes and places ---- */
+
+static bool uses_family(const struct plan *plan, int i, int buffer)
+{
+  for (int k = 0; k < plan->instr[i].n_use; k++)
+    if (plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer)
+      return true;
+  return false;
+}
+
+/* The last two instructions that use the buffer; *before is -1 when there is only one. */
+static void last_uses(const struct plan *plan, int buffer, int *before, int *last)
+{
+  *before = *last = -1;
+  for (int i = 0; i < plan->n; i++) {
+    if (!uses_family(plan, i, buffer))
+      continue;
+    *before = *last;
+    *last = i;
+  }
+}
+
+static bool is_transient(const struct plan_buffer *buffer)
+{
+  return !buffer->persistent && buffer->parent < 0 && buffer->bytes > 0;
+}
+
+static void expect_named(struct plan *plan, int buffer, const struct point *point, const char *what)
+{
+  if (plan_order(plan) != STATUS_OK || plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s of %s goes unseen", fixture_name(point), what, plan->buffer[buffer].name);
+  if (!strstr(status_text(), plan->buffer[buffer].name))
+    fail_msg("%s: %s of %s: %s", fixture_name(point), what, plan->buffer[buffer].name, status_text());
+}
+
+static void shorten(const struct point *point, int buffer)
+{
+  int before, last;
+  struct plan *plan = make_plan(point);
+  last_uses(plan, buffer, &before, &last);
+  if (before >= 0 && is_transient(&plan->buffer[buffer])) {
+    plan->buffer[buffer].last = before;
+    assert_int_equal(plan_pack(plan), STATUS_OK);
+    expect_named(plan, buffer, point, "the shortened lifetime");
+  }
+  plan_destroy(plan);
+}
+
+/* A buffer that begins to live between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads. */
+static int find_intruder(const struct plan *plan, int buffer, int before, int last)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    const struct plan_buffer *other = &plan->buffer[b];
+    if (b != buffer && is_transient(other) && other->first > before && other->first <= last && other->bytes <= plan->buffer[buffer].bytes)
+      return b;
+  }
+  return -1;
+}
+
+static int overlaps_forced;
+
+static void intrude(const struct point *point, int buffer)
+{
+  int before, last, intruder = -1;
+  struct plan *plan = make_plan(point);
+  last_uses(plan, buffer, &before, &last);
+  if (before >= 0 && is_transient(&plan->buffer[buffer]))
+    intruder = find_intruder(plan, buffer, before, last);
+  if (intruder >= 0) {
+    plan->buffer[intruder].offset = plan->buffer[buffer].offset;
+    expect_named(plan, buffer, point, "reuse of the bytes");
+    overlaps_forced++;
+  }
+  plan_destroy(plan);
+}
+
+static void shorten_each_lifetime(void *arg, const struct point *point)
+{
+  int *skip = arg;
+  if ((*skip)++ % 29 != 0)
+    return;
+  struct plan *plan = make_plan(point);
+  int buffers = plan->buffers;
+  plan_destroy(plan);
+  for (int b = 0; b < buffers; b++) {
+    shorten(point, b);
+    intrude(point, b);
+  }
+}
+
+static void no_lifetime_can_be_shortened(void **state)
+{
+  (void)state;
+  int skip = 0;
+  fixture_grid(shorten_each_lifetime, &skip);
+  assert_true(overlaps_forced > 500);
+}
+
+/* With the lifetime restored after packing by the short one, only the bytes themselves can tell. */
+static void reuse_of_bytes_is_seen_without_lifetimes(void **state)
+{
+  (void)state;
+  int seen = 0, buffers;
+  struct plan *plan = make_plan(&full_shard);
+  buffers = plan->buffers;
+  plan_destroy(plan);
+  for (int b = 0; b < buffers; b++) {
+    int before, last;
+    plan = make_plan(&full_shard);
+    last_uses(plan, b, &before, &last);
+    if (before >= 0 && is_transient(&plan->buffer[b]) && plan->buffer[b].last == last) {
+      plan->buffer[b].last = before;
+      assert_int_equal(plan_pack(plan), STATUS_OK);
+      plan->buffer[b].last = last;
+      assert_int_equal(plan_order(plan), STATUS_OK);
+      if (plan_verify(plan) != STATUS_OK) {
+        assert_non_null(strstr(status_text(), plan->buffer[b].name));
+        assert_non_null(strstr(status_text(), "over"));
+        seen++;
+      }
+    }
+    plan_destroy(plan);
+  }
+  assert_true(seen > 10);
+}
+
+/* ---- everything else that verify guards ---- */
+
+static int find_instr(const struct plan *plan, enum op op)
+{
+  int i = 0;
+  while (plan->instr[i].op != op)
+    i++;
+  return i;
+}
+
+/* After a change of the instructions. Lifetimes, which count them, are not to complain first. */
+static void settle(struct plan *plan)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    plan->buffer[b].first = 0;
+    plan->buffer[b].last = plan->n - 1;
+  }
+  assert_int_equal(plan_order(plan), STATUS_OK);
+}
+
+static void delete_instr(struct plan *plan, int i)
+{
+  plan->n--;
+  memmove(&plan->instr[i], &plan->instr[i + 1], (size_t)(plan->n - i) * sizeof *plan->instr);
+  settle(plan);
+}
+
+static void expect_refusal(struct plan *plan, const char *words)
+{
+  assert_int_equal(plan_verify(plan), STATUS_PLAN);
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+  plan_destroy(plan);
+}
+
+static void form_is_held_against_the_table(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_ADAM)].lane = LANE_COMPUTE;
+  expect_refusal(plan, "wrong lane");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_BACKWARD)].n_use--;
+  expect_refusal(plan, "has not the uses");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_BACKWARD)].use[3].access = ACCESS_READ;
+  expect_refusal(plan, "reads d, which its operation does not do");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_BACKWARD)].use[0].buffer = plan->buffers;
+  expect_refusal(plan, "does not exist");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_ADAM)].use[3].buffer = plan->moment1[1];
+  expect_refusal(plan, "another unit");
+
+  plan = make_plan(&full_shard);
+  plan->instr[3].op = OP_COUNT;
+  expect_refusal(plan, "unknown operation");
+}
+
+static void waits_must_be_possible(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  struct instr *forward = &plan->instr[find_instr(plan, OP_FORWARD)];
+  forward->wait[0] = (struct plan_wait){find_instr(plan, OP_METRICS), 0};
+  expect_refusal(plan, "does not come before it");
+
+  plan = make_plan(&full_shard);
+  forward = &plan->instr[find_instr(plan, OP_FORWARD)];
+  forward->wait[0] = (struct plan_wait){plan->n, 0};
+  expect_refusal(plan, "does not exist");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_FORWARD)].n_wait = PLAN_MAX_WAIT + 1;
+  expect_refusal(plan, "more waits than fit");
+}
+
+static void buffers_must_lie_where_they_belong(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  plan->buffer[plan->loss].offset = plan->transient_bytes[TIER_DEVICE];
+  expect_refusal(plan, "loss does not lie inside its arena");
+
+  plan = make_plan(&full_shard);
+  plan->buffer[plan->moment1[1]].offset = plan->buffer[plan->moment1[2]].offset;
+  expect_refusal(plan, "m.h.0 and m.h.1 are persistent and share bytes");
+
+  plan = make_plan(&no_shard);
+  plan->buffer[plan->instr[find_instr(plan, OP_GATHER_GRADS)].use[0].buffer].offset -= PLAN_ALIGN;
+  expect_refusal(plan, "which it is a part of");
+}
+
+static void one_instruction_may_not_meet_itself(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  const struct instr *forward = &plan->instr[find_instr(plan, OP_FORWARD)];
+  plan->buffer[forward->use[2].buffer].offset = plan->buffer[forward->use[1].buffer].offset;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  expect_refusal(plan, "reads x.root and writes x.h.0 over the same bytes");
+}
+
+static void windows_are_gathered_used_and_released(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  delete_instr(plan, find_instr(plan, OP_RELEASE));
+  expect_refusal(plan, "params.root is gathered and never released");
+
+  plan = make_plan(&full_shard);
+  delete_instr(plan, find_instr(plan, OP_GATHER));
+  expect_refusal(plan, "params.root, which is not gathered");
+
+  plan = make_plan(&shard_optim); /* where the bytes are there all the time, only older */
+  delete_instr(plan, find_instr(plan, OP_GATHER));
+  expect_refusal(plan, "params.root, which is not gathered");
+
+  plan = make_plan(&full_shard);
+  int release = find_instr(plan, OP_RELEASE);
+  plan->instr[release] = plan->instr[find_instr(plan, OP_GATHER)];
+  settle(plan);
+  expect_refusal(plan, "gathers params.root, which has not been released");
+
+  plan = make_plan(&full_shard);
+  int forward = find_instr(plan, OP_FORWARD);
+  struct instr early = plan->instr[forward + 1], late = plan->instr[forward];
+  assert_int_equal(early.op, OP_RELEASE);
+  plan->instr[forward] = early;
+  plan->instr[forward + 1] = late;
+  settle(plan);
+  expect_refusal(plan, "params.h.0, which is not gathered");
+}
+
+static void a_value_must_be_written_in_its_step(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&no_shard);
+  delete_instr(plan, find_instr(plan, OP_LOAD));
+  expect_refusal(plan, "reads tokens before anything has written it in this step");
+
+  plan = make_plan(&no_shard);
+  delete_instr(plan, find_instr(plan, OP_EMBED));
+  expect_refusal(plan, "x.root before anything has written it in this step");
+}
+
+static int make_model(void **state)
+{
+  (void)state;
+  fixture_model(&model, BLOCKS);
+  return 0;
+}
+
+static int free_model(void **state)
+{
+  (void)state;
+  fixture_free(&model);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_wait_can_be_spared),
+      cmocka_unit_test(both_instructions_and_buffers_are_named),
+      cmocka_unit_test(a_race_with_the_step_before_is_said_to_be_one),
+      cmocka_unit_test(no_lifetime_can_be_shortened),
+      cmocka_unit_test(reuse_of_bytes_is_seen_without_lifetimes),
+      cmocka_unit_test(form_is_held_against_the_table),
+      cmocka_unit_test(waits_must_be_possible),
+      cmocka_unit_test(buffers_must_lie_where_they_belong),
+      cmocka_unit_test(one_instruction_may_not_meet_itself),
+      cmocka_unit_test(windows_are_gathered_used_and_released),
+      cmocka_unit_test(a_value_must_be_written_in_its_step),
+  };
+  return cmocka_run_group_tests(tests, make_model, free_model);
+}

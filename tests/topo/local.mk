@@ -1,0 +1,2 @@
+check_PROGRAMS += \
+	tests/topo/test_topo

@@ -1,0 +1,252 @@
+/* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is known; the kernel's own mask for this one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "topo/topo.h"
+
+/* 2 sockets of 4 cores of 2 hardware threads, numbered as Linux does: threads of core c are CPUs c and c + 8. */
+static const char machine[] = "pack:2 numa:1 core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)";
+
+struct expected { const char *mask; double quota; int index, sharers, threads; const char *description; int n, cpu[24]; };
+
+static void test_shares(void **state)
+{
+  (void)state;
+  static const struct expected known[] = {
+    {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+    {NULL, 0, 0, 2, 0, "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine", 4, {0, 1, 2, 3}},
+    {NULL, 0, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
+    {NULL, 0, 1, 3, 0, "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine", 3, {2, 3, 4}},
+    {NULL, 0, 7, 8, 0, "1 core of NUMA node 1 (CPUs 7,15), of 8 cores in the machine", 1, {7}},
+    /* a mask of its own: all of it, whatever its neighbours have */
+    {"4-7,12-15", 0, 0, 1, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
+    {"2", 0, 0, 1, 0, "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine", 1, {2}},
+    /* a mask of second hardware threads, and a shared mask that is not all */
+    {"8-11", 0, 0, 1, 0, "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine", 4, {8, 9, 10, 11}},
+    {"1,3,5,7", 0, 1, 2, 0, "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine", 2, {5, 7}},
+    /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
+    {NULL, 0, 0, 1, 3, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads", 3, {0, 1, 2}},
+    {NULL, 0, 1, 2, 6, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads", 6, {4, 5, 6, 7, 12, 13}},
+    {"0,8,1", 0, 0, 1, 8, "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads", 8, {0, 1, 8, 0, 1, 8, 0, 1}},
+    /* more ranks than cores */
+    {"0-1", 0, 2, 3, 0, "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores", 1, {1}},
+    {"0-1", 0, 0, 3, 0, "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores", 1, {0}},
+    /* a control group that grants less time than there are cores */
+    {NULL, 2.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5", 2, {0, 1}},
+    {NULL, 2.5, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota 2.5", 1, {4}},
+    {NULL, 0.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5", 1, {0}},
+    {NULL, 2.5, 0, 1, 4, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5", 4, {0, 1, 2, 3}},
+    {NULL, 64, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    const struct expected *e = &known[i];
+    struct topo *topo;
+    if (topo_create_synthetic(machine, e->mask, e->quota, e->index, e->sharers, e->threads, &topo))
+      fail_msg("%s", status_text());
+    assert_string_equal(topo_description(topo), e->description);
+    assert_int_equal(topo_threads(topo), e->n);
+    assert_memory_equal(topo_cores(topo), e->cpu, (size_t)e->n * sizeof(int));
+    topo_destroy(topo);
+  }
+}
+
+/* Shares lie side by side and cover all cores, for any number of ranks up to the number of cores. */
+static void test_cover(void **state)
+{
+  (void)state;
+  for (int sharers = 1; sharers <= 24; sharers++) {
+    int next = 0;
+    for (int index = 0; index < sharers; index++) {
+      struct topo *topo;
+      assert_int_equal(topo_create_synthetic("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo), STATUS_OK);
+      assert_true(topo_threads(topo) >= 1);
+      for (int t = 0; t < topo_threads(topo); t++)
+        assert_int_equal(topo_cores(topo)[t], next++);
+      topo_destroy(topo);
+    }
+    assert_int_equal(next, 24);
+  }
+}
+
+/* Machines without cores (some virtual ones), and ones with more CPUs than a cpu_set_t holds. */
+static void test_odd_machines(void **state)
+{
+  (void)state;
+  struct topo *topo;
+  assert_int_equal(topo_create_synthetic("numa:1 pu:6", NULL, 0, 1, 2, 0, &topo), STATUS_OK);
+  assert_int_equal(topo_threads(topo), 3);
+  assert_int_equal(topo_cores(topo)[0], 3);
+  topo_destroy(topo);
+  assert_int_equal(topo_create_synthetic("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo), STATUS_OK);
+  assert_int_equal(topo_threads(topo), 128);
+  assert_int_equal(topo_cores(topo)[127], 2047);
+  topo_destroy(topo);
+}
+
+static void test_this_machine(void **state)
+{
+  (void)state;
+  cpu_set_t mask, bound;
+  struct topo *topo;
+  assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
+  int64_t id = topo_mask_id();
+  assert_true(id >= 0);
+  assert_int_equal(topo_mask_id(), id);
+  assert_int_equal(topo_create(0, 1, 0, &topo), STATUS_OK);
+  assert_true(topo_threads(topo) >= 1 && topo_threads(topo) <= CPU_COUNT(&mask));
+  for (int t = 0; t < topo_threads(topo); t++)
+    assert_true(CPU_ISSET(topo_cores(topo)[t], &mask));
+  topo_destroy(topo);
+
+  int most = CPU_COUNT(&mask); /* a rank for every CPU: the last one gets one core, and is bound to it */
+  assert_int_equal(topo_create(most - 1, most, 0, &topo), STATUS_OK);
+  assert_int_equal(topo_bind(topo), STATUS_OK);
+  assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
+  if (!strstr(topo_description(topo), "on fewer cores")) {
+    assert_true(CPU_ISSET(topo_cores(topo)[0], &bound));
+    assert_int_equal(topo_mask_id() == id, CPU_EQUAL(&bound, &mask));
+  }
+  topo_destroy(topo);
+  assert_int_equal(sched_setaffinity(0, sizeof mask, &mask), 0);
+
+  assert_int_equal(topo_create(most, most + 1, 0, &topo), STATUS_OK); /* crowded: left to the scheduler */
+  assert_int_equal(topo_bind(topo), STATUS_OK);
+  assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
+  assert_true(CPU_EQUAL(&bound, &mask));
+  topo_destroy(topo);
+}
+
+static void test_place(void **state)
+{
+  (void)state;
+  static const int64_t ids[] = {5, 7, 5, 9, 5, 7};
+  static const int index[] = {0, 0, 1, 0, 2, 1}, sharers[] = {3, 2, 3, 1, 3, 2};
+  for (int rank = 0; rank < 6; rank++) {
+    int i, n;
+    topo_place(ids, 6, rank, &i, &n);
+    assert_int_equal(i, index[rank]);
+    assert_int_equal(n, sharers[rank]);
+  }
+}
+
+static void test_guards(void **state)
+{
+  (void)state;
+  struct topo *topo = NULL;
+  assert_int_equal(topo_create_synthetic("bogus", NULL, 0, 0, 1, 0, &topo), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "'bogus' is not a machine"));
+  assert_int_equal(topo_create_synthetic(machine, "x-y", 0, 0, 1, 0, &topo), STATUS_USAGE);
+  assert_string_equal(status_text(), "'x-y' is not a list of CPUs, such as 0-7,16");
+  assert_int_equal(topo_create_synthetic(machine, "100-200", 0, 0, 1, 0, &topo), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "no core among the CPUs"));
+  assert_int_equal(topo_create(2, 2, 0, &topo), STATUS_INTERNAL);
+  assert_int_equal(topo_create(0, 0, 0, &topo), STATUS_INTERNAL);
+  assert_int_equal(topo_create(0, 1, -1, &topo), STATUS_INTERNAL);
+  assert_null(topo);
+  topo_destroy(NULL);
+
+  assert_int_equal(topo_create_synthetic(machine, NULL, 0, 0, 1, 0, &topo), STATUS_OK);
+  assert_int_equal(topo_bind(topo), STATUS_UNSUPPORTED);
+  topo_destroy(topo);
+
+  setenv("HWLOC_XMLFILE", "/nowhere.xml", 1); /* hwloc itself fails to load */
+  setenv("HWLOC_COMPONENTS", "xml,stop", 1);
+  assert_int_equal(topo_create(0, 1, 0, &topo), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "hwloc: hwloc_topology_load failed"));
+  unsetenv("HWLOC_XMLFILE");
+  unsetenv("HWLOC_COMPONENTS");
+}
+
+/* --- CPU quota: control groups laid out in a folder ------------------------------------------------------------------------------------------ */
+
+static char root[] = "/tmp/sluice-topo-XXXXXX";
+
+static void put(const char *path, const char *text)
+{
+  char full[256];
+  snprintf(full, sizeof full, "%s/%s", root, path);
+  for (char *slash = strchr(full + sizeof root, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    mkdir(full, 0700);
+    *slash = '/';
+  }
+  FILE *file = fopen(full, "w");
+  assert_non_null(file);
+  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void assert_quota(const char *groups, double expected)
+{
+  char path[256];
+  put("self", groups);
+  snprintf(path, sizeof path, "%s/self", root);
+  double quota = topo_cpu_quota(path, root);
+  if (quota != expected)
+    fail_msg("%g, not %g, for %s", quota, expected, groups);
+}
+
+static void test_quota(void **state)
+{
+  (void)state;
+  put("cpu.max", "max 100000\n");
+  put("job/cpu.max", "400000 100000\n");
+  put("job/step/cpu.max", "max 100000\n");
+  put("job/small/cpu.max", "150000 100000\n");
+  put("cpu/cpu.cfs_quota_us", "-1\n");
+  put("cpu/cpu.cfs_period_us", "100000\n");
+  put("cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
+  put("cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+  assert_quota("0::/\n", 0);
+  assert_quota("0::/job\n", 4);
+  assert_quota("0::/job/step\n", 4);          /* the group around it counts */
+  assert_quota("0::/job/small\n", 1.5);       /* the least of both */
+  assert_quota("0::/not/mounted/here\n", 0);  /* a container that does not see its own path */
+  assert_quota("5:cpuset:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n", 2.5);
+  assert_quota("4:cpuacct,cpu:/docker/abc\n0::/job/small\n", 1.5);
+  assert_quota("4:cpuacct:/docker/abc\n", 0);
+  assert_quota("nonsense\n\n", 0);
+  put("cpu/cpu.cfs_quota_us", "300000\n");
+  assert_quota("4:cpu:/elsewhere\n", 3);      /* the mount itself shows the container's limit */
+  assert_true(topo_cpu_quota("/nowhere", root) == 0);
+}
+
+static int make_folder(void **state)
+{
+  (void)state;
+  return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+  (void)state;
+  static const char *const files[] = {"self", "cpu.max", "job/cpu.max", "job/step/cpu.max", "job/small/cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us",
+                                      "cpu/docker/abc/cpu.cfs_quota_us", "cpu/docker/abc/cpu.cfs_period_us", "job/step", "job/small", "job", "cpu/docker/abc",
+                                      "cpu/docker", "cpu", ""};
+  char path[256];
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    snprintf(path, sizeof path, "%s/%s", root, files[i]);
+    if (remove(path) != 0)
+      return -1;
+  }
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_shares), cmocka_unit_test(test_cover),  cmocka_unit_test(test_odd_machines), cmocka_unit_test(test_this_machine),
+    cmocka_unit_test(test_place),  cmocka_unit_test(test_guards), cmocka_unit_test_setup_teardown(test_quota, make_folder, remove_folder),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */
+}

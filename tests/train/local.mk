@@ -1,0 +1,3 @@
+check_PROGRAMS += \
+	tests/train/test_sample \
+	tests/train/test_stats
