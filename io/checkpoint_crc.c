@@ -70,8 +70,9 @@ static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n
   status = comm_agree(comm, status);
   if (status != STATUS_OK)
     return status;
-  return check_mpi(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T, exchange->received, exchange->recv_count, exchange->recv_at,
-                                 MPI_INT64_T, mpi), "MPI_Alltoallv");
+  return check_mpi(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T, exchange->received, exchange->recv_count,
+                                 exchange->recv_at, MPI_INT64_T, mpi),
+                   "MPI_Alltoallv");
 }
 
 static int compare_pieces(const void *left, const void *right)
@@ -85,7 +86,8 @@ static int compare_pieces(const void *left, const void *right)
 }
 
 /* The pieces of tensor t lie at [at, result) of the sorted pieces. */
-static int64_t combine_one(const struct checkpoint_table *table, int64_t t, const struct checkpoint_piece *pieces, int64_t at, int64_t n, bool repeats, int64_t *sums)
+static int64_t combine_one(const struct checkpoint_table *table, int64_t t, const struct checkpoint_piece *pieces, int64_t at, int64_t n,
+                           bool repeats, int64_t *sums)
 {
   const struct checkpoint_entry *entry = &table->entry[t];
   int64_t size = (int64_t)dtype_size((enum dtype)entry->type), covered = 0, fault = 0;
@@ -106,7 +108,8 @@ static int64_t combine_one(const struct checkpoint_table *table, int64_t t, cons
   return at;
 }
 
-enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table, int64_t n, const struct checkpoint_piece *pieces, bool repeats, int64_t *sums)
+enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table, int64_t n, const struct checkpoint_piece *pieces,
+                                   bool repeats, int64_t *sums)
 {
   if (table->n == 0)
     return STATUS_OK;
@@ -135,8 +138,10 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
 {
   if (table->entry[t].crc == crc)
     return STATUS_OK;
-  return status_set(STATUS_INPUT, "dataset %s does not match its checksum (%08llx is written, %08llx is what its bytes give): the file is damaged; use an earlier one",
-                    checkpoint_table_name(table, t), (unsigned long long)table->entry[t].crc, (unsigned long long)crc);
+  return status_set(
+      STATUS_INPUT,
+      "dataset %s does not match its checksum (%08llx is written, %08llx is what its bytes give): the file is damaged; use an earlier one",
+      checkpoint_table_name(table, t), (unsigned long long)table->entry[t].crc, (unsigned long long)crc);
 }
 
 static enum status crc_of_range(hid_t file, const char *name, struct layout_range range, char *buffer, int64_t *crc)
@@ -167,7 +172,8 @@ static bool is_wanted(const bool *wanted, int64_t t)
 }
 
 /* The wanted tensors, one after another, are one long string of bytes; a rank takes the elements that begin in its part of it. */
-static enum status crc_of_share(struct comm *comm, hid_t file, const struct checkpoint_table *table, const bool *wanted, struct checkpoint_piece *pieces, int64_t *n)
+static enum status crc_of_share(struct comm *comm, hid_t file, const struct checkpoint_table *table, const bool *wanted,
+                                struct checkpoint_piece *pieces, int64_t *n)
 {
   int64_t total = 0, before = 0, rank = comm_rank(comm), ranks = comm_ranks(comm);
   for (int64_t t = 0; t < table->n; t++)

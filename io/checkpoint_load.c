@@ -41,15 +41,20 @@ static enum status check_format(hid_t file)
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors)
 {
   struct checkpoint_meta meta = {0};
-  const struct { const char *name; enum dtype type; void *value; } numbers[] = {
-    {"step", DTYPE_I64, &meta.step},   {"samples", DTYPE_I64, &meta.samples}, {"skipped", DTYPE_I64, &meta.skipped},
-    {"ranks", DTYPE_I64, &meta.ranks}, {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
+  const struct {
+    const char *name;
+    enum dtype type;
+    void *value;
+  } numbers[] = {
+      {"step", DTYPE_I64, &meta.step},   {"samples", DTYPE_I64, &meta.samples}, {"skipped", DTYPE_I64, &meta.skipped},
+      {"ranks", DTYPE_I64, &meta.ranks}, {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
   };
   enum status status = check_format(file);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
   if (status == STATUS_OK && (meta.step < 0 || meta.samples < 0 || meta.skipped < 0))
-    status = status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative", (long long)meta.step, (long long)meta.samples, (long long)meta.skipped);
+    status = status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative", (long long)meta.step, (long long)meta.samples,
+                        (long long)meta.skipped);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
   if (status == STATUS_OK)
@@ -138,7 +143,8 @@ static enum status match_entry(const struct checkpoint_table *wanted, int64_t i,
   const struct checkpoint_entry *want = &wanted->entry[i], *have = &found->entry[at];
   const char *name = checkpoint_table_name(wanted, i);
   if (want->type != have->type)
-    return status_set(STATUS_INPUT, "tensor %s is of type %s in the file and %s in this run", name, dtype_name((enum dtype)have->type), dtype_name((enum dtype)want->type));
+    return status_set(STATUS_INPUT, "tensor %s is of type %s in the file and %s in this run", name, dtype_name((enum dtype)have->type),
+                      dtype_name((enum dtype)want->type));
   if (want->ndim == have->ndim && memcmp(want->shape, have->shape, (size_t)want->ndim * sizeof want->shape[0]) == 0)
     return STATUS_OK;
   char here[128], there[128];
@@ -247,8 +253,8 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
     if (!check)
       continue;
     size_t bytes = (size_t)(tensor->range.end - tensor->range.begin) * dtype_size(tensor->type);
-    load->pieces[(*n)++] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end,
-                                                     .crc = (int64_t)crc32_z(0, tensor->data, bytes)};
+    load->pieces[(*n)++] = (struct checkpoint_piece){
+        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end, .crc = (int64_t)crc32_z(0, tensor->data, bytes)};
   }
   return STATUS_OK;
 }

@@ -14,6 +14,13 @@
 #include "io/checkpoint_private.h"
 #include "io/file.h"
 
+enum {
+  EMPTY_BYTES = 65536, /* more than a file without datasets has */
+  ALIGN_BYTES = 65536, /* as in io/hdf5.c */
+  HEADER_BYTES = 1024, /* more than a dataset's header and link have, without the name */
+  REST_BYTES = 131072  /* the root, the groups, blocks of metadata that are not full */
+};
+
 void (*checkpoint_test_hook)(enum checkpoint_phase phase);
 
 static void reached(enum checkpoint_phase phase)
@@ -67,8 +74,16 @@ static enum status check_same(struct save *save)
 {
   const struct checkpoint_table *table = &save->table;
   const struct checkpoint_meta *meta = save->meta;
-  const int64_t words[] = {meta->step, meta->samples, meta->skipped, (int64_t)meta->seed, hash_text(meta->deck), hash_text(meta->version), table->n,
-                           hash(table->entry, table->n * (int64_t)sizeof *table->entry), hash(table->names, table->names_bytes), hash_text(save->final)};
+  const int64_t words[] = {meta->step,
+                           meta->samples,
+                           meta->skipped,
+                           (int64_t)meta->seed,
+                           hash_text(meta->deck),
+                           hash_text(meta->version),
+                           table->n,
+                           hash(table->entry, table->n * (int64_t)sizeof *table->entry),
+                           hash(table->names, table->names_bytes),
+                           hash_text(save->final)};
   return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words, sizeof words);
 }
 
@@ -90,7 +105,8 @@ static enum status find_checksums(struct save *save)
   for (int t = 0; t < save->n; t++) {
     int64_t fault = save->sums[2 * t + 1];
     if (fault)
-      return status_set(STATUS_INTERNAL, "element %lld of tensor %s is not written by exactly one rank", (long long)(fault - 1), checkpoint_table_name(&save->table, t));
+      return status_set(STATUS_INTERNAL, "element %lld of tensor %s is not written by exactly one rank", (long long)(fault - 1),
+                        checkpoint_table_name(&save->table, t));
     save->table.entry[t].crc = save->sums[2 * t];
   }
   return STATUS_OK;
@@ -98,15 +114,15 @@ static enum status find_checksums(struct save *save)
 
 /* Rank 0: metadata. */
 
-/* A bound of the file's size: data, alignment, some hundred bytes of header and link for each dataset. */
+/* A bound of the file's size. */
 static int64_t bound_bytes(const struct save *save)
 {
-  const int64_t align = 65536, header = 1024, rest = 131072;
+  const struct checkpoint_table *table = &save->table;
   int64_t deck = save->meta->deck ? (int64_t)strlen(save->meta->deck) : 0;
-  int64_t bytes = checkpoint_table_bytes(&save->table) + save->table.names_bytes + save->table.n * header + deck + rest;
-  for (int64_t t = 0; t < save->table.n; t++)
-    if (save->table.entry[t].elements * (int64_t)dtype_size((enum dtype)save->table.entry[t].type) >= align)
-      bytes += align;
+  int64_t bytes = checkpoint_table_bytes(table) + table->names_bytes + table->n * HEADER_BYTES + deck + REST_BYTES;
+  for (int64_t t = 0; t < table->n; t++)
+    if (table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) >= ALIGN_BYTES)
+      bytes += ALIGN_BYTES;
   return bytes;
 }
 
@@ -115,10 +131,14 @@ static enum status write_header(hid_t file, const struct save *save)
   const struct checkpoint_meta *meta = save->meta;
   const int32_t version = CHECKPOINT_VERSION, incomplete = 0;
   const int64_t ranks = comm_ranks(save->comm);
-  const struct { const char *name; enum dtype type; const void *value; } numbers[] = {
-    {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},    {"step", DTYPE_I64, &meta->step},
-    {"samples", DTYPE_I64, &meta->samples},  {"skipped", DTYPE_I64, &meta->skipped},  {"ranks", DTYPE_I64, &ranks},
-    {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
+  const struct {
+    const char *name;
+    enum dtype type;
+    const void *value;
+  } numbers[] = {
+      {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},   {"step", DTYPE_I64, &meta->step},
+      {"samples", DTYPE_I64, &meta->samples},  {"skipped", DTYPE_I64, &meta->skipped}, {"ranks", DTYPE_I64, &ranks},
+      {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
   };
   enum status status = hdf5_set_text(file, "format", CHECKPOINT_FORMAT);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
@@ -172,16 +192,15 @@ static enum status create_tensors(hid_t file, const struct save *save)
 static enum status lay_out(const struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  int64_t room = bound_bytes(save);
   enum status status = file_make_folders(save->dir);
   if (status == STATUS_OK)
     status = checkpoint_folder_scan(save->dir, true, NULL, NULL);
   if (status == STATUS_OK)
-    status = file_reserve(save->temporary, room); /* a full disk is best met before HDF5 has anything to flush */
+    status = file_reserve(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
   if (status == STATUS_OK)
     status = hdf5_create(save->temporary, &file);
   if (status == STATUS_OK)
-    status = file_reserve(save->temporary, room); /* creating gave it back */
+    status = file_reserve(save->temporary, bound_bytes(save));
   if (status == STATUS_OK) {
     reached(CHECKPOINT_BEGUN);
     status = write_header(file, save);
@@ -200,7 +219,8 @@ static enum status check_access(const char *path)
 {
   if (access(path, R_OK | W_OK) == 0)
     return STATUS_OK;
-  return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share", path, strerror(errno));
+  return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share", path,
+                    strerror(errno));
 }
 
 /* A rank that failed before, or has no part, still opens and closes: HDF5 reads metadata collectively. */
@@ -235,7 +255,8 @@ static enum status write_tensors(hid_t file, const struct save *save)
 
 static enum status explain(const struct save *save, enum status status)
 {
-  return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step, save->dir);
+  return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step,
+                       save->dir);
 }
 
 /* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
@@ -357,7 +378,8 @@ static enum status save_all(struct save *save)
   return status;
 }
 
-enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out)
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors,
+                            char **path_out)
 {
   if (!comm_mpi(comm))
     return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");

@@ -88,8 +88,8 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
     char shape[128];
     const struct checkpoint_entry *entry = &table->entry[t];
     shape_text(entry, shape, sizeof shape);
-    fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width, checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type), shape, entry->elements,
-            (uint64_t)entry->crc);
+    fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width, checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type),
+            shape, entry->elements, (uint64_t)entry->crc);
   }
 }
 
@@ -265,7 +265,8 @@ static enum status diff_tables(struct side *a, struct side *b, FILE *to, bool *s
 {
   enum status status = STATUS_OK;
   for (int64_t t = 0, u = 0; status == STATUS_OK && (t < a->table.n || u < b->table.n);) {
-    const char *left = t < a->table.n ? checkpoint_table_name(&a->table, t) : NULL, *right = u < b->table.n ? checkpoint_table_name(&b->table, u) : NULL;
+    const char *left = t < a->table.n ? checkpoint_table_name(&a->table, t) : NULL,
+               *right = u < b->table.n ? checkpoint_table_name(&b->table, u) : NULL;
     int order = !left ? 1 : !right ? -1 : strcmp(left, right);
     if (order == 0) {
       status = diff_tensor(a, b, t++, u++, to, same);

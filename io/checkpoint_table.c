@@ -75,7 +75,8 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
     return status_set(STATUS_INTERNAL, "a tensor is named %s in group %s; a name is not empty, not '.' and has no '/', and no group is called deck",
                       tensor->name ? tensor->name : "NULL", tensor->group ? tensor->group : "NULL");
   if (tensor->ndim < 1 || tensor->ndim > LAYOUT_MAX_DIMS)
-    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible", tensor->group, tensor->name, tensor->ndim, LAYOUT_MAX_DIMS);
+    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible", tensor->group, tensor->name, tensor->ndim,
+                      LAYOUT_MAX_DIMS);
   int64_t n = 1, bytes = 0;
   for (int d = 0; d < tensor->ndim; d++) {
     if (tensor->shape[d] < 1)
@@ -89,8 +90,8 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
     return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
   struct layout_range range = tensor->range;
   if (range.begin < range.end && (range.begin < 0 || range.end > n))
-    return status_set(STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements", (long long)range.begin, (long long)range.end,
-                      tensor->group, tensor->name, (long long)n);
+    return status_set(STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements", (long long)range.begin,
+                      (long long)range.end, tensor->group, tensor->name, (long long)n);
   *elements = n;
   return STATUS_OK;
 }
@@ -140,7 +141,8 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
   if (status != STATUS_OK)
     status = status_prefix(status, "dataset %s", name);
   else if (elements != dataset.elements)
-    status = status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld", name, (long long)dataset.elements, (long long)elements);
+    status =
+        status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld", name, (long long)dataset.elements, (long long)elements);
   status = hdf5_close(dataset.id, status);
   if (status != STATUS_OK)
     return status;

@@ -13,8 +13,9 @@
 
 static enum status failed(const char *doing, const char *path)
 {
-  const char *cure = errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" :
-                     errno == EACCES || errno == EPERM ? "; check its permissions" : "";
+  const char *cure = errno == ENOSPC || errno == EDQUOT  ? "; free some space or choose another folder"
+                     : errno == EACCES || errno == EPERM ? "; check its permissions"
+                                                         : "";
   return status_set(STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno), cure);
 }
 
@@ -178,7 +179,8 @@ enum status file_read_all(const char *path, size_t most, char **out, size_t *byt
   } else if (S_ISDIR(info.st_mode)) {
     status = status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
   } else if (info.st_size > 0 && (uint64_t)info.st_size > most) {
-    status = status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be", path, (long long)info.st_size, most);
+    status =
+        status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be", path, (long long)info.st_size, most);
   } else {
     size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* a file in /proc says 0 */
     status = read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
@@ -203,8 +205,8 @@ enum status file_reserve_open(int fd, const char *name, int64_t bytes)
 {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)bytes)
-    return status_set(STATUS_IO, "%s needs %lld bytes and this process may write files of %llu at most; raise the limit (ulimit -f)", name, (long long)bytes,
-                      (unsigned long long)limit.rlim_cur);
+    return status_set(STATUS_IO, "%s needs %lld bytes and this process may write files of %llu at most; raise the limit (ulimit -f)", name,
+                      (long long)bytes, (unsigned long long)limit.rlim_cur);
   int done;
   do
     done = bytes > 0 ? fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) : 0;

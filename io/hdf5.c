@@ -193,18 +193,24 @@ enum status hdf5_create(const char *path, hid_t *out)
 
 static const char *looks_like(const unsigned char *head, size_t bytes)
 {
-  static const struct { size_t at, length; const char *magic, *what; } known[] = {
-    {0, 4, "PK\3\4", "a zip archive (PyTorch and NumPy write such)"},
-    {0, 2, "\x1f\x8b", "gzip data"},
-    {0, 4, "\x28\xb5\x2f\xfd", "Zstandard data"},
-    {0, 6, "\x93NUMPY", "a NumPy array"},
-    {0, 4, "\x7f" "ELF", "a program"},
-    {0, 4, "GGUF", "a GGUF model"},
-    {0, 3, "CDF", "a classic netCDF file"},
-    {257, 5, "ustar", "a tar archive"},
-    {8, 2, "{\"", "a safetensors file"},
-    {0, 2, "\x80\2", "a Python pickle"},
-    {0, 2, "\x80\4", "a Python pickle"},
+  static const struct {
+    size_t at, length;
+    const char *magic, *what;
+  } known[] = {
+      {0, 4, "PK\3\4", "a zip archive (PyTorch and NumPy write such)"},
+      {0, 2, "\x1f\x8b", "gzip data"},
+      {0, 4, "\x28\xb5\x2f\xfd", "Zstandard data"},
+      {0, 6, "\x93NUMPY", "a NumPy array"},
+      {0, 4,
+       "\x7f"
+       "ELF",
+       "a program"},
+      {0, 4, "GGUF", "a GGUF model"},
+      {0, 3, "CDF", "a classic netCDF file"},
+      {257, 5, "ustar", "a tar archive"},
+      {8, 2, "{\"", "a safetensors file"},
+      {0, 2, "\x80\2", "a Python pickle"},
+      {0, 2, "\x80\4", "a Python pickle"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     if (bytes >= known[i].at + known[i].length && memcmp(head + known[i].at, known[i].magic, known[i].length) == 0)
@@ -639,8 +645,8 @@ enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_datase
 
 /* Transfers. */
 
-static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space, const struct layout_box *box, void *read_to, const void *write_from,
-                                int64_t *moved)
+static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space, const struct layout_box *box, void *read_to,
+                                const void *write_from, int64_t *moved)
 {
   hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
   for (int d = 0; d < dataset->ndim; d++) {
@@ -653,7 +659,8 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
   if (done >= 0)
     done = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
   if (done >= 0)
-    done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to) : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
+    done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to)
+                   : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
   enum status status = hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write", (unsigned long long)elements);
   *moved = (int64_t)elements;
   return hdf5_close(memory, status);
@@ -677,7 +684,8 @@ static enum status transfer(const struct hdf5_dataset *dataset, struct layout_ra
     for (int i = 0; i < n && status == STATUS_OK; i++) {
       size_t offset = (size_t)(at - range.begin) * size;
       int64_t moved;
-      status = transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL, write_from ? (const char *)write_from + offset : NULL, &moved);
+      status = transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL,
+                            write_from ? (const char *)write_from + offset : NULL, &moved);
       at += moved;
     }
     if (status == STATUS_OK && at != piece.end)

@@ -186,7 +186,8 @@ enum status json_string(struct text_input *input, struct text_buffer *out)
     if (status)
       return status;
     if (byte < 0)
-      return text_input_fail(input, text_input_offset(input), "the file ends inside the string that begins at byte %lld; it is truncated", (long long)begin);
+      return text_input_fail(input, text_input_offset(input), "the file ends inside the string that begins at byte %lld; it is truncated",
+                             (long long)begin);
     size_t run = plain_run(input->buffer + input->at, input->end - input->at);
     status = append(input, begin, out, input->buffer + input->at, run);
     input->at += run;

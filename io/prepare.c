@@ -16,8 +16,8 @@
 #include "io/prepare_group.h"
 #include "io/tokenizer.h"
 
-static const int64_t GROUP_BYTES = 8 << 20;   /* small files are taken together up to this size */
-static const double ROUND_SECONDS = 1;        /* ranks work alone for so long, then agree */
+static const int64_t GROUP_BYTES = 8 << 20; /* small files are taken together up to this size */
+static const double ROUND_SECONDS = 1;      /* ranks work alone for so long, then agree */
 static const double PROGRESS_SECONDS = 5;
 static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
 
@@ -30,7 +30,8 @@ static enum status check_config(const struct prepare_config *config)
   if (!(config->val >= 0 && config->val < 1))
     return status_set(STATUS_USAGE, "the share of validation documents is %g; it must be at least 0 and below 1", config->val);
   if (config->shard_tokens < 1 || config->shard_tokens > SHARD_TOKENS_MOST)
-    return status_set(STATUS_USAGE, "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible", config->shard_tokens, SHARD_TOKENS_MOST);
+    return status_set(STATUS_USAGE, "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible", config->shard_tokens,
+                      SHARD_TOKENS_MOST);
   return STATUS_OK;
 }
 
@@ -49,7 +50,10 @@ static bool is_shard_name(const char *name)
 }
 
 /* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards and the record are. */
-struct contents { int64_t shards, others; bool record; };
+struct contents {
+  int64_t shards, others;
+  bool record;
+};
 
 static enum status look_at(const char *dir, bool sweep, bool clear, struct contents *out)
 {
@@ -100,8 +104,10 @@ static enum status compare_record(const char *dir, const char *path, const char 
   if (strcmp(old, record) != 0) {
     int old_length, new_length;
     const char *before = differing_line(old, record, &old_length), *now = differing_line(record, old, &new_length);
-    status = status_set(STATUS_USAGE, "%s holds token shards of other settings or inputs (recorded: %.*s; now: %.*s); choose another folder, or remove this one to make it anew",
-                        dir, old_length, before, new_length, now);
+    status = status_set(
+        STATUS_USAGE,
+        "%s holds token shards of other settings or inputs (recorded: %.*s; now: %.*s); choose another folder, or remove this one to make it anew",
+        dir, old_length, before, new_length, now);
   }
   mem_free(old);
   return status;
@@ -156,7 +162,9 @@ static enum status make_groups(struct prepare_job *job)
   return STATUS_OK;
 }
 
-struct load { int64_t bytes, group; };
+struct load {
+  int64_t bytes, group;
+};
 
 static int larger_first(const void *a, const void *b)
 {
@@ -239,8 +247,9 @@ static enum status work_until(struct worker *worker, double end)
 static void show_progress(int64_t done, int64_t total, int64_t shards, double seconds)
 {
   double rate = seconds > 0 ? (double)done / seconds : 0;
-  log_progress(PROGRESS_SECONDS, "prepare: %.1f of %.1f MB (%.0f %%), %.1f MB/s, %" PRId64 " shards, %.0f s left", (double)done * 1e-6, (double)total * 1e-6,
-               total ? 100 * (double)done / (double)total : 100, rate * 1e-6, shards, rate > 0 ? (double)(total - done) / rate : 0);
+  log_progress(PROGRESS_SECONDS, "prepare: %.1f of %.1f MB (%.0f %%), %.1f MB/s, %" PRId64 " shards, %.0f s left", (double)done * 1e-6,
+               (double)total * 1e-6, total ? 100 * (double)done / (double)total : 100, rate * 1e-6, shards,
+               rate > 0 ? (double)(total - done) / rate : 0);
 }
 
 /* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
@@ -283,12 +292,17 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job, stru
 static enum status check_result(const struct prepare_config *config, const struct prepare_result *result)
 {
   if (result->documents == 0)
-    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space", config->input[0], config->inputs > 1 ? " and the other inputs" : "");
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space", config->input[0],
+                      config->inputs > 1 ? " and the other inputs" : "");
   if (config->val > 0 && result->val_tokens == 0)
-    return status_set(STATUS_INPUT, "none of the %" PRId64 " documents fell to the validation split with a share of %g; use a larger share, more text, another seed, or a share of 0",
+    return status_set(STATUS_INPUT,
+                      "none of the %" PRId64
+                      " documents fell to the validation split with a share of %g; use a larger share, more text, another seed, or a share of 0",
                       result->documents, config->val);
   if (result->train_tokens == 0)
-    return status_set(STATUS_INPUT, "all of the %" PRId64 " documents fell to the validation split with a share of %g; use a smaller share, more text or another seed",
+    return status_set(STATUS_INPUT,
+                      "all of the %" PRId64
+                      " documents fell to the validation split with a share of %g; use a smaller share, more text or another seed",
                       result->documents, config->val);
   return STATUS_OK;
 }

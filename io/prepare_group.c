@@ -14,7 +14,7 @@
 struct draft {
   unsigned char *tokens; /* shard_token_bytes() each */
   int64_t n, room;
-  uint64_t *first;       /* of each document */
+  uint64_t *first; /* of each document */
   int64_t documents, documents_room;
   int64_t text_bytes;
 };
@@ -26,11 +26,11 @@ struct prepare_group {
   int token_bytes;
   struct shard_position begin, at; /* of the part; behind the last document taken */
   bool part_open;
-  struct text *text;               /* open on input file at.file, or NULL */
-  struct text_document document;   /* read, not taken yet, if `waiting` */
+  struct text *text;             /* open on input file at.file, or NULL */
+  struct text_document document; /* read, not taken yet, if `waiting` */
   bool waiting;
   struct draft draft[SHARD_SPLITS];
-  int32_t *scratch;                /* tokens of a document */
+  int32_t *scratch; /* tokens of a document */
   int64_t scratch_room;
 };
 
@@ -116,8 +116,8 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
   if (status == STATUS_OK)
     status = shard_verify(path, out);
   const struct shard_position *a = &out->begin, *b = &group->at;
-  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split || out->group != group->number || out->part != group->part ||
-                              a->file != b->file || a->byte != b->byte || a->number != b->number))
+  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split || out->group != group->number ||
+                              out->part != group->part || a->file != b->file || a->byte != b->byte || a->number != b->number))
     status = status_set(STATUS_INPUT, "%s is not what its name and prepare.json say", path);
   mem_free(path);
   return status;

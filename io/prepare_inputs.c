@@ -19,7 +19,10 @@ enum { FINGERPRINT = 1 << 20, FOLDERS_MOST = 64 };
 
 /* ---- the walk */
 
-struct walk { struct prepare_inputs *inputs; struct stat out; };
+struct walk {
+  struct prepare_inputs *inputs;
+  struct stat out;
+};
 
 static enum status failed(const char *doing, const char *path)
 {
@@ -308,13 +311,14 @@ static enum status append_inputs(struct text_buffer *out, const struct prepare_i
   return status;
 }
 
-char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const char *tokenizer, int64_t vocab, uint32_t tokenizer_crc32)
+char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const char *tokenizer, int64_t vocab,
+                     uint32_t tokenizer_crc32)
 {
   struct text_buffer out = {0};
   char head[1024];
   snprintf(head, sizeof head,
-           "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 1,\n  \"tokenizer\": \"%s\",\n  \"tokenizer_crc32\": %" PRIu32 ",\n  \"vocab\": %" PRId64
-           ",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64 ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
+           "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 1,\n  \"tokenizer\": \"%s\",\n  \"tokenizer_crc32\": %" PRIu32
+           ",\n  \"vocab\": %" PRId64 ",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64 ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
            tokenizer, tokenizer_crc32, vocab, config->val, config->seed, config->shard_tokens);
   enum status status = append_line(&out, head);
   if (status == STATUS_OK)

@@ -135,7 +135,8 @@ static enum status write_line(struct results *results)
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return status_set(STATUS_IO, "cannot write to %s: %s%s", results->path, strerror(errno), errno == ENOSPC || errno == EDQUOT ? "; free some space" : "");
+      return status_set(STATUS_IO, "cannot write to %s: %s%s", results->path, strerror(errno),
+                        errno == ENOSPC || errno == EDQUOT ? "; free some space" : "");
     done += (size_t)n;
   }
   return STATUS_OK;
@@ -240,8 +241,8 @@ static bool is_later(struct json_tokener *tokener, const char *line, size_t byte
     return false;
   json_tokener_reset(tokener);
   struct json_object *object = json_tokener_parse_ex(tokener, line, (int)bytes);
-  bool later = json_object_is_type(object, json_type_object) && json_object_object_get_ex(object, "step", &step) && json_object_is_type(step, json_type_int) &&
-               json_object_get_int64(step) > last_step;
+  bool later = json_object_is_type(object, json_type_object) && json_object_object_get_ex(object, "step", &step) &&
+               json_object_is_type(step, json_type_int) && json_object_get_int64(step) > last_step;
   json_object_put(object);
   return later;
 }

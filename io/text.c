@@ -11,8 +11,8 @@ struct text {
   struct text_input *input;
   enum text_format format;
   struct text_position at;
-  size_t block;                            /* plain text: bytes of the last block, still in the buffer */
-  bool array_closed;                       /* the ']' of the array is read */
+  size_t block;      /* plain text: bytes of the last block, still in the buffer */
+  bool array_closed; /* the ']' of the array is read */
   struct text_buffer key, title, body, document;
 };
 

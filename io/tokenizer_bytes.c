@@ -43,4 +43,4 @@ static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t
 }
 
 const struct tokenizer_ops tokenizer_bytes = {
-  .name = "bytes", .create = bytes_create, .destroy = bytes_destroy, .encode = bytes_encode, .decode = bytes_decode};
+    .name = "bytes", .create = bytes_create, .destroy = bytes_destroy, .encode = bytes_encode, .decode = bytes_decode};

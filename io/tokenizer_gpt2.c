@@ -12,10 +12,10 @@
 #include "io/tokenizer_ops.h"
 
 enum {
-  ALPHABET = 324,          /* characters 33 .. 323 stand for the 256 bytes in the files */
+  ALPHABET = 324, /* characters 33 .. 323 stand for the 256 bytes in the files */
   FILE_MOST = 256 << 20,
   VOCAB_MOST = 1 << 24,
-  CACHED_BYTES = 30,       /* longest word and most tokens of a cached word: a slot is a cache line */
+  CACHED_BYTES = 30, /* longest word and most tokens of a cached word: a slot is a cache line */
   CACHED_TOKENS = 8,
   CACHE_SLOTS = 1 << 16
 };
@@ -28,23 +28,34 @@ static const char end_of_text[] = "<|endoftext|>";
 #define SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+";
 
-struct pair { uint64_t key; uint32_t rank; bool used; }; /* key: left id, right id */
-struct symbol { int32_t id, previous, next; uint32_t rank; }; /* of a word; rank of the pair that begins here */
-struct cached { uint8_t bytes, tokens; char word[CACHED_BYTES]; int32_t token[CACHED_TOKENS]; };
+struct pair {
+  uint64_t key;
+  uint32_t rank;
+  bool used;
+}; /* key: left id, right id */
+struct symbol {
+  int32_t id, previous, next;
+  uint32_t rank;
+}; /* of a word; rank of the pair that begins here */
+struct cached {
+  uint8_t bytes, tokens;
+  char word[CACHED_BYTES];
+  int32_t token[CACHED_TOKENS];
+};
 
 struct gpt2 {
   struct tokenizer base;
-  char *pool;                    /* the bytes of all tokens */
-  uint32_t *begin, *length;      /* [vocab] in the pool */
+  char *pool;               /* the bytes of all tokens */
+  uint32_t *begin, *length; /* [vocab] in the pool */
   int32_t of_byte[256];
-  struct pair *pairs;            /* a hash table */
-  uint64_t pair_slots;           /* a power of two */
-  int32_t *merged;               /* [rank] */
+  struct pair *pairs;  /* a hash table */
+  uint64_t pair_slots; /* a power of two */
+  int32_t *merged;     /* [rank] */
   pcre2_code *code;
   pcre2_match_data *match;
-  struct cached *cache;          /* [CACHE_SLOTS] */
-  struct symbol *symbols;        /* of the word at hand */
-  uint64_t *heap;                /* 3 a symbol: rank << 32 | position; pairs that wait for the end of a round are kept at its far end */
+  struct cached *cache;   /* [CACHE_SLOTS] */
+  struct symbol *symbols; /* of the word at hand */
+  uint64_t *heap;         /* 3 a symbol: rank << 32 | position; pairs that wait for the end of a round are kept at its far end */
   size_t word_room;
 };
 
@@ -54,10 +65,10 @@ struct loader {
   const char *vocab_path, *merges_path;
   struct text_input *input;
   struct text_buffer pool, key;
-  int16_t byte_of[ALPHABET];     /* of a character, -1 for none */
-  int32_t *slots;                /* hash table of ids by token */
+  int16_t byte_of[ALPHABET]; /* of a character, -1 for none */
+  int32_t *slots;            /* hash table of ids by token */
   uint64_t slot_count;
-  bool *made;                    /* [vocab] a byte, or joined by a merge read so far */
+  bool *made; /* [vocab] a byte, or joined by a merge read so far */
 };
 
 /* ---- the files' alphabet */
@@ -81,7 +92,9 @@ static enum status append_bytes(const struct loader *loader, const char *text, s
 {
   *known = true;
   for (size_t i = 0; i < bytes;) {
-    unsigned lead = (unsigned char)text[i], code = lead < 0x80 ? lead : lead < 0xE0 ? (lead & 0x1F) << 6 | ((unsigned char)text[i + 1] & 0x3F) : ALPHABET;
+    unsigned lead = (unsigned char)text[i], code = lead < 0x80   ? lead
+                                                   : lead < 0xE0 ? (lead & 0x1F) << 6 | ((unsigned char)text[i + 1] & 0x3F)
+                                                                 : ALPHABET;
     *known = code < ALPHABET && loader->byte_of[code] >= 0;
     if (!*known)
       return STATUS_OK;
@@ -154,7 +167,11 @@ static uint32_t pair_rank(const struct gpt2 *gpt2, int32_t left, int32_t right)
 
 /* ---- vocab.json */
 
-struct entry { uint32_t begin, length; int32_t id; int64_t byte; };
+struct entry {
+  uint32_t begin, length;
+  int32_t id;
+  int64_t byte;
+};
 
 static enum status read_entry(struct loader *loader, struct entry *out)
 {
@@ -540,10 +557,8 @@ static enum status encode_word(struct gpt2 *gpt2, const char *word, size_t bytes
   if (status)
     return status;
   for (size_t i = 0; i < bytes; i++)
-    gpt2->symbols[i] = (struct symbol){.id = gpt2->of_byte[(unsigned char)word[i]],
-                                       .previous = (int32_t)i - 1,
-                                       .next = i + 1 < bytes ? (int32_t)i + 1 : -1,
-                                       .rank = NO_RANK};
+    gpt2->symbols[i] = (struct symbol){
+        .id = gpt2->of_byte[(unsigned char)word[i]], .previous = (int32_t)i - 1, .next = i + 1 < bytes ? (int32_t)i + 1 : -1, .rank = NO_RANK};
   join_all(gpt2, bytes);
   for (int32_t i = 0; i >= 0; i = gpt2->symbols[i].next)
     tokens[(*n)++] = gpt2->symbols[i].id;
@@ -586,7 +601,8 @@ static enum status gpt2_encode(struct tokenizer *tokenizer, const char *text, si
 {
   struct gpt2 *gpt2 = (struct gpt2 *)tokenizer;
   if (bytes > INT32_MAX / 4)
-    return status_set(STATUS_INPUT, "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d", bytes, INT32_MAX / 4);
+    return status_set(STATUS_INPUT, "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d", bytes,
+                      INT32_MAX / 4);
   for (size_t at = 0, end = 0; at < bytes;) {
     enum status status = tokenizer_gpt2_split(tokenizer, text, bytes, at, &end);
     if (status == STATUS_OK)
@@ -617,4 +633,4 @@ static enum status gpt2_decode(const struct tokenizer *tokenizer, const int32_t 
 }
 
 const struct tokenizer_ops tokenizer_gpt2 = {
-  .name = "gpt2", .create = gpt2_create, .destroy = gpt2_destroy, .encode = gpt2_encode, .decode = gpt2_decode};
+    .name = "gpt2", .create = gpt2_create, .destroy = gpt2_destroy, .encode = gpt2_encode, .decode = gpt2_decode};

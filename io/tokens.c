@@ -19,7 +19,7 @@ enum { OPEN_FILES = 64, PIECE_BYTES = 16 << 10 };
 struct shard {
   int64_t begin; /* its first token's place in the stream */
   struct shard_info info;
-  int fd;        /* -1: not open */
+  int fd; /* -1: not open */
 };
 
 struct token_set {
@@ -64,12 +64,17 @@ static enum status read_next(const char *dir, const struct shard_info *want, con
   char *path = shard_path(dir, want);
   if (!path)
     return STATUS_MEMORY;
-  enum status status = file_exists(path) ? shard_read(path, out) :
-                       status_set(STATUS_INPUT, "%s is missing: the preparation of this folder was not finished; run the same `sluice prepare` again", path);
+  enum status status =
+      file_exists(path)
+          ? shard_read(path, out)
+          : status_set(STATUS_INPUT, "%s is missing: the preparation of this folder was not finished; run the same `sluice prepare` again", path);
   if (status == STATUS_OK && (out->group != want->group || out->part != want->part || out->split != want->split))
     status = status_set(STATUS_INPUT, "%s holds another shard than its name says; prepare the data again", path);
-  if (status == STATUS_OK && first && (strcmp(out->tokenizer, first->tokenizer) != 0 || out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
-    status = status_set(STATUS_INPUT, "%s was made with another tokenizer ('%s', %" PRId64 " ids) than the shards before it ('%s', %" PRId64 " ids); prepare the data again",
+  if (status == STATUS_OK && first &&
+      (strcmp(out->tokenizer, first->tokenizer) != 0 || out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
+    status = status_set(STATUS_INPUT,
+                        "%s was made with another tokenizer ('%s', %" PRId64 " ids) than the shards before it ('%s', %" PRId64
+                        " ids); prepare the data again",
                         path, out->tokenizer, out->vocab, first->tokenizer, first->vocab);
   if (status == STATUS_OK && first && (out->settings != first->settings || out->groups != first->groups))
     status = status_set(STATUS_INPUT, "%s was made by another preparation than the shards before it; prepare the data again", path);
@@ -309,7 +314,8 @@ int64_t token_set_windows(const struct token_set *set, int64_t T)
 enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens, int32_t *targets)
 {
   if (w < 0 || w >= token_set_windows(set, T))
-    return status_set(STATUS_INTERNAL, "window %" PRId64 " of %" PRId64 " windows of %" PRId64 " tokens is asked for", w, token_set_windows(set, T), T);
+    return status_set(STATUS_INTERNAL, "window %" PRId64 " of %" PRId64 " windows of %" PRId64 " tokens is asked for", w, token_set_windows(set, T),
+                      T);
   struct shard *shard = find_shard(set, w * T);
   for (int64_t i = 0; i <= T;) {
     while (w * T + i >= shard->begin + shard_tokens(&shard->info))

@@ -30,7 +30,10 @@ int shard_token_bytes(int64_t vocab)
 }
 
 /* The whole numbers of a header, as the file names them. */
-struct field { const char *name; int64_t *value; };
+struct field {
+  const char *name;
+  int64_t *value;
+};
 enum { FIELDS = 16 };
 
 static void list_fields(struct shard_info *info, int64_t *last, struct field out[FIELDS])
@@ -145,7 +148,8 @@ static enum status read_header(hid_t file, struct shard_info *info)
     return status_set(STATUS_INPUT, "it is not a token shard of `sluice prepare`");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
   if (status == STATUS_OK && version != FORMAT_VERSION)
-    return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d; prepare the data again", version, FORMAT_VERSION);
+    return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d; prepare the data again", version,
+                      FORMAT_VERSION);
   if (status == STATUS_OK)
     status = read_text(file, "split", split, sizeof split);
   if (status == STATUS_OK)
@@ -165,7 +169,8 @@ static enum status read_header(hid_t file, struct shard_info *info)
   bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 && info->end_of_text < info->vocab;
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
-  sane = sane && info->documents >= 0 && info->documents <= shard_tokens(info) && info->text_bytes >= 0 && strcmp(split, split_names[info->split]) == 0;
+  sane =
+      sane && info->documents >= 0 && info->documents <= shard_tokens(info) && info->text_bytes >= 0 && strcmp(split, split_names[info->split]) == 0;
   return sane ? STATUS_OK : status_set(STATUS_INPUT, "its header contradicts itself; prepare the data again");
 }
 
@@ -202,7 +207,8 @@ enum status shard_read(const char *path, struct shard_info *out)
   status = read_header(file, &info);
   info.token_bytes = shard_token_bytes(info.vocab);
   if (status == STATUS_OK)
-    status = find_dataset(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
+    status = find_dataset(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(&info), info.bytes, &info.tokens_at,
+                          &info.tokens_crc32);
   if (status == STATUS_OK)
     status = find_dataset(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at, &info.documents_crc32);
   status = hdf5_close(file, status);
@@ -228,7 +234,9 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
     at += got;
     bytes -= got;
   }
-  return crc == want ? STATUS_OK : status_set(STATUS_INPUT, "its %s do not have their checksum: the file is damaged; remove it and run the same `sluice prepare` again", what);
+  return crc == want ? STATUS_OK
+                     : status_set(STATUS_INPUT,
+                                  "its %s do not have their checksum: the file is damaged; remove it and run the same `sluice prepare` again", what);
 }
 
 enum status shard_verify(const char *path, const struct shard_info *info)

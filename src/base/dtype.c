@@ -2,11 +2,13 @@
 
 #include <string.h>
 
-static const struct { const char *name; size_t size; } types[DTYPE_COUNT] = {
-  [DTYPE_F32] = {"fp32", 4},      [DTYPE_BF16] = {"bf16", 2},         [DTYPE_F16] = {"fp16", 2},
-  [DTYPE_F8_E4M3] = {"fp8_e4m3", 1}, [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},
-  [DTYPE_I32] = {"int32", 4},     [DTYPE_U8] = {"uint8", 1},          [DTYPE_U16] = {"uint16", 2},
-  [DTYPE_U32] = {"uint32", 4},    [DTYPE_I64] = {"int64", 8},         [DTYPE_U64] = {"uint64", 8},
+static const struct {
+  const char *name;
+  size_t size;
+} types[DTYPE_COUNT] = {
+    [DTYPE_F32] = {"fp32", 4},         [DTYPE_BF16] = {"bf16", 2},  [DTYPE_F16] = {"fp16", 2},  [DTYPE_F8_E4M3] = {"fp8_e4m3", 1},
+    [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},   [DTYPE_I32] = {"int32", 4}, [DTYPE_U8] = {"uint8", 1},
+    [DTYPE_U16] = {"uint16", 2},       [DTYPE_U32] = {"uint32", 4}, [DTYPE_I64] = {"int64", 8}, [DTYPE_U64] = {"uint64", 8},
 };
 
 size_t dtype_size(enum dtype type)
@@ -150,8 +152,7 @@ static void widen(float *restrict dst, const void *restrict src, enum dtype from
     for (size_t i = 0; i < n; i++)
       dst[i] = decode(&e5m2, byte[i]);
     return;
-  default:
-    memcpy(dst, src, n * sizeof *dst);
+  default: memcpy(dst, src, n * sizeof *dst);
   }
 }
 
@@ -176,8 +177,7 @@ static void narrow(void *restrict dst, enum dtype to, const float *restrict src,
     for (size_t i = 0; i < n; i++)
       byte[i] = (uint8_t)encode(&e5m2, src[i]);
     return;
-  default:
-    memcpy(dst, src, n * sizeof *src);
+  default: memcpy(dst, src, n * sizeof *src);
   }
 }
 

@@ -96,7 +96,7 @@ static uint64_t round_magnitude(const struct exactsum *sum)
   if (sum->digit[top] == 0)
     return 0;
   int last = 32 * top + 63 - __builtin_clzll((uint64_t)sum->digit[top]) - 52; /* place of the last of 53 bits */
-  if (last <= 0) /* at most 53 bits long: exact, and its integer is its own encoding */
+  if (last <= 0)                                                              /* at most 53 bits long: exact, and its integer is its own encoding */
     return mantissa_at(sum, 0);
   if (last > 0x7fd)
     return infinity;

@@ -20,7 +20,9 @@ struct header {
   enum mem_tag tag;
 };
 
-static struct { _Atomic int64_t bytes, peak_bytes, calls; } usage[MEM_TAG_COUNT];
+static struct {
+  _Atomic int64_t bytes, peak_bytes, calls;
+} usage[MEM_TAG_COUNT];
 
 const char *mem_tag_name(enum mem_tag tag)
 {
@@ -138,9 +140,8 @@ char *mem_printf(const char *format, ...)
 
 struct mem_usage mem_usage(enum mem_tag tag)
 {
-  return (struct mem_usage){.bytes = atomic_load(&usage[tag].bytes),
-                            .peak_bytes = atomic_load(&usage[tag].peak_bytes),
-                            .calls = atomic_load(&usage[tag].calls)};
+  return (struct mem_usage){
+      .bytes = atomic_load(&usage[tag].bytes), .peak_bytes = atomic_load(&usage[tag].peak_bytes), .calls = atomic_load(&usage[tag].calls)};
 }
 
 int64_t mem_calls(void)

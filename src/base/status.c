@@ -8,18 +8,21 @@ enum { TEXT_SIZE = 2048 };
 
 static _Thread_local char text[TEXT_SIZE];
 
-static const struct { const char *name; int exit_code; } codes[] = {
-  [STATUS_OK] = {"ok", 0},
-  [STATUS_USAGE] = {"usage", 2},
-  [STATUS_INPUT] = {"input", 3},
-  [STATUS_IO] = {"i/o", 4},
-  [STATUS_MEMORY] = {"memory", 5},
-  [STATUS_LIBRARY] = {"library", 6},
-  [STATUS_NONFINITE] = {"non-finite", 7},
-  [STATUS_UNSUPPORTED] = {"unsupported", 8},
-  [STATUS_PLAN] = {"plan", 9},
-  [STATUS_ABORTED] = {"aborted", 10},
-  [STATUS_INTERNAL] = {"internal", 70},
+static const struct {
+  const char *name;
+  int exit_code;
+} codes[] = {
+    [STATUS_OK] = {"ok", 0},
+    [STATUS_USAGE] = {"usage", 2},
+    [STATUS_INPUT] = {"input", 3},
+    [STATUS_IO] = {"i/o", 4},
+    [STATUS_MEMORY] = {"memory", 5},
+    [STATUS_LIBRARY] = {"library", 6},
+    [STATUS_NONFINITE] = {"non-finite", 7},
+    [STATUS_UNSUPPORTED] = {"unsupported", 8},
+    [STATUS_PLAN] = {"plan", 9},
+    [STATUS_ABORTED] = {"aborted", 10},
+    [STATUS_INTERNAL] = {"internal", 70},
 };
 
 /* The arguments may point into `text` (a caller that rephrases status_text()), so format beside it first. */

@@ -51,7 +51,10 @@ enum status comm_agree(struct comm *comm, enum status mine)
   enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
   if (status || lowest == comm->ranks)
     return status;
-  struct { enum status code; char text[2048]; } failure = {.code = mine};
+  struct {
+    enum status code;
+    char text[2048];
+  } failure = {.code = mine};
   if (lowest == comm->rank)
     snprintf(failure.text, sizeof failure.text, "%s", status_text());
   status = comm->ops->broadcast(comm, &failure, sizeof failure, (int)lowest);
@@ -150,8 +153,7 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
     status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
   if (status || lowest == comm->ranks)
     return status;
-  return status_set(STATUS_INTERNAL, "%s of rank %" PRId64 " differs from that of rank 0: all ranks must run one program on one input", what,
-                    lowest);
+  return status_set(STATUS_INTERNAL, "%s of rank %" PRId64 " differs from that of rank 0: all ranks must run one program on one input", what, lowest);
 }
 
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)

@@ -80,17 +80,17 @@ static enum status group_sum(struct comm_group *group, int64_t *values, int64_t 
 }
 
 static const struct comm_ops fake_ops = {
-  .destroy = destroy,
-  .mpi = no_mpi,
-  .abort = end_process,
-  .barrier = barrier,
-  .broadcast = broadcast,
-  .fold = fold,
-  .group_create = group_create,
-  .group_destroy = group_destroy,
-  .all_gather = all_gather,
-  .exchange = exchange,
-  .group_sum = group_sum,
+    .destroy = destroy,
+    .mpi = no_mpi,
+    .abort = end_process,
+    .barrier = barrier,
+    .broadcast = broadcast,
+    .fold = fold,
+    .group_create = group_create,
+    .group_destroy = group_destroy,
+    .all_gather = all_gather,
+    .exchange = exchange,
+    .group_sum = group_sum,
 };
 
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)

@@ -69,7 +69,11 @@ static enum status wait_for(int error, const char *call, MPI_Request *request)
 }
 
 /* `n` elements of `type` as (count, datatype): MPI counts are ints. Free with free_span(). */
-struct span { int count; MPI_Datatype type; bool derived; };
+struct span {
+  int count;
+  MPI_Datatype type;
+  bool derived;
+};
 
 static enum status free_span(struct span *span, enum status status)
 {
@@ -234,17 +238,17 @@ static enum status group_sum(struct comm_group *group, int64_t *values, int64_t 
 }
 
 static const struct comm_ops mpi_ops = {
-  .destroy = destroy,
-  .mpi = world_of,
-  .abort = abort_job,
-  .barrier = barrier,
-  .broadcast = broadcast,
-  .fold = fold,
-  .group_create = group_create,
-  .group_destroy = group_destroy,
-  .all_gather = all_gather,
-  .exchange = exchange,
-  .group_sum = group_sum,
+    .destroy = destroy,
+    .mpi = world_of,
+    .abort = abort_job,
+    .barrier = barrier,
+    .broadcast = broadcast,
+    .fold = fold,
+    .group_create = group_create,
+    .group_destroy = group_destroy,
+    .all_gather = all_gather,
+    .exchange = exchange,
+    .group_sum = group_sum,
 };
 
 static const char *cuda_awareness(void)

@@ -19,81 +19,79 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-  {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
-  {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
-  {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
-   .text = "of the initial weights, the sample order and the generated text"},
-  {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
-   .text = "math threads of a rank; 0: the cores this rank may use"},
+    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
+    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
+    {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
+     .text = "of the initial weights, the sample order and the generated text"},
+    {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
+     .text = "math threads of a rank; 0: the cores this rank may use"},
 
-  {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture"},
-  {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 100000, .unit = "blocks", .text = "decoder blocks"},
-  {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
-  {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
-   .text = "attention heads; they divide the width"},
-  {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens",
-   .text = "longest sequence: learned positions"},
-  {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
-   .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
-  {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
-  {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10, .text = "standard deviation of the initial weights"},
+    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture"},
+    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 100000, .unit = "blocks", .text = "decoder blocks"},
+    {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
+    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
+     .text = "attention heads; they divide the width"},
+    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens",
+     .text = "longest sequence: learned positions"},
+    {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
+     .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
+    {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
+    {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10, .text = "standard deviation of the initial weights"},
 
-  {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
-  {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
-  {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30, .unit = "sequences",
-   .text = "sequences a step over all ranks"},
-  {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
-   .text = "length of a sequence; 0: model.context"},
-  {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30, .unit = "sequences",
-   .text = "sequences of a rank at a time; 0: all of its share of the batch"},
+    {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
+    {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
+    {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30, .unit = "sequences", .text = "sequences a step over all ranks"},
+    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
+     .text = "length of a sequence; 0: model.context"},
+    {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30, .unit = "sequences",
+     .text = "sequences of a rank at a time; 0: all of its share of the batch"},
 
-  {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
-   .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},
-  {"shard.group", OPTION_STRING, AT(shard.group), "world", .text = "ranks in a group of hybrid_shard: node, or a number; world otherwise"},
-  {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
-   .text = "units gathered ahead of the one computed"},
-  {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
-   .text = "reduce gradients after each micro-batch or once a step; auto: micro where gradients are sharded, step where they are not"},
+    {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
+     .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},
+    {"shard.group", OPTION_STRING, AT(shard.group), "world", .text = "ranks in a group of hybrid_shard: node, or a number; world otherwise"},
+    {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
+     .text = "units gathered ahead of the one computed"},
+    {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
+     .text = "reduce gradients after each micro-batch or once a step; auto: micro where gradients are sharded, step where they are not"},
 
-  {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = param_tiers, .text = "where parameters live"},
-  {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = optimizer_tiers, .text = "where masters and moments live"},
-  {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
-   .text = "keep them for the backward pass, recompute them, or recompute:K those of every K-th block"},
+    {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = param_tiers, .text = "where parameters live"},
+    {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = optimizer_tiers, .text = "where masters and moments live"},
+    {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
+     .text = "keep them for the backward pass, recompute them, or recompute:K those of every K-th block"},
 
-  {"transfer.params", OPTION_CHOICE, AT(transfer.params), "full", .choices = param_transfers,
-   .text = "how parameters travel to where they are computed with"},
-  {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers, .text = "where gradients are reduced"},
+    {"transfer.params", OPTION_CHOICE, AT(transfer.params), "full", .choices = param_transfers,
+     .text = "how parameters travel to where they are computed with"},
+    {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers, .text = "where gradients are reduced"},
 
-  {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers, .text = "optimizer"},
-  {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000, .text = "highest learning rate"},
-  {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .least = 0, .most = 1, .count = 2,
-   .text = "decay of the first and the second moment"},
-  {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1, .text = "added to the root of the second moment"},
-  {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000, .text = "decoupled weight decay"},
-  {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY,
-   .text = "largest global norm of the gradient; 0: no clipping"},
-  {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1, .text = "learning rate at the end, as a share of optim.lr"},
-  {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules, .text = "learning rate after the warm-up"},
-  {"optim.nonfinite", OPTION_CHOICE, AT(optim.nonfinite), "stop", .choices = nonfinites,
-   .text = "when a loss or a gradient is not a finite number: stop the run, or skip the step"},
-  {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY, .unit = "steps", .text = "linear warm-up"},
-  {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
-   .text = "step at which optim.min_lr is reached; 0: run.steps"},
-  {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
+    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers, .text = "optimizer"},
+    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000, .text = "highest learning rate"},
+    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .least = 0, .most = 1, .count = 2,
+     .text = "decay of the first and the second moment"},
+    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1, .text = "added to the root of the second moment"},
+    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000, .text = "decoupled weight decay"},
+    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY, .text = "largest global norm of the gradient; 0: no clipping"},
+    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1, .text = "learning rate at the end, as a share of optim.lr"},
+    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules, .text = "learning rate after the warm-up"},
+    {"optim.nonfinite", OPTION_CHOICE, AT(optim.nonfinite), "stop", .choices = nonfinites,
+     .text = "when a loss or a gradient is not a finite number: stop the run, or skip the step"},
+    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY, .unit = "steps", .text = "linear warm-up"},
+    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
+     .text = "step at which optim.min_lr is reached; 0: run.steps"},
+    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
 
-  {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-   .text = "between checkpoints; 0: only at the end"},
-  {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY, .unit = "checkpoints",
-   .text = "newest ones to keep; 0: all"},
-  {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-   .text = "checkpoints at multiples of it are kept for good; 0: none"},
-  {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true", .text = "save one after the last step"},
+    {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+     .text = "between checkpoints; 0: only at the end"},
+    {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY, .unit = "checkpoints",
+     .text = "newest ones to keep; 0: all"},
+    {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+     .text = "checkpoints at multiples of it are kept for good; 0: none"},
+    {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true", .text = "save one after the last step"},
 
-  {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-   .text = "between validations; 0: none during training"},
-  {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY, .unit = "batches",
-   .text = "of a validation; 0: the whole validation set"},
-  {0},
+    {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
+     .text = "between validations; 0: none during training"},
+    {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY, .unit = "batches",
+     .text = "of a validation; 0: the whole validation set"},
+    {0},
 };
 // clang-format on
 
@@ -144,7 +142,9 @@ void deck_destroy(struct deck *deck)
 
 /* --- checks ---------------------------------------------------------------------------------------------------------------------------------- */
 
-struct cited { char text[400]; };
+struct cited {
+  char text[400];
+};
 
 /* "data.batch (quickstart.yaml:12)" */
 static struct cited cite(const struct deck *deck, const char *key)
@@ -215,8 +215,9 @@ static enum status check_data(const struct deck *deck)
 {
   int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
   if (deck->data.sequence > deck->model.context)
-    return status_set(STATUS_USAGE, "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context", cite(deck, "data.sequence").text,
-                      (long long)deck->data.sequence, cite(deck, "model.context").text, (long long)deck->model.context);
+    return status_set(STATUS_USAGE, "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context",
+                      cite(deck, "data.sequence").text, (long long)deck->data.sequence, cite(deck, "model.context").text,
+                      (long long)deck->model.context);
   if (micro > 0 && batch % micro != 0)
     return status_set(STATUS_USAGE, "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or another micro-batch",
                       cite(deck, "data.batch").text, (long long)batch, cite(deck, "data.micro_batch").text, (long long)micro,
@@ -252,7 +253,8 @@ static enum status check_optim(const struct deck *deck)
 {
   for (int i = 0; i < 2; i++)
     if (deck->optim.betas[i] >= 1)
-      return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]", cite(deck, "optim.betas").text);
+      return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
+                        cite(deck, "optim.betas").text);
   if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
     return status_set(STATUS_USAGE, "%s is %lld steps, longer than %s = %lld, which counts from the first step and includes it; shorten the warm-up",
                       cite(deck, "optim.warmup").text, (long long)deck->optim.warmup, cite(deck, "optim.decay_steps").text,
@@ -318,7 +320,8 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
                       cite(deck, "data.batch").text, (long long)batch, ranks, multiples_around(batch, ranks).text, (long long)batch);
   shape->rank_batch = batch / ranks;
   if (micro > 0 && shape->rank_batch % micro != 0)
-    return status_set(STATUS_USAGE, "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is not a multiple of it; "
+    return status_set(STATUS_USAGE,
+                      "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is not a multiple of it; "
                       "use a micro-batch that divides %lld, or a batch of %s",
                       cite(deck, "data.micro_batch").text, (long long)micro, ranks, (long long)shape->rank_batch, cite(deck, "data.batch").text,
                       (long long)batch, (long long)shape->rank_batch, multiples_around(batch, micro * ranks).text);
@@ -359,4 +362,7 @@ void deck_hash(const struct deck *deck, char *out)
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 
-const char *deck_strategy_name(enum deck_strategy strategy) { return strategies[strategy]; }
+const char *deck_strategy_name(enum deck_strategy strategy)
+{
+  return strategies[strategy];
+}

@@ -128,27 +128,13 @@ void options_expected(const struct option *option, char *out, size_t size)
   if (option->choices)
     choices_text(option, choices, sizeof choices);
   switch (option->type) {
-  case OPTION_INT:
-    snprintf(out, size, "an integer%s", range);
-    return;
-  case OPTION_REAL:
-    snprintf(out, size, "a number%s", range);
-    return;
-  case OPTION_BOOL:
-    snprintf(out, size, "true or false");
-    return;
-  case OPTION_STRING:
-    snprintf(out, size, "a text");
-    return;
-  case OPTION_CHOICE:
-    snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices);
-    return;
-  case OPTION_REALS:
-    snprintf(out, size, "a list of %d numbers%s", option->count, range);
-    return;
-  case OPTION_STRINGS:
-    snprintf(out, size, option->choices ? "a list of any of %s" : "a list of texts", choices);
-    return;
+  case OPTION_INT: snprintf(out, size, "an integer%s", range); return;
+  case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
+  case OPTION_BOOL: snprintf(out, size, "true or false"); return;
+  case OPTION_STRING: snprintf(out, size, "a text"); return;
+  case OPTION_CHOICE: snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices); return;
+  case OPTION_REALS: snprintf(out, size, "a list of %d numbers%s", option->count, range); return;
+  case OPTION_STRINGS: snprintf(out, size, option->choices ? "a list of any of %s" : "a list of texts", choices); return;
   }
 }
 
@@ -291,26 +277,18 @@ static enum status store_scalar(const struct option *option, const struct option
   int choice;
   bool good = false;
   switch (option->type) {
-  case OPTION_INT:
-    good = parse_int(option, text, to);
-    break;
-  case OPTION_REAL:
-    good = parse_real(option, text, to);
-    break;
-  case OPTION_BOOL:
-    good = parse_bool(text, to);
-    break;
+  case OPTION_INT: good = parse_int(option, text, to); break;
+  case OPTION_REAL: good = parse_real(option, text, to); break;
+  case OPTION_BOOL: good = parse_bool(text, to); break;
   case OPTION_CHOICE:
     choice = find_choice(option, text);
     good = choice >= 0;
     if (good)
       *(int *)to = choice;
     break;
-  case OPTION_STRING:
-    return store_string(to, text);
+  case OPTION_STRING: return store_string(to, text);
   case OPTION_REALS:
-  case OPTION_STRINGS:
-    break;
+  case OPTION_STRINGS: break;
   }
   return good ? STATUS_OK : reject(option, given, text);
 }
@@ -457,8 +435,8 @@ enum status options_resolve(struct option_set *set, const char *name, const char
 
 static void clear_field(const struct option *option, void *to)
 {
-  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double), [OPTION_BOOL] = sizeof(bool),
-                                 [OPTION_STRING] = sizeof(char *), [OPTION_CHOICE] = sizeof(int), [OPTION_STRINGS] = sizeof(struct option_strings)};
+  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t),   [OPTION_REAL] = sizeof(double), [OPTION_BOOL] = sizeof(bool),
+                                 [OPTION_STRING] = sizeof(char *), [OPTION_CHOICE] = sizeof(int),  [OPTION_STRINGS] = sizeof(struct option_strings)};
   memset(to, 0, option->type == OPTION_REALS ? (size_t)option->count * sizeof(double) : sizes[option->type]);
 }
 
@@ -552,18 +530,12 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
 {
   const struct option_strings *strings;
   switch (option->type) {
-  case OPTION_INT:
-    return hash_bytes(hash, from, sizeof(int64_t));
-  case OPTION_REAL:
-    return hash_bytes(hash, from, sizeof(double));
-  case OPTION_BOOL:
-    return hash_bytes(hash, from, sizeof(bool));
-  case OPTION_STRING:
-    return hash_text(hash, *(char *const *)from);
-  case OPTION_CHOICE: /* by name: an index may change from version to version */
-    return hash_text(hash, option->choices[*(const int *)from]);
-  case OPTION_REALS:
-    return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
+  case OPTION_INT: return hash_bytes(hash, from, sizeof(int64_t));
+  case OPTION_REAL: return hash_bytes(hash, from, sizeof(double));
+  case OPTION_BOOL: return hash_bytes(hash, from, sizeof(bool));
+  case OPTION_STRING: return hash_text(hash, *(char *const *)from);
+  case OPTION_CHOICE: /* by name: an index may change from version to version */ return hash_text(hash, option->choices[*(const int *)from]);
+  case OPTION_REALS: return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
   case OPTION_STRINGS:
     strings = from;
     hash = hash_bytes(hash, &strings->n, sizeof strings->n);

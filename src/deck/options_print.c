@@ -125,24 +125,12 @@ static void add_value(struct text *text, const struct option *option, const void
     snprintf(digits, sizeof digits, "%lld", (long long)*(const int64_t *)from);
     add(text, digits);
     return;
-  case OPTION_REAL:
-    add_real(text, *(const double *)from);
-    return;
-  case OPTION_BOOL:
-    add(text, *(const bool *)from ? "true" : "false");
-    return;
-  case OPTION_STRING:
-    add_string(text, *(char *const *)from);
-    return;
-  case OPTION_CHOICE:
-    add(text, option->choices[*(const int *)from]);
-    return;
-  case OPTION_REALS:
-    add_reals(text, from, option->count);
-    return;
-  case OPTION_STRINGS:
-    add_strings(text, from);
-    return;
+  case OPTION_REAL: add_real(text, *(const double *)from); return;
+  case OPTION_BOOL: add(text, *(const bool *)from ? "true" : "false"); return;
+  case OPTION_STRING: add_string(text, *(char *const *)from); return;
+  case OPTION_CHOICE: add(text, option->choices[*(const int *)from]); return;
+  case OPTION_REALS: add_reals(text, from, option->count); return;
+  case OPTION_STRINGS: add_strings(text, from); return;
   }
 }
 

@@ -61,14 +61,10 @@ static enum status check_scalar(const struct reader *reader)
     if (strlen(scalar(reader)) != reader->event.data.scalar.length)
       return fail_here(reader, "a text must not contain a zero byte");
     return STATUS_OK;
-  case YAML_ALIAS_EVENT:
-    return fail_here(reader, "a deck has no aliases (*name); write the value out");
-  case YAML_MAPPING_START_EVENT:
-    return fail_here(reader, "expected a value, found a mapping; a deck has one level of sections");
-  case YAML_SEQUENCE_START_EVENT:
-    return fail_here(reader, "expected a text or a number, found a list");
-  default:
-    return fail_here(reader, "expected a value");
+  case YAML_ALIAS_EVENT: return fail_here(reader, "a deck has no aliases (*name); write the value out");
+  case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping; a deck has one level of sections");
+  case YAML_SEQUENCE_START_EVENT: return fail_here(reader, "expected a text or a number, found a list");
+  default: return fail_here(reader, "expected a value");
   }
 }
 

@@ -195,11 +195,14 @@ static enum status prepare(struct exec *exec)
 static enum status make_groups(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
-  const struct { bool wanted; enum comm_kind kind; } groups[GROUP_COUNT] = {
-    [GROUP_GATHER] = {has_op(plan, OP_GATHER), COMM_SHARD},
-    [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
-    [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
-    [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
+  const struct {
+    bool wanted;
+    enum comm_kind kind;
+  } groups[GROUP_COUNT] = {
+      [GROUP_GATHER] = {has_op(plan, OP_GATHER), COMM_SHARD},
+      [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
+      [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
+      [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
   };
   enum status status = STATUS_OK;
   for (int g = 0; !status && g < GROUP_COUNT; g++)
@@ -210,7 +213,9 @@ static enum status make_groups(struct exec *exec)
 
 /* Sets of up to 8192 CPUs: the kernel refuses one that is smaller than the machine. */
 enum { CPU_SETS = 8 };
-struct affinity { cpu_set_t set[CPU_SETS]; };
+struct affinity {
+  cpu_set_t set[CPU_SETS];
+};
 
 static enum status set_affinity(const struct affinity *affinity)
 {

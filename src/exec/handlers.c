@@ -155,8 +155,7 @@ static enum status run_loss(const struct call *call)
 static enum status run_logits(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->position, use(call, 3),
-                                 use(call, 2));
+  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->position, use(call, 3), use(call, 2));
 }
 
 static enum status run_backward(const struct call *call)
@@ -245,35 +244,38 @@ static enum status run_adam(const struct call *call)
   if (!metrics->finite)
     return STATUS_OK;
   const struct adamw op = {
-    .lr = call->args->lr,
-    .beta1 = deck->optim.betas[0],
-    .beta2 = deck->optim.betas[1],
-    .eps = deck->optim.eps,
-    .decay = deck->optim.weight_decay,
-    .grad_scale = (float)metrics->scale,
-    .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
-    .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
+      .lr = call->args->lr,
+      .beta1 = deck->optim.betas[0],
+      .beta2 = deck->optim.betas[1],
+      .eps = deck->optim.eps,
+      .decay = deck->optim.weight_decay,
+      .grad_scale = (float)metrics->scale,
+      .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
+      .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
   };
   return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, 2), use(call, 1), use(call, 3), use(call, 4));
 }
 
-static const struct { enum status (*run)(const struct call *call); bool params; /* use 0 is a unit's parameters */ } handlers[OP_COUNT] = {
-  [OP_LOAD] = {run_load, false},
-  [OP_GATHER] = {run_gather, false},
-  [OP_EMBED] = {run_embed, true},
-  [OP_FORWARD] = {run_forward, true},
-  [OP_RECOMPUTE] = {run_recompute, true},
-  [OP_LOSS] = {run_loss, true},
-  [OP_LOGITS] = {run_logits, true},
-  [OP_BACKWARD] = {run_backward, true},
-  [OP_EMBED_BACKWARD] = {run_embed_backward, false},
-  [OP_RELEASE] = {run_release, true},
-  [OP_REDUCE] = {run_reduce, false},
-  [OP_REPLICA_REDUCE] = {run_replica_reduce, false},
-  [OP_GATHER_GRADS] = {run_gather_grads, false},
-  [OP_SQUARES] = {run_squares, false},
-  [OP_METRICS] = {run_metrics, false},
-  [OP_ADAM] = {run_adam, false},
+static const struct {
+  enum status (*run)(const struct call *call);
+  bool params; /* use 0 is a unit's parameters */
+} handlers[OP_COUNT] = {
+    [OP_LOAD] = {run_load, false},
+    [OP_GATHER] = {run_gather, false},
+    [OP_EMBED] = {run_embed, true},
+    [OP_FORWARD] = {run_forward, true},
+    [OP_RECOMPUTE] = {run_recompute, true},
+    [OP_LOSS] = {run_loss, true},
+    [OP_LOGITS] = {run_logits, true},
+    [OP_BACKWARD] = {run_backward, true},
+    [OP_EMBED_BACKWARD] = {run_embed_backward, false},
+    [OP_RELEASE] = {run_release, true},
+    [OP_REDUCE] = {run_reduce, false},
+    [OP_REPLICA_REDUCE] = {run_replica_reduce, false},
+    [OP_GATHER_GRADS] = {run_gather_grads, false},
+    [OP_SQUARES] = {run_squares, false},
+    [OP_METRICS] = {run_metrics, false},
+    [OP_ADAM] = {run_adam, false},
 };
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

@@ -1,6 +1,8 @@
 noinst_LIBRARIES += src/exec/libexec.a
 layers += src/exec/libexec.a
 src_exec_libexec_a_SOURCES = \
+	src/exec/counters.c \
+	src/exec/counters.h \
 	src/exec/drive.c \
 	src/exec/engine.h \
 	src/exec/exec.c \

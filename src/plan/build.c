@@ -49,8 +49,8 @@ struct builder {
   struct window *window;
   int visits, windows, next_window;
   int *pending, n_pending; /* units whose gradients are ready to be reduced */
-  int *d, staging; /* d: of each micro-batch */
-  bool squares; /* some are in `metrics` already */
+  int *d, staging;         /* d: of each micro-batch */
+  bool squares;            /* some are in `metrics` already */
 };
 
 static enum status alloc_array(int64_t count, size_t size, void *out)

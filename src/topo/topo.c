@@ -124,7 +124,8 @@ static void list_cpus(struct topo *topo)
 {
   int n = 0, cpus = hwloc_bitmap_weight(topo->share);
   for (int sibling = 0; n < topo->threads && n < cpus; sibling++)
-    for (hwloc_obj_t core = next_core(topo->machine, topo->share, NULL); core && n < topo->threads; core = next_core(topo->machine, topo->share, core)) {
+    for (hwloc_obj_t core = next_core(topo->machine, topo->share, NULL); core && n < topo->threads;
+         core = next_core(topo->machine, topo->share, core)) {
       int cpu = cpu_of(topo->share, core, sibling);
       if (cpu >= 0)
         topo->cpu[n++] = cpu;
@@ -159,7 +160,8 @@ static enum status describe(struct topo *topo, const struct request *request, in
     status = check(hwloc_bitmap_list_snprintf(cpus, sizeof cpus, topo->share), "hwloc_bitmap_list_snprintf");
   if (status)
     return status;
-  used = (size_t)snprintf(out, size, "%d core%s of NUMA node%s %s (CPU%s %s)", cores, cores == 1 ? "" : "s", one_node ? "" : "s", nodes, one_cpu ? "" : "s", cpus);
+  used = (size_t)snprintf(out, size, "%d core%s of NUMA node%s %s (CPU%s %s)", cores, cores == 1 ? "" : "s", one_node ? "" : "s", nodes,
+                          one_cpu ? "" : "s", cpus);
   if (cores < total)
     used += (size_t)snprintf(out + used, size - used, ", of %d cores in the machine", total);
   if (topo->threads != cores)
@@ -202,7 +204,8 @@ static enum status load(const char *synthetic, hwloc_topology_t *out)
   if (status)
     return status;
   if (synthetic && hwloc_topology_set_synthetic(machine, synthetic) != 0)
-    status = status_set(STATUS_USAGE, "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'", synthetic, strerror(errno));
+    status = status_set(STATUS_USAGE, "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'", synthetic,
+                        strerror(errno));
   if (!status)
     status = check(hwloc_topology_load(machine), "hwloc_topology_load");
   if (status) {
@@ -239,7 +242,8 @@ static enum status create(const char *synthetic, const char *list, const struct 
 {
   void *block;
   if (request->sharers < 1 || request->index < 0 || request->index >= request->sharers || request->threads < 0)
-    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", request->index, request->sharers, request->threads);
+    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", request->index, request->sharers,
+                      request->threads);
   enum status status = mem_alloc(MEM_META, sizeof(struct topo), &block);
   if (status)
     return status;
@@ -264,7 +268,8 @@ static enum status create(const char *synthetic, const char *list, const struct 
 
 enum status topo_create(int index, int sharers, int threads, struct topo **out)
 {
-  const struct request request = {.quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"), .index = index, .sharers = sharers, .threads = threads};
+  const struct request request = {
+      .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"), .index = index, .sharers = sharers, .threads = threads};
   return create(NULL, NULL, &request, out);
 }
 

@@ -104,11 +104,12 @@ static enum status check_fits(const struct job *job)
   arena_bytes(job, &persistent, &transient);
   if (have < 0 || (double)(persistent + transient) * local <= (double)have)
     return STATUS_OK;
-  return status_set(STATUS_MEMORY,
-                    "a rank needs %.2f GiB of host memory (%.2f for parameters and optimizer, %.2f for a step), the %d rank%s of this node %.2f GiB, but only "
-                    "%.2f GiB are there: use more nodes, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch",
-                    (double)(persistent + transient) / GiB, (double)persistent / GiB, (double)transient / GiB, local, local == 1 ? "" : "s",
-                    (double)(persistent + transient) * local / GiB, (double)have / GiB);
+  return status_set(
+      STATUS_MEMORY,
+      "a rank needs %.2f GiB of host memory (%.2f for parameters and optimizer, %.2f for a step), the %d rank%s of this node %.2f GiB, but only "
+      "%.2f GiB are there: use more nodes, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch",
+      (double)(persistent + transient) / GiB, (double)persistent / GiB, (double)transient / GiB, local, local == 1 ? "" : "s",
+      (double)(persistent + transient) * local / GiB, (double)have / GiB);
 }
 
 int64_t job_planned_bytes(const struct job *job)

@@ -1,11 +1,11 @@
 /* Number formats. Oracles: a code's value by the definition of its format (ldexp), for every code; rounding by the midpoints of every pair of neighbours;
  * the compiler's _Float16 where it has one. */
+#include <cmocka.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -20,20 +20,44 @@ struct format {
   float (*decode)(uint32_t code);
 };
 
-static uint32_t encode_bf16(float x) { return bf16_from_f32(x); }
-static uint32_t encode_f16(float x) { return f16_from_f32(x); }
-static uint32_t encode_e4m3(float x) { return e4m3_from_f32(x); }
-static uint32_t encode_e5m2(float x) { return e5m2_from_f32(x); }
-static float decode_bf16(uint32_t code) { return f32_from_bf16((uint16_t)code); }
-static float decode_f16(uint32_t code) { return f32_from_f16((uint16_t)code); }
-static float decode_e4m3(uint32_t code) { return f32_from_e4m3((uint8_t)code); }
-static float decode_e5m2(uint32_t code) { return f32_from_e5m2((uint8_t)code); }
+static uint32_t encode_bf16(float x)
+{
+  return bf16_from_f32(x);
+}
+static uint32_t encode_f16(float x)
+{
+  return f16_from_f32(x);
+}
+static uint32_t encode_e4m3(float x)
+{
+  return e4m3_from_f32(x);
+}
+static uint32_t encode_e5m2(float x)
+{
+  return e5m2_from_f32(x);
+}
+static float decode_bf16(uint32_t code)
+{
+  return f32_from_bf16((uint16_t)code);
+}
+static float decode_f16(uint32_t code)
+{
+  return f32_from_f16((uint16_t)code);
+}
+static float decode_e4m3(uint32_t code)
+{
+  return f32_from_e4m3((uint8_t)code);
+}
+static float decode_e5m2(uint32_t code)
+{
+  return f32_from_e5m2((uint8_t)code);
+}
 
 static const struct format formats[] = {
-  {DTYPE_BF16, 8, 7, 0x7f7f, 1, encode_bf16, decode_bf16},
-  {DTYPE_F16, 5, 10, 0x7bff, 1, encode_f16, decode_f16},
-  {DTYPE_F8_E4M3, 4, 3, 0x7e, 0, encode_e4m3, decode_e4m3},
-  {DTYPE_F8_E5M2, 5, 2, 0x7b, 1, encode_e5m2, decode_e5m2},
+    {DTYPE_BF16, 8, 7, 0x7f7f, 1, encode_bf16, decode_bf16},
+    {DTYPE_F16, 5, 10, 0x7bff, 1, encode_f16, decode_f16},
+    {DTYPE_F8_E4M3, 4, 3, 0x7e, 0, encode_e4m3, decode_e4m3},
+    {DTYPE_F8_E5M2, 5, 2, 0x7b, 1, encode_e5m2, decode_e5m2},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -110,7 +134,7 @@ static void test_overflow(void **state)
     double last = defined_value(f, f->finite), before = defined_value(f, f->finite - 1);
     float middle = (float)(last + (last - before) / 2);
     uint32_t over = f->finite + 1; /* infinity, or e4m3's NaN */
-    if (f->finite & 1) { /* a tie goes to the even code */
+    if (f->finite & 1) {           /* a tie goes to the even code */
       assert_int_equal(f->encode(nextafterf(middle, 0)), f->finite);
       assert_int_equal(f->encode(middle), over);
     } else {
@@ -218,9 +242,9 @@ static void test_names(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_every_code), cmocka_unit_test(test_nan), cmocka_unit_test(test_rounding),    cmocka_unit_test(test_overflow),
-    cmocka_unit_test(test_tiny),       cmocka_unit_test(test_f16_against_compiler), cmocka_unit_test(test_convert),
-    cmocka_unit_test(test_names),
+      cmocka_unit_test(test_every_code), cmocka_unit_test(test_nan),   cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_overflow),   cmocka_unit_test(test_tiny),  cmocka_unit_test(test_f16_against_compiler),
+      cmocka_unit_test(test_convert),    cmocka_unit_test(test_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

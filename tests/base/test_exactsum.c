@@ -1,11 +1,11 @@
 /* Exact sums. Oracles: 128-bit integers, where the terms have one scale; Shewchuk's expansions (Discrete Comput. Geom. 18, 1997), where they have many. */
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/exactsum.h"
@@ -146,26 +146,28 @@ static void test_order_and_merging(void **state)
 static void test_rounding(void **state)
 {
   (void)state;
-  static const struct { double term[4], sum; } known[] = {
-    {{1, 0x1p-53}, 1},                                        /* tie to even, down */
-    {{1, 0x1p-52, 0x1p-53}, 1 + 0x1p-51},                     /* tie to even, up */
-    {{1, 0x1p-53, 0x1p-1074}, 1 + 0x1p-52},                   /* a little above the tie */
-    {{1, 0x1p-53, -0x1p-1074}, 1},
-    {{-1, -0x1p-53, -0x1p-1074}, -1 - 0x1p-52},
-    {{0x1p1023, 0x1p1023, -0x1p1023, -0x1p1023}, 0},
-    {{0x1p1023, 0x1p1023, -0x1p1023, 1}, 0x1p1023},           /* beyond the range on the way */
-    {{DBL_MAX, 0x1p969}, DBL_MAX},
-    {{DBL_MAX, 0x1p970}, INFINITY},                           /* half of the last place: rounds to the even 2^1024 */
-    {{DBL_MAX, 0x1p970, -0x1p-1074}, DBL_MAX},
-    {{-DBL_MAX, -DBL_MAX}, -INFINITY},
-    {{0x1p-1074}, 0x1p-1074},
-    {{0x1p-1074, 0x1p-1074, 0x1p-1074}, 3 * 0x1p-1074},
-    {{0x1p-1022, -0x1p-1074}, 0x1p-1022 - 0x1p-1074},         /* largest subnormal */
-    {{0x1p-1021, -0x1p-1074}, 0x1p-1021 - 0x1p-1074},
-    {{1e16, 1, -1e16, 1}, 2},
-    {{0x1p53, 1, 0x1p-1000}, 0x1p53 + 2},
-    {{0, 0}, 0},
-    {{-0.0, -0.0}, 0},
+  static const struct {
+    double term[4], sum;
+  } known[] = {
+      {{1, 0x1p-53}, 1},                      /* tie to even, down */
+      {{1, 0x1p-52, 0x1p-53}, 1 + 0x1p-51},   /* tie to even, up */
+      {{1, 0x1p-53, 0x1p-1074}, 1 + 0x1p-52}, /* a little above the tie */
+      {{1, 0x1p-53, -0x1p-1074}, 1},
+      {{-1, -0x1p-53, -0x1p-1074}, -1 - 0x1p-52},
+      {{0x1p1023, 0x1p1023, -0x1p1023, -0x1p1023}, 0},
+      {{0x1p1023, 0x1p1023, -0x1p1023, 1}, 0x1p1023}, /* beyond the range on the way */
+      {{DBL_MAX, 0x1p969}, DBL_MAX},
+      {{DBL_MAX, 0x1p970}, INFINITY}, /* half of the last place: rounds to the even 2^1024 */
+      {{DBL_MAX, 0x1p970, -0x1p-1074}, DBL_MAX},
+      {{-DBL_MAX, -DBL_MAX}, -INFINITY},
+      {{0x1p-1074}, 0x1p-1074},
+      {{0x1p-1074, 0x1p-1074, 0x1p-1074}, 3 * 0x1p-1074},
+      {{0x1p-1022, -0x1p-1074}, 0x1p-1022 - 0x1p-1074}, /* largest subnormal */
+      {{0x1p-1021, -0x1p-1074}, 0x1p-1021 - 0x1p-1074},
+      {{1e16, 1, -1e16, 1}, 2},
+      {{0x1p53, 1, 0x1p-1000}, 0x1p53 + 2},
+      {{0, 0}, 0},
+      {{-0.0, -0.0}, 0},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     assert_same(sum_of(known[i].term, 4), known[i].sum);
@@ -221,8 +223,8 @@ static void test_carries(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_against_integers), cmocka_unit_test(test_against_expansions), cmocka_unit_test(test_order_and_merging),
-    cmocka_unit_test(test_rounding),         cmocka_unit_test(test_not_finite),         cmocka_unit_test(test_carries),
+      cmocka_unit_test(test_against_integers), cmocka_unit_test(test_against_expansions), cmocka_unit_test(test_order_and_merging),
+      cmocka_unit_test(test_rounding),         cmocka_unit_test(test_not_finite),         cmocka_unit_test(test_carries),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

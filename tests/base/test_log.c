@@ -1,10 +1,10 @@
 /* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte for byte. */
+#include <cmocka.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,14 +169,15 @@ static void test_guards(void **state)
   log_info("two");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   restore_stderr();
-  assert_content(err_path, "one\nwarning: the log file cannot be written any more (No space left on device); messages go to the terminal only\ntwo\n");
+  assert_content(err_path,
+                 "one\nwarning: the log file cannot be written any more (No space left on device); messages go to the terminal only\ntwo\n");
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks), cmocka_unit_test(test_progress_plain),
-    cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
+      cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks), cmocka_unit_test(test_progress_plain),
+      cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

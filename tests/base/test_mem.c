@@ -1,12 +1,12 @@
 /* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident pages. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
-#include <unistd.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/team.h"
@@ -156,10 +156,14 @@ static void test_available(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_available),
-    cmocka_unit_test(test_counters),      cmocka_unit_test(test_alignment_and_zeros), cmocka_unit_test(test_resize_keeps_content),
-    cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_untouched),           cmocka_unit_test(test_texts),
-    cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_available),
+      cmocka_unit_test(test_counters),
+      cmocka_unit_test(test_alignment_and_zeros),
+      cmocka_unit_test(test_resize_keeps_content),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_untouched),
+      cmocka_unit_test(test_texts),
+      cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* The sentence, its prefix and its length; exit codes. Oracle: what status.h says. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -64,11 +64,14 @@ static void test_threads_have_their_own(void **state)
 static void test_codes(void **state)
 {
   (void)state;
-  static const struct { enum status status; const char *name; int code; } known[] = {
-    {STATUS_OK, "ok", 0},         {STATUS_USAGE, "usage", 2},           {STATUS_INPUT, "input", 3},
-    {STATUS_IO, "i/o", 4},        {STATUS_MEMORY, "memory", 5},         {STATUS_LIBRARY, "library", 6},
-    {STATUS_NONFINITE, "non-finite", 7}, {STATUS_UNSUPPORTED, "unsupported", 8}, {STATUS_PLAN, "plan", 9},
-    {STATUS_ABORTED, "aborted", 10}, {STATUS_INTERNAL, "internal", 70},
+  static const struct {
+    enum status status;
+    const char *name;
+    int code;
+  } known[] = {
+      {STATUS_OK, "ok", 0},         {STATUS_USAGE, "usage", 2},      {STATUS_INPUT, "input", 3},          {STATUS_IO, "i/o", 4},
+      {STATUS_MEMORY, "memory", 5}, {STATUS_LIBRARY, "library", 6},  {STATUS_NONFINITE, "non-finite", 7}, {STATUS_UNSUPPORTED, "unsupported", 8},
+      {STATUS_PLAN, "plan", 9},     {STATUS_ABORTED, "aborted", 10}, {STATUS_INTERNAL, "internal", 70},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_string_equal(status_name(known[i].status), known[i].name);
@@ -98,8 +101,8 @@ static void test_clock(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix), cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
-    cmocka_unit_test(test_codes), cmocka_unit_test(test_clock),
+      cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix), cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
+      cmocka_unit_test(test_codes), cmocka_unit_test(test_clock),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

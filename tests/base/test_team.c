@@ -1,11 +1,11 @@
 /* Teams and threads. Oracles: counting; the kernel's own answer to which CPU a thread runs on; ThreadSanitizer in its build. */
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,10 @@
 
 enum { MOST = 8 };
 
-struct counts { int workers; int64_t calls[MOST][8]; }; /* plain, not atomic: team_run orders them */
+struct counts {
+  int workers;
+  int64_t calls[MOST][8];
+}; /* plain, not atomic: team_run orders them */
 
 static void count_call(void *arg, int worker, int workers)
 {
@@ -177,8 +180,8 @@ static void test_threads(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_each_worker_once), cmocka_unit_test(test_no_team), cmocka_unit_test(test_waiting_caller_is_woken), cmocka_unit_test(test_slices),
-    cmocka_unit_test(test_binding),          cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_each_worker_once), cmocka_unit_test(test_no_team), cmocka_unit_test(test_waiting_caller_is_woken),
+      cmocka_unit_test(test_slices),           cmocka_unit_test(test_binding), cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,16 +206,16 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ranks_are_numbered),
-    cmocka_unit_test(broadcast_from_every_root),
-    cmocka_unit_test(text_arrives_as_a_copy),
-    cmocka_unit_test(sums_and_maxima),
-    cmocka_unit_test(exact_sums_do_not_depend_on_the_ranks),
-    cmocka_unit_test(agreement_is_on_the_lowest_failing_rank),
-    cmocka_unit_test(a_difference_names_the_rank),
-    cmocka_unit_test(an_error_of_mpi_is_told),
-    cmocka_unit_test(more_than_mpi_can_count_is_refused),
-    cmocka_unit_test(groups_divide_the_ranks),
+      cmocka_unit_test(ranks_are_numbered),
+      cmocka_unit_test(broadcast_from_every_root),
+      cmocka_unit_test(text_arrives_as_a_copy),
+      cmocka_unit_test(sums_and_maxima),
+      cmocka_unit_test(exact_sums_do_not_depend_on_the_ranks),
+      cmocka_unit_test(agreement_is_on_the_lowest_failing_rank),
+      cmocka_unit_test(a_difference_names_the_rank),
+      cmocka_unit_test(an_error_of_mpi_is_told),
+      cmocka_unit_test(more_than_mpi_can_count_is_refused),
+      cmocka_unit_test(groups_divide_the_ranks),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

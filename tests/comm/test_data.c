@@ -39,7 +39,10 @@ static float tree_sum(const float *x, int n)
   return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
-struct grouping { enum comm_kind kind; int size; };
+struct grouping {
+  enum comm_kind kind;
+  int size;
+};
 
 static int groupings(struct grouping *out)
 {
@@ -239,12 +242,9 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(all_gather_in_every_group),
-    cmocka_unit_test(all_gather_of_16_bit_in_every_group),
-    cmocka_unit_test(reduce_scatter_in_every_group),
-    cmocka_unit_test(exact_sums_in_every_group),
-    cmocka_unit_test(two_stages_equal_one),
-    cmocka_unit_test(only_gradients_are_reduced),
+      cmocka_unit_test(all_gather_in_every_group),     cmocka_unit_test(all_gather_of_16_bit_in_every_group),
+      cmocka_unit_test(reduce_scatter_in_every_group), cmocka_unit_test(exact_sums_in_every_group),
+      cmocka_unit_test(two_stages_equal_one),          cmocka_unit_test(only_gradients_are_reduced),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -40,8 +40,10 @@ static void groups_are_those_of_a_real_job(void **state)
 {
   (void)state;
   struct comm *comm = make(5, 8);
-  const struct { enum comm_kind kind; int size, index, members; } cases[] = {
-    {COMM_WORLD, 0, 5, 8}, {COMM_SHARD, 4, 1, 4}, {COMM_REPLICA, 4, 1, 2}, {COMM_SHARD, 2, 1, 2}, {COMM_REPLICA, 2, 2, 4}};
+  const struct {
+    enum comm_kind kind;
+    int size, index, members;
+  } cases[] = {{COMM_WORLD, 0, 5, 8}, {COMM_SHARD, 4, 1, 4}, {COMM_REPLICA, 4, 1, 2}, {COMM_SHARD, 2, 1, 2}, {COMM_REPLICA, 2, 2, 4}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct comm_group *group;
     assert_int_equal(comm_group_create(comm, cases[i].kind, cases[i].size, &group), STATUS_OK);
@@ -136,11 +138,11 @@ static void abort_prints_one_line_and_exits(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_is_rank_r_of_p),
-    cmocka_unit_test(groups_are_those_of_a_real_job),
-    cmocka_unit_test(the_control_plane_answers_for_the_peers),
-    cmocka_unit_test(collectives_move_this_ranks_part),
-    cmocka_unit_test(abort_prints_one_line_and_exits),
+      cmocka_unit_test(it_is_rank_r_of_p),
+      cmocka_unit_test(groups_are_those_of_a_real_job),
+      cmocka_unit_test(the_control_plane_answers_for_the_peers),
+      cmocka_unit_test(collectives_move_this_ranks_part),
+      cmocka_unit_test(abort_prints_one_line_and_exits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

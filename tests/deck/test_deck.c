@@ -1,10 +1,10 @@
 /* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case; decks of inputs/. */
+#include <cmocka.h>
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,46 +28,53 @@ static enum status load(struct deck *deck, const char *path, const char *text)
 static void test_impossible_combinations(void **state)
 {
   (void)state;
-  static const struct { const char *given, *sentence; } known[] = {
-    {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
-    {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108"},
-    {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12"},
-    {"data.sequence=2048",
-     "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
-    {"data.batch=10 data.micro_batch=4",
-     "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a batch of 8 or 12, or another micro-batch"},
-    {"shard.group=4", "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; use shard.group=world, or "
-                      "shard.strategy=hybrid_shard"},
-    {"shard.strategy=no_shard shard.group=node", "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which works on all "
-                                                 "ranks; use shard.group=world, or shard.strategy=hybrid_shard"},
-    {"shard.strategy=hybrid_shard", "shard.strategy (command line) is hybrid_shard, which needs a group smaller than the world; set shard.group=node or "
-                                    "shard.group=N ranks"},
-    {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be world, node or a number of ranks, not '0'"},
-    {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be world, node or a number of ranks, not 'two'"},
-    {"shard.group=", "shard.group (command line) must be world, node or a number of ranks, not ''"},
-    {"shard.group=9999999999", "shard.group (command line) must be world, node or a number of ranks, not '9999999999'"},
-    {"tiers.activations=recompute:13",
-     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:13'"},
-    {"tiers.activations=recompute:0",
-     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:0'"},
-    {"tiers.activations=recompute:",
-     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:'"},
-    {"tiers.activations=offload",
-     "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'offload'"},
-    {"tiers.params=host", "command line: tiers.params must be device, the only choice in this version, not 'host'"},
-    {"tiers.optimizer=nvme", "command line: tiers.optimizer must be device, the only choice in this version, not 'nvme'"},
-    {"transfer.grads=cpu_reduce", "command line: transfer.grads must be gpu_reduce, the only choice in this version, not 'cpu_reduce'"},
-    {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
-    {"optim.warmup=50 optim.decay_steps=40", "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "
-                                             "the first step and includes it; shorten the warm-up"},
-    {"checkpoint.keep_every=100",
-     "checkpoint.keep_every (command line) is 100, but no checkpoints are written during training; set checkpoint.every too"},
-    {"checkpoint.every=30 checkpoint.keep_every=100", "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command line) = 30, so "
-                                                      "most of those checkpoints are never written; use 90 or 120"},
-    {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
-    {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
-    {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
-    {"trainer.steps=2", "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
+  static const struct {
+    const char *given, *sentence;
+  } known[] = {
+      {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
+      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108"},
+      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12"},
+      {"data.sequence=2048",
+       "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
+      {"data.batch=10 data.micro_batch=4", "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a "
+                                           "batch of 8 or 12, or another micro-batch"},
+      {"shard.group=4",
+       "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; use shard.group=world, or "
+       "shard.strategy=hybrid_shard"},
+      {"shard.strategy=no_shard shard.group=node",
+       "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which works on all "
+       "ranks; use shard.group=world, or shard.strategy=hybrid_shard"},
+      {"shard.strategy=hybrid_shard",
+       "shard.strategy (command line) is hybrid_shard, which needs a group smaller than the world; set shard.group=node or "
+       "shard.group=N ranks"},
+      {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be world, node or a number of ranks, not '0'"},
+      {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be world, node or a number of ranks, not 'two'"},
+      {"shard.group=", "shard.group (command line) must be world, node or a number of ranks, not ''"},
+      {"shard.group=9999999999", "shard.group (command line) must be world, node or a number of ranks, not '9999999999'"},
+      {"tiers.activations=recompute:13",
+       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:13'"},
+      {"tiers.activations=recompute:0",
+       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:0'"},
+      {"tiers.activations=recompute:",
+       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:'"},
+      {"tiers.activations=offload",
+       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'offload'"},
+      {"tiers.params=host", "command line: tiers.params must be device, the only choice in this version, not 'host'"},
+      {"tiers.optimizer=nvme", "command line: tiers.optimizer must be device, the only choice in this version, not 'nvme'"},
+      {"transfer.grads=cpu_reduce", "command line: transfer.grads must be gpu_reduce, the only choice in this version, not 'cpu_reduce'"},
+      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
+      {"optim.warmup=50 optim.decay_steps=40",
+       "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "
+       "the first step and includes it; shorten the warm-up"},
+      {"checkpoint.keep_every=100",
+       "checkpoint.keep_every (command line) is 100, but no checkpoints are written during training; set checkpoint.every too"},
+      {"checkpoint.every=30 checkpoint.keep_every=100",
+       "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command line) = 30, so "
+       "most of those checkpoints are never written; use 90 or 120"},
+      {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
+      {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
+      {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
+      {"trainer.steps=2", "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -81,17 +88,17 @@ static void test_possible_combinations(void **state)
 {
   (void)state;
   static const char *const good[] = {
-    "",
-    "run.steps=50 optim.warmup=100",
-    "optim.warmup=40 optim.decay_steps=40",
-    "data.batch=12 data.micro_batch=4",
-    "data.sequence=1024",
-    "shard.strategy=hybrid_shard shard.group=node",
-    "shard.strategy=hybrid_shard shard.group=16",
-    "tiers.activations=recompute:12",
-    "checkpoint.every=50 checkpoint.keep_every=100",
-    "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
-    "optim.no_decay=[]",
+      "",
+      "run.steps=50 optim.warmup=100",
+      "optim.warmup=40 optim.decay_steps=40",
+      "data.batch=12 data.micro_batch=4",
+      "data.sequence=1024",
+      "shard.strategy=hybrid_shard shard.group=node",
+      "shard.strategy=hybrid_shard shard.group=16",
+      "tiers.activations=recompute:12",
+      "checkpoint.every=50 checkpoint.keep_every=100",
+      "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
+      "optim.no_decay=[]",
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     struct deck deck;
@@ -119,28 +126,68 @@ static void test_where_of_files(void **state)
 static void test_resolve(void **state)
 {
   (void)state;
-  static const struct { const char *given; int ranks, local_ranks; struct deck_shape shape; } known[] = {
-    {"data.batch=8", 1, 1, {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"data.batch=12 data.micro_batch=2 data.sequence=64", 3, 3,
-     {.group = 3, .replicas = 1, .rank_batch = 4, .micro_batch = 2, .micros = 2, .sequence = 64, .reduce_every_micro = true}},
-    {"shard.strategy=shard_grad_op", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"shard.strategy=shard_optim", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
-    {"shard.strategy=no_shard", 4, 2, {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
-    {"shard.strategy=no_shard shard.reduce=micro", 4, 4,
-     {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"shard.reduce=step", 2, 2, {.group = 2, .replicas = 1, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024}},
-    {"shard.strategy=hybrid_shard shard.group=2", 8, 4,
-     {.group = 2, .replicas = 4, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"shard.strategy=hybrid_shard shard.group=node", 8, 4,
-     {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"shard.strategy=hybrid_shard shard.group=4", 4, 4,
-     {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"shard.strategy=hybrid_shard shard.group=2", 1, 1, /* one rank: anything goes */
-     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-    {"tiers.activations=recompute", 1, 1,
-     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true, .recompute_every = 1}},
-    {"tiers.activations=recompute:3", 1, 1,
-     {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true, .recompute_every = 3}},
+  static const struct {
+    const char *given;
+    int ranks, local_ranks;
+    struct deck_shape shape;
+  } known[] = {
+      {"data.batch=8",
+       1,
+       1,
+       {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"data.batch=12 data.micro_batch=2 data.sequence=64",
+       3,
+       3,
+       {.group = 3, .replicas = 1, .rank_batch = 4, .micro_batch = 2, .micros = 2, .sequence = 64, .reduce_every_micro = true}},
+      {"shard.strategy=shard_grad_op",
+       4,
+       2,
+       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=shard_optim", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
+      {"shard.strategy=no_shard", 4, 2, {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
+      {"shard.strategy=no_shard shard.reduce=micro",
+       4,
+       4,
+       {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.reduce=step", 2, 2, {.group = 2, .replicas = 1, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024}},
+      {"shard.strategy=hybrid_shard shard.group=2",
+       8,
+       4,
+       {.group = 2, .replicas = 4, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard shard.group=node",
+       8,
+       4,
+       {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard shard.group=4",
+       4,
+       4,
+       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard shard.group=2",
+       1,
+       1, /* one rank: anything goes */
+       {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"tiers.activations=recompute",
+       1,
+       1,
+       {.group = 1,
+        .replicas = 1,
+        .rank_batch = 8,
+        .micro_batch = 8,
+        .micros = 1,
+        .sequence = 1024,
+        .reduce_every_micro = true,
+        .recompute_every = 1}},
+      {"tiers.activations=recompute:3",
+       1,
+       1,
+       {.group = 1,
+        .replicas = 1,
+        .rank_batch = 8,
+        .micro_batch = 8,
+        .micros = 1,
+        .sequence = 1024,
+        .reduce_every_micro = true,
+        .recompute_every = 3}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -164,20 +211,26 @@ static void test_resolve(void **state)
 static void test_does_not_fit(void **state)
 {
   (void)state;
-  static const struct { const char *given; int ranks, local_ranks; const char *sentence; } known[] = {
-    {"data.batch=64", 3, 3, "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use 63 or 66, or a number of ranks that divides 64"},
-    {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use 9, or a number of ranks that divides 8"},
-    {"data.batch=12 data.micro_batch=4", 2, 2,
-     "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch (command line) = 12, which is not a multiple of it; use a "
-     "micro-batch that divides 6, or a batch of 8 or 16"},
-    {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
-     "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; start 6 or 9 ranks, or use a group that divides 8"},
-    {"shard.strategy=hybrid_shard shard.group=16", 8, 8,
-     "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
-    {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
-     "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
-    {"", 0, 1, "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
-    {"", 2, 4, "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
+  static const struct {
+    const char *given;
+    int ranks, local_ranks;
+    const char *sentence;
+  } known[] = {
+      {"data.batch=64", 3, 3,
+       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use 63 or 66, or a number of ranks that divides 64"},
+      {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use 9, or a number of ranks that divides 8"},
+      {"data.batch=12 data.micro_batch=4", 2, 2,
+       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch (command line) = 12, which is not a multiple of it; "
+       "use a "
+       "micro-batch that divides 6, or a batch of 8 or 16"},
+      {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
+       "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; start 6 or 9 ranks, or use a group that divides 8"},
+      {"shard.strategy=hybrid_shard shard.group=16", 8, 8,
+       "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
+      {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
+       "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+      {"", 0, 1, "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
+      {"", 2, 4, "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -196,7 +249,8 @@ static void test_hash(void **state)
   struct deck deck;
   char base[17], other[17];
   static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006"};
-  static const char *const different[] = {"run.seed=2", "model.layers=3", "optim.lr=0.0007", "data.train=x", "shard.strategy=no_shard", "optim.no_decay="};
+  static const char *const different[] = {"run.seed=2",   "model.layers=3",          "optim.lr=0.0007",
+                                          "data.train=x", "shard.strategy=no_shard", "optim.no_decay="};
   assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
   deck_hash(&deck, base);
   deck_destroy(&deck);
@@ -294,9 +348,14 @@ static void test_table(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_impossible_combinations), cmocka_unit_test(test_possible_combinations), cmocka_unit_test(test_where_of_files),
-    cmocka_unit_test(test_resolve),                 cmocka_unit_test(test_does_not_fit),          cmocka_unit_test(test_hash),
-    cmocka_unit_test(test_inputs),                  cmocka_unit_test(test_table),
+      cmocka_unit_test(test_impossible_combinations),
+      cmocka_unit_test(test_possible_combinations),
+      cmocka_unit_test(test_where_of_files),
+      cmocka_unit_test(test_resolve),
+      cmocka_unit_test(test_does_not_fit),
+      cmocka_unit_test(test_hash),
+      cmocka_unit_test(test_inputs),
+      cmocka_unit_test(test_table),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

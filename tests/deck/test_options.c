@@ -1,10 +1,10 @@
 /* The option table: parser, assignments, echo, help. Oracles: the sentences and values that options.h promises; print -> read is the identity, bit for bit. */
+#include <cmocka.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,24 +15,33 @@
 
 struct values {
   char *out;
-  struct { int64_t steps; double rate; bool fast; char *dir; int colour; } run;
-  struct { double pair[2]; struct option_strings names, kinds; } list;
+  struct {
+    int64_t steps;
+    double rate;
+    bool fast;
+    char *dir;
+    int colour;
+  } run;
+  struct {
+    double pair[2];
+    struct option_strings names, kinds;
+  } list;
 };
 
 #define AT(field) offsetof(struct values, field)
 static const char *const colours[] = {"red", "green", NULL};
 static const char *const only[] = {"one", NULL};
 static const struct option table[] = {
-  {"out", OPTION_STRING, AT(out), NULL, .text = "a file"},
-  {"run.steps", OPTION_INT, AT(run.steps), "10", .least = 1, .most = INFINITY, .unit = "steps", .text = "how many"},
-  {"run.rate", OPTION_REAL, AT(run.rate), "0.5", .least = -1, .most = 1, .text = "how fast"},
-  {"run.fast", OPTION_BOOL, AT(run.fast), "no", .text = "faster"},
-  {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
-  {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "which"},
-  {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
-  {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
-  {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
-  {0},
+    {"out", OPTION_STRING, AT(out), NULL, .text = "a file"},
+    {"run.steps", OPTION_INT, AT(run.steps), "10", .least = 1, .most = INFINITY, .unit = "steps", .text = "how many"},
+    {"run.rate", OPTION_REAL, AT(run.rate), "0.5", .least = -1, .most = 1, .text = "how fast"},
+    {"run.fast", OPTION_BOOL, AT(run.fast), "no", .text = "faster"},
+    {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
+    {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "which"},
+    {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
+    {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
+    {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
+    {0},
 };
 
 static struct values values;
@@ -123,11 +132,26 @@ static void test_empty_decks(void **state)
 static void test_numbers(void **state)
 {
   (void)state;
-  static const struct { const char *text; int64_t value; } good[] = {
-    {"1", 1},        {"+5", 5},          {"007", 7},   {"1k", 1000}, {"3K", 3000}, {"2M", 2000000}, {"1G", 1000000000}, {"9T", 9000000000000}, {"1Ki", 1024},
-    {"2Mi", 2 << 20}, {"1Gi", 1 << 30}, {"1Ti", INT64_C(1) << 40}, {"9223372036854775807", INT64_MAX},
+  static const struct {
+    const char *text;
+    int64_t value;
+  } good[] = {
+      {"1", 1},
+      {"+5", 5},
+      {"007", 7},
+      {"1k", 1000},
+      {"3K", 3000},
+      {"2M", 2000000},
+      {"1G", 1000000000},
+      {"9T", 9000000000000},
+      {"1Ki", 1024},
+      {"2Mi", 2 << 20},
+      {"1Gi", 1 << 30},
+      {"1Ti", INT64_C(1) << 40},
+      {"9223372036854775807", INT64_MAX},
   };
-  static const char *const bad[] = {"",   "0", "-3", "1.5", "1e3", "1kk", "k", "1b", "0x10", " 1", "1 ", "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
+  static const char *const bad[] = {
+      "", "0", "-3", "1.5", "1e3", "1kk", "k", "1b", "0x10", " 1", "1 ", "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
   static const char *const bad_reals[] = {"", "nan", "inf", "-inf", "0x1p-1", "1.0.0", "1,5", "1e", "2", "-1.0001", "1e999", "abc", "."};
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     char text[64];
@@ -177,20 +201,22 @@ static void test_assign(void **state)
 static void test_refusals_of_assignments(void **state)
 {
   (void)state;
-  static const struct { const char *given, *sentence; } known[] = {
-    {"run.stesp=1", "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
-    {"steps=1", "command line: unknown key 'steps'; the nearest known key is 'run.steps'"},
-    {"list.colour=red", "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
-    {"lists=1", "command line: unknown key 'lists'; the nearest known key is 'list'"},
-    {"run.steps", "command line: 'run.steps' is not of the form key=value, such as out=..."},
-    {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
-    {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
-    {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
-    {"list.pair=1", "command line: list.pair must be a list of 2 numbers, not 1"},
-    {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, not 3"},
-    {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
-    {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
-    {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set the terminal to UTF-8"},
+  static const struct {
+    const char *given, *sentence;
+  } known[] = {
+      {"run.stesp=1", "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+      {"steps=1", "command line: unknown key 'steps'; the nearest known key is 'run.steps'"},
+      {"list.colour=red", "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
+      {"lists=1", "command line: unknown key 'lists'; the nearest known key is 'list'"},
+      {"run.steps", "command line: 'run.steps' is not of the form key=value, such as out=..."},
+      {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
+      {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
+      {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
+      {"list.pair=1", "command line: list.pair must be a list of 2 numbers, not 1"},
+      {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, not 3"},
+      {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
+      {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
+      {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set the terminal to UTF-8"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_int_equal(options_assign(set, known[i].given), STATUS_USAGE);
@@ -201,26 +227,28 @@ static void test_refusals_of_assignments(void **state)
 static void test_refusals_of_yaml(void **state)
 {
   (void)state;
-  static const struct { const char *text, *sentence; } known[] = {
-    {"run:\n  stesp: 1\n", "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
-    {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
-    {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
-    {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
-    {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
-    {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
-    {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping; a deck has one level of sections"},
-    {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
-    {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
-    {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping; a deck has one level of sections"},
-    {"out: &o x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out"},
-    {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
-    {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
-    {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
-    {"words\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
-    {"run: {steps: 1}\n---\nrun: {steps: 2}\n", "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
-    {"run: {steps: 1\n", "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
-    {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token"},
-    {"out: \xff\n", "t.yaml: not YAML at byte 5: invalid leading UTF-8 octet"},
+  static const struct {
+    const char *text, *sentence;
+  } known[] = {
+      {"run:\n  stesp: 1\n", "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+      {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
+      {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
+      {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
+      {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
+      {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
+      {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping; a deck has one level of sections"},
+      {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
+      {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
+      {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping; a deck has one level of sections"},
+      {"out: &o x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out"},
+      {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
+      {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
+      {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
+      {"words\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
+      {"run: {steps: 1}\n---\nrun: {steps: 2}\n", "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
+      {"run: {steps: 1\n", "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
+      {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token"},
+      {"out: \xff\n", "t.yaml: not YAML at byte 5: invalid leading UTF-8 octet"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_int_equal(read_text(known[i].text), STATUS_USAGE);
@@ -317,9 +345,52 @@ static void test_echo_of_texts(void **state)
 {
   (void)state;
   static const char *const texts[] = {
-    "", " ", "plain", "/a/b-c_d.e+f", "recompute:2", "a: b", "a #b", "- a", "-", "~", "null", "true", "[a, b]", "{a}", "'", "\"", "\\", "a\\n", "a\nb", "\n",
-    "  lead and trail  ", "tab\there", "\x01\x1f\x7f", "&a", "*a", "!t", "%d", "@x", "`x`", "|", ">", "?", ":", "a:", "#", "h\xc3\xa9", "\xe2\x82\xac",
-    "\xf0\x9f\x8c\x8a", "\xc2\x80\xc2\x9f", "a\xc2\x85 b", "a\xe2\x80\xa8 b\xe2\x80\xa9", "\xef\xbb\xbfx", "\xef\xbf\xbe", "\xef\xbf\xbf", "\xf4\x8f\xbf\xbf", "a\r\n b",
+      "",
+      " ",
+      "plain",
+      "/a/b-c_d.e+f",
+      "recompute:2",
+      "a: b",
+      "a #b",
+      "- a",
+      "-",
+      "~",
+      "null",
+      "true",
+      "[a, b]",
+      "{a}",
+      "'",
+      "\"",
+      "\\",
+      "a\\n",
+      "a\nb",
+      "\n",
+      "  lead and trail  ",
+      "tab\there",
+      "\x01\x1f\x7f",
+      "&a",
+      "*a",
+      "!t",
+      "%d",
+      "@x",
+      "`x`",
+      "|",
+      ">",
+      "?",
+      ":",
+      "a:",
+      "#",
+      "h\xc3\xa9",
+      "\xe2\x82\xac",
+      "\xf0\x9f\x8c\x8a",
+      "\xc2\x80\xc2\x9f",
+      "a\xc2\x85 b",
+      "a\xe2\x80\xa8 b\xe2\x80\xa9",
+      "\xef\xbb\xbfx",
+      "\xef\xbf\xbe",
+      "\xef\xbf\xbf",
+      "\xf4\x8f\xbf\xbf",
+      "a\r\n b",
   };
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     char text[128];
@@ -357,7 +428,8 @@ static void test_echo_form(void **state)
 static void test_not_utf8(void **state)
 {
   (void)state;
-  static const char *const bad[] = {"\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x80\x80", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"};
+  static const char *const bad[] = {
+      "\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x80\x80", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     char text[32];
     snprintf(text, sizeof text, "run.dir=a%s", bad[i]);
@@ -368,8 +440,8 @@ static void test_not_utf8(void **state)
 static void test_hash(void **state)
 {
   (void)state;
-  static const char *const changes[] = {"out=x", "run.steps=11", "run.rate=0.25", "run.fast=yes", "run.dir=d", "run.colour=red", "list.pair=1,3", "list.names=a",
-                                        "list.names=a,b", "list.names=ab", "list.kinds="};
+  static const char *const changes[] = {"out=x",         "run.steps=11", "run.rate=0.25",  "run.fast=yes",  "run.dir=d",  "run.colour=red",
+                                        "list.pair=1,3", "list.names=a", "list.names=a,b", "list.names=ab", "list.kinds="};
   const char *const except[] = {"out", "run.steps", NULL};
   uint64_t seen[12] = {options_hash(set, NULL)}, but = options_hash(set, except);
   for (int i = 0; i < 11; i++) {
@@ -423,10 +495,23 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
   const struct CMUnitTest tests[] = {
-    TEST(test_defaults),  TEST(test_required), TEST(test_yaml),            TEST(test_empty_decks),   TEST(test_numbers),
-    TEST(test_assign),    TEST(test_refusals_of_assignments),              TEST(test_refusals_of_yaml),
-    TEST(test_only_choice), TEST(test_files),  TEST(test_echo_of_numbers), TEST(test_echo_of_texts), TEST(test_echo_form),
-    TEST(test_not_utf8),  TEST(test_hash),     TEST(test_help),            TEST(test_man),
+      TEST(test_defaults),
+      TEST(test_required),
+      TEST(test_yaml),
+      TEST(test_empty_decks),
+      TEST(test_numbers),
+      TEST(test_assign),
+      TEST(test_refusals_of_assignments),
+      TEST(test_refusals_of_yaml),
+      TEST(test_only_choice),
+      TEST(test_files),
+      TEST(test_echo_of_numbers),
+      TEST(test_echo_of_texts),
+      TEST(test_echo_form),
+      TEST(test_not_utf8),
+      TEST(test_hash),
+      TEST(test_help),
+      TEST(test_man),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

@@ -92,6 +92,8 @@ static void math_allocates_nothing(void **state)
   (void)state;
   float *a = normals(64 * 64, 1), *c = nans(64 * 64);
   struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
+  for (int i = 0; i < LANE_SIZES; i++)
+    assert_ok(ops->matmul(lanes[i], &op)); /* the first product of a lane makes room for packed operands */
   int64_t calls = mem_calls();
   for (int i = 0; i < LANE_SIZES; i++) {
     assert_ok(ops->matmul(lanes[i], &op));

@@ -7,6 +7,8 @@
 
 #include <cblas.h>
 
+#include "device/host/host.h"
+
 struct product {
   int64_t sequences, T, rows, columns; /* T: rows of a sequence; rows: m of a weight gradient */
   int64_t depth;                       /* k of a product of tokens */
@@ -130,7 +132,7 @@ static void check(struct product p)
 }
 
 static const int64_t shapes[][4] = {{3, 7, 5, 13}, {3, 77, 101, 40}, {2, 17, 60, 397}};         /* sequences, T, columns, depth or rows */
-static const int64_t long_shapes[][4] = {{2, 300, 20, 24}, {3, 5, 1000, 31}, {2, 258, 800, 2}}; /* several blocks of rows, of columns, of both */
+static const int64_t long_shapes[][4] = {{2, 300, 20, 24}, {3, 5, 1000, 31}, {2, 258, 800, 2}}; /* several tasks of rows, of columns, of both */
 
 static void tokens_times_weights(void **state)
 {
@@ -168,7 +170,7 @@ static void weight_gradients(void **state)
     }
   check((struct product){.sequences = 3, .T = 3, .columns = 800, .rows = 300, .trans_a = true});
   check((struct product){
-      .sequences = 2, .T = 450, .columns = 30, .rows = 9, .trans_a = true, .accumulate = true}); /* longer than OpenBLAS' own cut of k */
+      .sequences = 2, .T = 450, .columns = 30, .rows = 9, .trans_a = true, .accumulate = true}); /* more than one block of k in a sequence */
   check((struct product){.sequences = 2, .T = 9, .columns = 17, .rows = 21, .trans_a = true, .trans_b = true});
 }
 
@@ -220,15 +222,82 @@ static void guards_fire(void **state)
   op = good;
   op.k = 0;
   assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
-  const size_t field[] = {offsetof(struct matmul, k), offsetof(struct matmul, lda), offsetof(struct matmul, ldb), offsetof(struct matmul, ldc)};
-  for (int i = 0; i < 4; i++) {
-    op = good;
-    *(int64_t *)((char *)&op + field[i]) = INT64_C(1) << 40;
-    if (sizeof(blasint) == 4) { /* a 64-bit OpenBLAS would take it */
-      assert_int_equal(ops->matmul(lanes[0], &op), STATUS_UNSUPPORTED);
-      assert_non_null(strstr(status_text(), "1099511627776"));
+  op = good;
+  op.tile = -1;
+  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
+}
+
+/* More than there is room to pack at once: several chunks of rows, of columns, of k. Oracle: OpenBLAS. */
+static void products_larger_than_the_room(void **state)
+{
+  (void)state;
+  static const int64_t large[][5] = {
+      {20, 3000, 800, 0, 0}, {3000, 20, 800, 0, 0}, {1500, 1450, 800, 0, 0}, {1500, 1450, 800, 1, 0}, {1450, 1500, 800, 1, 70}};
+  for (int s = 0; s < 4; s++) {
+    int64_t m = large[s][0], n = large[s][1], k = large[s][2];
+    struct matmul op = {.m = m, .n = n, .k = k, .tile = large[s][4], .trans_a = large[s][3], .lda = large[s][3] ? m : k, .ldb = n, .ldc = n};
+    float *want = nans(m * n), *first = NULL;
+    double largest = 0;
+    op.a = normals(m * k, 1);
+    op.b = normals(k * n, 1);
+    cblas_sgemm(CblasRowMajor, op.trans_a ? CblasTrans : CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1, op.a, (blasint)op.lda,
+                op.b, (blasint)n, 0, want, (blasint)n);
+    for (int64_t i = 0; i < m * n; i++)
+      largest = fmax(largest, fabsf(want[i]));
+    for (int l = 0; l < LANE_SIZES; l++) {
+      float *c = nans(m * n);
+      op.c = c;
+      assert_ok(ops->matmul(lanes[l], &op));
+      for (int64_t i = 0; i < m * n && !first; i++)
+        if (!(fabsf(c[i] - want[i]) <= 1e-5 * largest)) /* both have errors that walk at random over 800 terms */
+          fail_msg("element %lld of product %d is %.9g, OpenBLAS has %.9g", (long long)i, s, (double)c[i], (double)want[i]);
+      if (first)
+        assert_same_bits(c, first, (size_t)(m * n) * sizeof *c);
+      first = c;
     }
   }
+}
+
+/* The order of additions that matmul.c states, for every instruction set: blocks of 256 terms that start anew with each sequence, a chain of multiply-adds in
+ * each, fused unless the variant is the plain one. */
+static float chain(const struct matmul *op, bool fused, int64_t i, int64_t j)
+{
+  const float *a = op->a, *b = op->b;
+  float sum = 0;
+  int64_t sequence = op->trans_a ? op->tile : op->k;
+  for (int64_t from = 0; from < op->k; from += sequence)
+    for (int64_t block = from; block < from + sequence; block += 256) {
+      float part = 0;
+      for (int64_t l = block; l < from + sequence && l < block + 256; l++) {
+        float x = op->trans_a ? a[l * op->lda + i] : a[i * op->lda + l], y = b[l * op->ldb + j];
+        volatile float product = x * y; /* rounded, whatever the compiler thinks of it */
+        part = fused ? fmaf(x, y, part) : part + product;
+      }
+      sum = block == 0 ? part : sum + part;
+    }
+  return sum;
+}
+
+static void every_variant_adds_in_the_stated_order(void **state)
+{
+  (void)state;
+  struct host_device *host = (struct host_device *)device;
+  const struct kernels *chosen = host->kernels;
+  const struct kernels *variant;
+  for (int v = 0; (variant = kernels_variant(v)); v++)
+    for (int trans_a = 0; trans_a < 2; trans_a++) {
+      int64_t m = 33, n = 71, k = 2 * 283;
+      struct matmul op = {.m = m, .n = n, .k = k, .tile = 283, .trans_a = trans_a, .lda = trans_a ? m : k, .ldb = n, .ldc = n};
+      float *c = nans(m * n);
+      op.a = normals(m * k, 1);
+      op.b = normals(k * n, 1);
+      op.c = c;
+      host->kernels = variant;
+      assert_ok(ops->matmul(lanes[2], &op));
+      host->kernels = chosen;
+      for (int64_t i = 0; i < m * n; i++)
+        assert_true(c[i] == chain(&op, strcmp(variant->name, "generic") != 0, i / n, i % n));
+    }
 }
 
 int main(void)
@@ -238,9 +307,11 @@ int main(void)
       DEVICE_TEST(epilogues),
       DEVICE_TEST(weight_gradients),
       DEVICE_TEST(one_piece_and_an_uneven_last_tile),
+      DEVICE_TEST(products_larger_than_the_room),
+      DEVICE_TEST(every_variant_adds_in_the_stated_order),
       DEVICE_TEST(nothing_to_do),
-      DEVICE_TEST(guards_fire),
       DEVICE_TEST(work_and_time_are_counted),
+      DEVICE_TEST(guards_fire),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -51,7 +51,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   static char norm[] = "norm", bias[] = "bias", *no_decay[] = {norm, bias};
   int ranks = comm_ranks(comm), group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks, micros = setup->micros ? setup->micros : 1;
   const struct model_config config = {
-    .arch = "gpt2", .layers = JOB_BLOCKS, .width = 16, .heads = 2, .context = 12, .vocab = JOB_VOCAB, .norm_eps = 1e-5, .init_std = 0.2};
+      .arch = "gpt2", .layers = JOB_BLOCKS, .width = 16, .heads = 2, .context = 12, .vocab = JOB_VOCAB, .norm_eps = 1e-5, .init_std = 0.2};
   memset(job, 0, sizeof *job);
   job->setup = *setup;
   job->comm = comm;
@@ -65,23 +65,23 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   check(model_create(&config, &job->model));
   assert_int_equal(JOB_BATCH % (ranks * micros), 0);
   const struct plan_input input = {
-    .mode = setup->mode,
-    .rank = comm_rank(comm),
-    .ranks = ranks,
-    .strategy = setup->strategy,
-    .shape = {.ranks = ranks,
-              .group = group,
-              .replicas = ranks / group,
-              .rank_batch = JOB_BATCH / ranks,
-              .micro_batch = JOB_BATCH / ranks / micros,
-              .micros = micros,
-              .sequence = JOB_SEQUENCE,
-              .recompute_every = setup->recompute_every,
-              .reduce_every_micro = setup->reduce_every_micro},
-    .prefetch = setup->prefetch,
-    .model = job->model,
-    .device = job->device,
-    .threads = setup->threads ? setup->threads : 1,
+      .mode = setup->mode,
+      .rank = comm_rank(comm),
+      .ranks = ranks,
+      .strategy = setup->strategy,
+      .shape = {.ranks = ranks,
+                .group = group,
+                .replicas = ranks / group,
+                .rank_batch = JOB_BATCH / ranks,
+                .micro_batch = JOB_BATCH / ranks / micros,
+                .micros = micros,
+                .sequence = JOB_SEQUENCE,
+                .recompute_every = setup->recompute_every,
+                .reduce_every_micro = setup->reduce_every_micro},
+      .prefetch = setup->prefetch,
+      .model = job->model,
+      .device = job->device,
+      .threads = setup->threads ? setup->threads : 1,
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};
@@ -91,16 +91,16 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
 enum status job_create_exec(struct job *job, const struct job_setup *setup)
 {
   const struct exec_config config = {
-    .plan = job->plan,
-    .model = job->model,
-    .device = job->device,
-    .comm = job->comm,
-    .memory = &job->memory,
-    .deck = &job->deck,
-    .load = load,
-    .load_arg = job,
-    .threads = setup->threads ? setup->threads : 1,
-    .cores = setup->cores,
+      .plan = job->plan,
+      .model = job->model,
+      .device = job->device,
+      .comm = job->comm,
+      .memory = &job->memory,
+      .deck = &job->deck,
+      .load = load,
+      .load_arg = job,
+      .threads = setup->threads ? setup->threads : 1,
+      .cores = setup->cores,
   };
   return exec_create(&config, &job->exec);
 }

@@ -1,6 +1,7 @@
 check_PROGRAMS += \
 	tests/exec/test_alloc \
 	tests/exec/test_bits \
+	tests/exec/test_counters \
 	tests/exec/test_failure \
 	tests/exec/test_guards \
 	tests/exec/test_ranks

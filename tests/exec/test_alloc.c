@@ -79,9 +79,9 @@ static void a_step_allocates_nothing(void **state)
 {
   (void)state;
   const struct job_setup setups[] = {
-    {.prefetch = 1, .recompute_every = 2, .micros = 2, .reduce_every_micro = true, .threads = 2},
-    {.strategy = STRATEGY_NO_SHARD},
-    {.mode = PLAN_EVAL, .prefetch = 1},
+      {.prefetch = 1, .recompute_every = 2, .micros = 2, .reduce_every_micro = true, .threads = 2},
+      {.strategy = STRATEGY_NO_SHARD},
+      {.mode = PLAN_EVAL, .prefetch = 1},
   };
   for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
     struct job job;

@@ -164,17 +164,17 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(training_moves),
-    cmocka_unit_test(two_runs),
-    cmocka_unit_test(strategies),
-    cmocka_unit_test(hybrid_groups),
-    cmocka_unit_test(prefetch_depths),
-    cmocka_unit_test(recompute_choices),
-    cmocka_unit_test(accumulation_splits),
-    cmocka_unit_test(threads_of_the_compute_lane),
-    cmocka_unit_test(reducing_every_micro_batch),
-    cmocka_unit_test(draining_and_going_on),
-    cmocka_unit_test(evaluation),
+      cmocka_unit_test(training_moves),
+      cmocka_unit_test(two_runs),
+      cmocka_unit_test(strategies),
+      cmocka_unit_test(hybrid_groups),
+      cmocka_unit_test(prefetch_depths),
+      cmocka_unit_test(recompute_choices),
+      cmocka_unit_test(accumulation_splits),
+      cmocka_unit_test(threads_of_the_compute_lane),
+      cmocka_unit_test(reducing_every_micro_batch),
+      cmocka_unit_test(draining_and_going_on),
+      cmocka_unit_test(evaluation),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -22,7 +22,10 @@ static struct comm *make_comm(int ranks)
 
 /* ---- failures ---- */
 
-struct broken_loader { const struct job *job; int64_t step; };
+struct broken_loader {
+  const struct job *job;
+  int64_t step;
+};
 
 static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
@@ -404,17 +407,17 @@ static void the_compute_lane_keeps_to_its_cores(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_failing_load_ends_the_step),
-    cmocka_unit_test(a_failing_lane_ends_the_step),
-    cmocka_unit_test(steps_count_up_by_one),
-    cmocka_unit_test(windows_hold_what_is_used),
-    cmocka_unit_test(what_does_not_fit_says_what_would),
-    cmocka_unit_test(plans_share_their_state),
-    cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-    cmocka_unit_test(the_update_number_sets_the_bias_correction),
-    cmocka_unit_test(logits_are_those_of_the_position),
-    cmocka_unit_test(times_are_told_once),
-    cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
+      cmocka_unit_test(a_failing_load_ends_the_step),
+      cmocka_unit_test(a_failing_lane_ends_the_step),
+      cmocka_unit_test(steps_count_up_by_one),
+      cmocka_unit_test(windows_hold_what_is_used),
+      cmocka_unit_test(what_does_not_fit_says_what_would),
+      cmocka_unit_test(plans_share_their_state),
+      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+      cmocka_unit_test(the_update_number_sets_the_bias_correction),
+      cmocka_unit_test(logits_are_those_of_the_position),
+      cmocka_unit_test(times_are_told_once),
+      cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

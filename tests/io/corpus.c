@@ -40,7 +40,9 @@ void corpus_put(const char *folder, const char *name, const void *content, size_
 
 char *corpus_text(uint64_t seed, size_t bytes)
 {
-  static const char *const words[] = {"the", "gate", "water", "opens", "and", "of", "wheel", "stone", "M\xC3\xBChle", "\xE6\xB0\xB4", "it's", "42", "\xF0\x9F\x99\x82", "closes", "before", "after"};
+  static const char *const words[] = {
+      "the",    "gate",   "water", "opens", "and", "of", "wheel", "stone", "M\xC3\xBChle", "\xE6\xB0\xB4", "it's", "42", "\xF0\x9F\x99\x82",
+      "closes", "before", "after"};
   struct rng_key key = rng_key_make(seed, "test corpus");
   char *text = NULL;
   OK(mem_alloc(MEM_META, bytes + 1, (void **)&text));

@@ -12,6 +12,7 @@ check_PROGRAMS += \
 	tests/io/test_text \
 	tests/io/test_tokenizer \
 	tests/io/test_tokens
+check_scripts += tests/io/h5py.sh
 io_sample = \
 	tests/io/sample.c \
 	tests/io/sample.h

@@ -112,8 +112,11 @@ static void plain_hdf5_sees_true_tensors(void **state)
   char *path = save(SPLIT_UNEVEN, 300, 5, true);
   if (comm_rank(job) == 0) {
     struct sample sample;
-    struct { const char *name; int64_t value; } numbers[] = {{"format_version", 1}, {"complete", 1}, {"step", 300}, {"samples", 2405}, {"skipped", 1}, {"tensors", 13},
-                                                             {"ranks", comm_ranks(job)}};
+    struct {
+      const char *name;
+      int64_t value;
+    } numbers[] = {{"format_version", 1}, {"complete", 1},           {"step", 300}, {"samples", 2405}, {"skipped", 1},
+                   {"tensors", 13},       {"ranks", comm_ranks(job)}};
     sample_make(&sample, job, SPLIT_EVEN, 300, 5, true, false);
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     for (int t = 0; t < sample.n; t++)
@@ -396,7 +399,8 @@ static void write_as_another_program(const char *path)
   const int64_t step = 5, zero = 0, six = 6, tensors = 1;
   const uint64_t seed = 3;
   const uint32_t crc = (uint32_t)crc32(0, (const Bytef *)matrix, sizeof matrix), deck_crc = (uint32_t)crc32(0, (const Bytef *)"a: b", 4);
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), format = padded_string(17), deck_type = padded_string(4), scalar = H5Screate(H5S_SCALAR);
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), format = padded_string(17), deck_type = padded_string(4),
+        scalar = H5Screate(H5S_SCALAR);
   put_attribute(file, "format", format, "sluice-checkpoint");
   put_attribute(file, "program", deck_type, "mine");
   put_attribute(file, "format_version", H5T_STD_I32LE, &one);
@@ -480,21 +484,21 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(every_split_is_read_by_every_split),
-    cmocka_unit_test(the_file_does_not_depend_on_the_split),
-    cmocka_unit_test(plain_hdf5_sees_true_tensors),
-    cmocka_unit_test(h5dump_shows_names_and_shapes),
-    cmocka_unit_test(meta_data_comes_back_on_all_ranks),
-    cmocka_unit_test(small_transfers_change_nothing),
-    cmocka_unit_test(a_group_alone_can_be_loaded),
-    cmocka_unit_test(overwriting_replaces),
-    cmocka_unit_test(parts_that_do_not_make_a_whole_are_refused),
-    cmocka_unit_test(wrong_tables_are_refused),
-    cmocka_unit_test(a_name_used_twice_is_refused_and_leaves_nothing),
-    cmocka_unit_test(another_model_is_refused),
-    cmocka_unit_test(an_empty_list_is_a_checkpoint),
-    cmocka_unit_test(a_file_of_another_program),
-    cmocka_unit_test(a_job_without_mpi_is_told_so),
+      cmocka_unit_test(every_split_is_read_by_every_split),
+      cmocka_unit_test(the_file_does_not_depend_on_the_split),
+      cmocka_unit_test(plain_hdf5_sees_true_tensors),
+      cmocka_unit_test(h5dump_shows_names_and_shapes),
+      cmocka_unit_test(meta_data_comes_back_on_all_ranks),
+      cmocka_unit_test(small_transfers_change_nothing),
+      cmocka_unit_test(a_group_alone_can_be_loaded),
+      cmocka_unit_test(overwriting_replaces),
+      cmocka_unit_test(parts_that_do_not_make_a_whole_are_refused),
+      cmocka_unit_test(wrong_tables_are_refused),
+      cmocka_unit_test(a_name_used_twice_is_refused_and_leaves_nothing),
+      cmocka_unit_test(another_model_is_refused),
+      cmocka_unit_test(an_empty_list_is_a_checkpoint),
+      cmocka_unit_test(a_file_of_another_program),
+      cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -79,8 +79,9 @@ static bool meta_is_right(void)
   struct checkpoint_meta meta;
   if (checkpoint_read_meta(job, bad, &meta) != STATUS_OK)
     return status_text()[0] != '\0';
-  bool right = meta.step == STEP && meta.samples == STEP * 8 + SEED && meta.skipped == 1 && meta.ranks == comm_ranks(job) && meta.seed == 0xfedcba9876543210u &&
-               strcmp(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n") == 0 && strcmp(meta.version, "sluice test") == 0;
+  bool right = meta.step == STEP && meta.samples == STEP * 8 + SEED && meta.skipped == 1 && meta.ranks == comm_ranks(job) &&
+               meta.seed == 0xfedcba9876543210u && strcmp(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n") == 0 &&
+               strcmp(meta.version, "sluice test") == 0;
   checkpoint_meta_free(&meta);
   return right;
 }
@@ -137,7 +138,8 @@ static void flipped_data_names_the_dataset(void **state)
     size_t n = (size_t)sample_elements(&sample.tensor[t]) * dtype_size(sample.tensor[t].type);
     if (n < 6)
       continue;
-    char *place = memmem(bytes, size, sample.tensor[t].data, n), *name = mem_printf("%s/%s does not match its checksum", sample.tensor[t].group, sample.tensor[t].name);
+    char *place = memmem(bytes, size, sample.tensor[t].data, n),
+         *name = mem_printf("%s/%s does not match its checksum", sample.tensor[t].group, sample.tensor[t].name);
     assert_non_null(place);
     poke((size_t)(place - bytes) + n - 1, (char)(place[n - 1] ^ 16));
     assert_int_equal(checkpoint_verify(job, bad), STATUS_INPUT);
@@ -187,16 +189,20 @@ static void expect(const char *words)
 static void foreign_files(void **state)
 {
   (void)state;
-  static const struct { const char *head; size_t n; const char *words; } files[] = {
-    {"", 0, "it is empty (0 bytes)"},
-    {"PK\3\4abcdefgh", 12, "looks like a zip archive"},
-    {"\x1f\x8b\x08\0\0\0\0\0\0\0", 10, "looks like gzip data"},
-    {"\x10\0\0\0\0\0\0\0{\"a\":{}}", 16, "looks like a safetensors file"},
-    {"\x93NUMPY\1\0", 8, "looks like a NumPy array"},
-    {"once upon a time\n", 17, "looks like text"},
-    {"\0\0\0\0\0\0\0\0\0\0", 10, "looks like zeros"},
-    {"\x89HDF", 4, "looks like binary data"},
-    {"\x89HDF\r\n\x1a\n", 8, "truncated or damaged"},
+  static const struct {
+    const char *head;
+    size_t n;
+    const char *words;
+  } files[] = {
+      {"", 0, "it is empty (0 bytes)"},
+      {"PK\3\4abcdefgh", 12, "looks like a zip archive"},
+      {"\x1f\x8b\x08\0\0\0\0\0\0\0", 10, "looks like gzip data"},
+      {"\x10\0\0\0\0\0\0\0{\"a\":{}}", 16, "looks like a safetensors file"},
+      {"\x93NUMPY\1\0", 8, "looks like a NumPy array"},
+      {"once upon a time\n", 17, "looks like text"},
+      {"\0\0\0\0\0\0\0\0\0\0", 10, "looks like zeros"},
+      {"\x89HDF", 4, "looks like binary data"},
+      {"\x89HDF\r\n\x1a\n", 8, "truncated or damaged"},
   };
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     write_bad(files[i].head, files[i].n);
@@ -259,17 +265,52 @@ static void put_number(hid_t object, const char *name, enum dtype type, int64_t 
   assert_int_equal(hdf5_set_number(object, name, type, type == DTYPE_I32 ? (const void *)&narrow : &value), STATUS_OK);
 }
 
-static void change_format(hid_t file) { assert_true(H5Adelete(file, "format") >= 0); assert_int_equal(hdf5_set_text(file, "format", "sluice-tokens"), STATUS_OK); }
-static void drop_format(hid_t file) { assert_true(H5Adelete(file, "format") >= 0); }
-static void change_version(hid_t file) { put_number(file, "format_version", DTYPE_I32, 2); }
-static void drop_version(hid_t file) { assert_true(H5Adelete(file, "format_version") >= 0); }
-static void wide_version(hid_t file) { drop_version(file); put_number(file, "format_version", DTYPE_I64, 1); }
-static void unmark(hid_t file) { put_number(file, "complete", DTYPE_I32, 0); }
-static void negative_step(hid_t file) { put_number(file, "step", DTYPE_I64, -1); }
-static void drop_seed(hid_t file) { assert_true(H5Adelete(file, "seed") >= 0); }
-static void one_tensor_more(hid_t file) { put_number(file, "tensors", DTYPE_I64, 13); }
-static void drop_tensor(hid_t file) { assert_true(H5Ldelete(file, "model/one", H5P_DEFAULT) >= 0); }
-static void drop_deck(hid_t file) { assert_true(H5Ldelete(file, "deck", H5P_DEFAULT) >= 0); }
+static void change_format(hid_t file)
+{
+  assert_true(H5Adelete(file, "format") >= 0);
+  assert_int_equal(hdf5_set_text(file, "format", "sluice-tokens"), STATUS_OK);
+}
+static void drop_format(hid_t file)
+{
+  assert_true(H5Adelete(file, "format") >= 0);
+}
+static void change_version(hid_t file)
+{
+  put_number(file, "format_version", DTYPE_I32, 2);
+}
+static void drop_version(hid_t file)
+{
+  assert_true(H5Adelete(file, "format_version") >= 0);
+}
+static void wide_version(hid_t file)
+{
+  drop_version(file);
+  put_number(file, "format_version", DTYPE_I64, 1);
+}
+static void unmark(hid_t file)
+{
+  put_number(file, "complete", DTYPE_I32, 0);
+}
+static void negative_step(hid_t file)
+{
+  put_number(file, "step", DTYPE_I64, -1);
+}
+static void drop_seed(hid_t file)
+{
+  assert_true(H5Adelete(file, "seed") >= 0);
+}
+static void one_tensor_more(hid_t file)
+{
+  put_number(file, "tensors", DTYPE_I64, 13);
+}
+static void drop_tensor(hid_t file)
+{
+  assert_true(H5Ldelete(file, "model/one", H5P_DEFAULT) >= 0);
+}
+static void drop_deck(hid_t file)
+{
+  assert_true(H5Ldelete(file, "deck", H5P_DEFAULT) >= 0);
+}
 
 static void open_one(hid_t file, const char *name, struct hdf5_dataset *dataset)
 {
@@ -353,13 +394,34 @@ static void external_storage(hid_t file)
   H5Pclose(creation);
 }
 
-static void unallocated(hid_t file) { replace_one(file, H5T_IEEE_F64LE, 1, &(hsize_t){1}, H5P_DEFAULT); }
-static void scalar_tensor(hid_t file) { replace_one(file, H5T_IEEE_F64LE, -1, NULL, H5P_DEFAULT); }
-static void five_dimensions(hid_t file) { replace_one(file, H5T_IEEE_F64LE, 5, (hsize_t[]){1, 1, 1, 1, 1}, H5P_DEFAULT); }
-static void no_elements(hid_t file) { replace_one(file, H5T_IEEE_F64LE, 1, &(hsize_t){0}, H5P_DEFAULT); }
-static void huge(hid_t file) { replace_one(file, H5T_IEEE_F64LE, 2, (hsize_t[]){(hsize_t)1 << 40, (hsize_t)1 << 40}, H5P_DEFAULT); }
-static void big_endian(hid_t file) { replace_one(file, H5T_IEEE_F64BE, 1, &(hsize_t){1}, H5P_DEFAULT); }
-static void text_tensor(hid_t file) { replace_one(file, H5T_C_S1, 1, &(hsize_t){1}, H5P_DEFAULT); }
+static void unallocated(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64LE, 1, &(hsize_t){1}, H5P_DEFAULT);
+}
+static void scalar_tensor(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64LE, -1, NULL, H5P_DEFAULT);
+}
+static void five_dimensions(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64LE, 5, (hsize_t[]){1, 1, 1, 1, 1}, H5P_DEFAULT);
+}
+static void no_elements(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64LE, 1, &(hsize_t){0}, H5P_DEFAULT);
+}
+static void huge(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64LE, 2, (hsize_t[]){(hsize_t)1 << 40, (hsize_t)1 << 40}, H5P_DEFAULT);
+}
+static void big_endian(hid_t file)
+{
+  replace_one(file, H5T_IEEE_F64BE, 1, &(hsize_t){1}, H5P_DEFAULT);
+}
+static void text_tensor(hid_t file)
+{
+  replace_one(file, H5T_C_S1, 1, &(hsize_t){1}, H5P_DEFAULT);
+}
 
 static void variable_deck(hid_t file)
 {
@@ -385,36 +447,40 @@ static void long_deck(hid_t file)
   H5Tclose(type);
 }
 
-static const struct { void (*change)(hid_t file); const char *words; bool meta; } changes[] = {
-  {change_format, "HDF5 file of format \"sluice-tokens\"", true},
-  {drop_format, "an HDF5 file but not a Sluice checkpoint", true},
-  {change_version, "format version 2; this Sluice reads version 1", true},
-  {drop_version, "the attribute format_version is missing", true},
-  {wide_version, "the attribute format_version is not of type int32", true},
-  {unmark, "it is incomplete", true},
-  {negative_step, "step -1", true},
-  {drop_seed, "the attribute seed is missing", true},
-  {drop_deck, "there is no dataset deck", true},
-  {variable_deck, "deck is not text of fixed length", true},
-  {long_deck, "deck is text of 134217728 bytes", true},
-  {one_tensor_more, "it holds 12 tensors and says that it has 13", false},
-  {drop_tensor, "it holds 11 tensors and says that it has 12", false},
-  {wrong_elements, "dataset cube has 105 elements and says that it has 106", false},
-  {no_crc, "the attribute crc32 is missing", false},
-  {vector_crc, "the attribute crc32 is not one value", false},
-  {dangling_link, "link is a link to elsewhere", false},
-  {outside_link, "link is a link to elsewhere", false},
-  {linked_group, "alias is a link to elsewhere", false},
-  {group_for_tensor, "inner is not a dataset", false},
-  {chunked, "one is not stored contiguously", false},
-  {external_storage, "one is not stored contiguously", false},
-  {unallocated, "one stores 0 bytes; its shape and type need 8", false},
-  {scalar_tensor, "one has 0 dimensions", false},
-  {five_dimensions, "one has 5 dimensions", false},
-  {no_elements, "dimension 0 of one is 0", false},
-  {huge, "one: ", false},
-  {big_endian, "one has a number type that Sluice does not write", false},
-  {text_tensor, "one has a number type that Sluice does not write", false},
+static const struct {
+  void (*change)(hid_t file);
+  const char *words;
+  bool meta;
+} changes[] = {
+    {change_format, "HDF5 file of format \"sluice-tokens\"", true},
+    {drop_format, "an HDF5 file but not a Sluice checkpoint", true},
+    {change_version, "format version 2; this Sluice reads version 1", true},
+    {drop_version, "the attribute format_version is missing", true},
+    {wide_version, "the attribute format_version is not of type int32", true},
+    {unmark, "it is incomplete", true},
+    {negative_step, "step -1", true},
+    {drop_seed, "the attribute seed is missing", true},
+    {drop_deck, "there is no dataset deck", true},
+    {variable_deck, "deck is not text of fixed length", true},
+    {long_deck, "deck is text of 134217728 bytes", true},
+    {one_tensor_more, "it holds 12 tensors and says that it has 13", false},
+    {drop_tensor, "it holds 11 tensors and says that it has 12", false},
+    {wrong_elements, "dataset cube has 105 elements and says that it has 106", false},
+    {no_crc, "the attribute crc32 is missing", false},
+    {vector_crc, "the attribute crc32 is not one value", false},
+    {dangling_link, "link is a link to elsewhere", false},
+    {outside_link, "link is a link to elsewhere", false},
+    {linked_group, "alias is a link to elsewhere", false},
+    {group_for_tensor, "inner is not a dataset", false},
+    {chunked, "one is not stored contiguously", false},
+    {external_storage, "one is not stored contiguously", false},
+    {unallocated, "one stores 0 bytes; its shape and type need 8", false},
+    {scalar_tensor, "one has 0 dimensions", false},
+    {five_dimensions, "one has 5 dimensions", false},
+    {no_elements, "dimension 0 of one is 0", false},
+    {huge, "one: ", false},
+    {big_endian, "one has a number type that Sluice does not write", false},
+    {text_tensor, "one has a number type that Sluice does not write", false},
 };
 
 static void untrue_files(void **state)
@@ -473,14 +539,9 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(flipped_bytes),
-    cmocka_unit_test(flipped_metadata),
-    cmocka_unit_test(flipped_data_names_the_dataset),
-    cmocka_unit_test(truncated),
-    cmocka_unit_test(foreign_files),
-    cmocka_unit_test(not_even_a_file),
-    cmocka_unit_test(no_permission),
-    cmocka_unit_test(untrue_files),
+      cmocka_unit_test(flipped_bytes), cmocka_unit_test(flipped_metadata), cmocka_unit_test(flipped_data_names_the_dataset),
+      cmocka_unit_test(truncated),     cmocka_unit_test(foreign_files),    cmocka_unit_test(not_even_a_file),
+      cmocka_unit_test(no_permission), cmocka_unit_test(untrue_files),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

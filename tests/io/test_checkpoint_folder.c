@@ -153,8 +153,16 @@ static void wrong_checksums_are_passed_over(void **state)
 static void pruning_keeps_what_it_should(void **state)
 {
   (void)state;
-  static const struct { int64_t keep, every; const char *left; } cases[] = {
-    {0, 0, "5 10 15 20 25 30 35"}, {0, 10, "5 10 15 20 25 30 35"}, {9, 0, "5 10 15 20 25 30 35"}, {3, 10, "10 20 25 30 35"}, {2, 0, "30 35"}, {1, 7, "35"},
+  static const struct {
+    int64_t keep, every;
+    const char *left;
+  } cases[] = {
+      {0, 0, "5 10 15 20 25 30 35"},
+      {0, 10, "5 10 15 20 25 30 35"},
+      {9, 0, "5 10 15 20 25 30 35"},
+      {3, 10, "10 20 25 30 35"},
+      {2, 0, "30 35"},
+      {1, 7, "35"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char left[256] = "";
@@ -352,14 +360,14 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
-    cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
-    cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
-    cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
-    cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_list, setup, teardown),
-    cmocka_unit_test_setup_teardown(a_table, setup, teardown),
-    cmocka_unit_test_setup_teardown(differences, setup, teardown),
+      cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
+      cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
+      cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_list, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_table, setup, teardown),
+      cmocka_unit_test_setup_teardown(differences, setup, teardown),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

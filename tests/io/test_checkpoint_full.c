@@ -248,13 +248,13 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_limit_is_found_before_writing),
-    cmocka_unit_test(a_failed_write_of_one_rank_fails_all),
-    cmocka_unit_test(a_short_write_is_noticed),
-    cmocka_unit_test(a_disk_that_fails_under_the_header),
-    cmocka_unit_test(a_disk_that_fails_under_the_data),
-    cmocka_unit_test(a_folder_that_cannot_be),
-    cmocka_unit_test(a_full_disk),
+      cmocka_unit_test(a_limit_is_found_before_writing),
+      cmocka_unit_test(a_failed_write_of_one_rank_fails_all),
+      cmocka_unit_test(a_short_write_is_noticed),
+      cmocka_unit_test(a_disk_that_fails_under_the_header),
+      cmocka_unit_test(a_disk_that_fails_under_the_data),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_full_disk),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -138,9 +138,12 @@ static void refill(void)
 static void killed_in_every_phase(void **state)
 {
   (void)state;
-  static const struct { enum checkpoint_phase phase; int rank; } cases[] = {
-    {CHECKPOINT_BEGUN, 0},  {CHECKPOINT_LAID_OUT, 0}, {CHECKPOINT_OPENED, 1},    {CHECKPOINT_WROTE, 0},
-    {CHECKPOINT_WROTE, 1},  {CHECKPOINT_CLOSED, 0},   {CHECKPOINT_COMPLETED, 0}, {CHECKPOINT_RENAMED, 0},
+  static const struct {
+    enum checkpoint_phase phase;
+    int rank;
+  } cases[] = {
+      {CHECKPOINT_BEGUN, 0}, {CHECKPOINT_LAID_OUT, 0}, {CHECKPOINT_OPENED, 1},    {CHECKPOINT_WROTE, 0},
+      {CHECKPOINT_WROTE, 1}, {CHECKPOINT_CLOSED, 0},   {CHECKPOINT_COMPLETED, 0}, {CHECKPOINT_RENAMED, 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     refill();
@@ -150,7 +153,7 @@ static void killed_in_every_phase(void **state)
     bool renamed = cases[i].phase == CHECKPOINT_RENAMED;
     assert_true(renamed == (shell("test -e '%s/step-00000020.h5'", dir) == 0));
     assert_true(renamed != (shell("test -e '%s/.step-00000020.h5.tmp'", dir) == 0)); /* it did die on the way */
-    if (shell("%s check '%s' %d", self, dir, renamed ? NEW : OLD) != 0)
+    if (shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, renamed ? NEW : OLD) != 0)
       fail_msg("case %zu", i);
   }
 }
@@ -160,10 +163,14 @@ static void a_disk_that_fails_under_rank_0(void **state)
 {
   (void)state;
   refill();
-  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, (int)CHECKPOINT_PHASES, dir), status_exit_code(STATUS_IO));
-  assert_int_equal(shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones are untouched: rank 0: dataset .*: cannot write' '%s.errors'", dir, dir), 0);
+  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, (int)CHECKPOINT_PHASES, dir),
+                   status_exit_code(STATUS_IO));
+  assert_int_equal(
+      shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones are untouched: rank 0: dataset .*: cannot write' '%s.errors'",
+            dir, dir),
+      0);
   assert_int_equal(shell("test -e '%s/.step-00000020.h5.tmp'", dir), 1);
-  assert_int_equal(shell("%s check '%s' %d", self, dir, OLD), 0);
+  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
 }
 
 static int start(void **state)
@@ -173,7 +180,7 @@ static int start(void **state)
   snprintf(dir, sizeof dir, "%s/sluice-io-XXXXXX", root && root[0] ? root : "/tmp");
   if (!mkdtemp(dir))
     return -1;
-  return shell("%s first '%s' && mv '%s/step-00000010.h5' '%s.first'", self, dir, dir, dir);
+  return shell("%s -n 1 %s first '%s' && mv '%s/step-00000010.h5' '%s.first'", mpirun, self, dir, dir, dir);
 }
 
 static int stop(void **state)
@@ -185,8 +192,8 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(killed_in_every_phase),
-    cmocka_unit_test(a_disk_that_fails_under_rank_0),
+      cmocka_unit_test(killed_in_every_phase),
+      cmocka_unit_test(a_disk_that_fails_under_rank_0),
   };
   if (argc > 2)
     return run_job(argv + 1);

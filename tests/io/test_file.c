@@ -158,7 +158,7 @@ static void room(void **state)
   assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
   assert_int_equal(file_size(in_dir("room")), 0);
   assert_int_equal(stat(in_dir("room"), &info), 0);
-  assert_true(info.st_blocks == 0 || info.st_blocks >= 2048); /* where the file system can reserve, it has */
+  assert_true(info.st_blocks == 0 || info.st_blocks >= 2048);                  /* where the file system can reserve, it has */
   assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
   assert_true(told("room"));
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
@@ -196,13 +196,13 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(folders),
-    cmocka_unit_test(written_and_read),
-    cmocka_unit_test(what_has_no_size_is_read),
-    cmocka_unit_test(what_cannot_be_read),
-    cmocka_unit_test(a_failed_write_leaves_the_old_file),
-    cmocka_unit_test(renaming),
-    cmocka_unit_test(room),
+      cmocka_unit_test(folders),
+      cmocka_unit_test(written_and_read),
+      cmocka_unit_test(what_has_no_size_is_read),
+      cmocka_unit_test(what_cannot_be_read),
+      cmocka_unit_test(a_failed_write_leaves_the_old_file),
+      cmocka_unit_test(renaming),
+      cmocka_unit_test(room),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

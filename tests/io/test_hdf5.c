@@ -136,7 +136,10 @@ static void attributes(void **state)
 static void every_range(void **state)
 {
   (void)state;
-  static const struct { int ndim; int64_t shape[4]; } shapes[] = {{1, {7}}, {2, {3, 5}}, {3, {2, 3, 4}}, {4, {2, 1, 3, 2}}, {4, {2, 2, 2, 3}}};
+  static const struct {
+    int ndim;
+    int64_t shape[4];
+  } shapes[] = {{1, {7}}, {2, {3, 5}}, {3, {2, 3, 4}}, {4, {2, 1, 3, 2}}, {4, {2, 2, 2, 3}}};
   hid_t file;
   hdf5_transfer_bytes = 28; /* seven elements a call */
   assert_int_equal(hdf5_create(path, &file), STATUS_OK);
@@ -256,14 +259,17 @@ static int break_flush(void)
     status = hdf5_close(group, status);
   }
   int sealed = memfd_create("sealed", MFD_ALLOW_SEALING); /* gives room, takes no writes */
-  if (status != STATUS_OK || fcntl(sealed, F_ADD_SEALS, F_SEAL_WRITE) != 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 || dup2(sealed, *fd) < 0)
+  if (status != STATUS_OK || fcntl(sealed, F_ADD_SEALS, F_SEAL_WRITE) != 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 ||
+      dup2(sealed, *fd) < 0)
     return 2;
   if (hdf5_is_broken())
     return 3;
   return hdf5_finish(file, status) == STATUS_IO && told("cannot write it: Operation not permitted") && hdf5_is_broken() ? 0 : 4;
 }
 
-static const struct { int when, datasets; } full_cases[] = {{0, 1}, {0, 10}, {5, 10}, {8, 9}, {0, 3000}, {4000, 4001}};
+static const struct {
+  int when, datasets;
+} full_cases[] = {{0, 1}, {0, 10}, {5, 10}, {8, 9}, {0, 3000}, {4000, 4001}};
 
 /* Runs in a child, since HDF5 may crash when a process ends. */
 static void expect_peace(size_t which)
@@ -316,15 +322,15 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_full_disk_does_not_crash_at_exit), /* first: a child of a process that has used HDF5 shares its state */
-    cmocka_unit_test(a_broken_flush_is_told),
-    cmocka_unit_test(the_check_fires),
-    cmocka_unit_test(types),
-    cmocka_unit_test(small_floats_mean_the_same_to_hdf5),
-    cmocka_unit_test(attributes),
-    cmocka_unit_test(every_range),
-    cmocka_unit_test(shapes_that_cannot_be),
-    cmocka_unit_test(bytes_are_reproducible),
+      cmocka_unit_test(a_full_disk_does_not_crash_at_exit), /* first: a child of a process that has used HDF5 shares its state */
+      cmocka_unit_test(a_broken_flush_is_told),
+      cmocka_unit_test(the_check_fires),
+      cmocka_unit_test(types),
+      cmocka_unit_test(small_floats_mean_the_same_to_hdf5),
+      cmocka_unit_test(attributes),
+      cmocka_unit_test(every_range),
+      cmocka_unit_test(shapes_that_cannot_be),
+      cmocka_unit_test(bytes_are_reproducible),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

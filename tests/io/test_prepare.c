@@ -19,7 +19,7 @@
 
 static struct comm *job, *alone; /* alone: one rank, without MPI */
 static char folder[64], data[512];
-static bool root;                /* rank 0 */
+static bool root; /* rank 0 */
 
 static struct prepare_config config_for(char *const *input, const char *out)
 {
@@ -47,7 +47,10 @@ static void remove_on_root(const char *path)
 
 /* ---- the tokens are those of the documents */
 
-struct stream { uint16_t *token; int64_t n, room, documents; };
+struct stream {
+  uint16_t *token;
+  int64_t n, room, documents;
+};
 
 static void append(struct stream *stream, const int32_t *tokens, int64_t n)
 {
@@ -60,7 +63,8 @@ static void append(struct stream *stream, const int32_t *tokens, int64_t n)
 }
 
 /* The files of the corpus in the order of their names. */
-static const char *const names[] = {"a/b/medium.txt", "a/large.txt", "a/small.txt", "array.json", "c/unknown.ending", "empty.txt", "lines.jsonl", "space.txt", "z.txt"};
+static const char *const names[] = {"a/b/medium.txt", "a/large.txt", "a/small.txt", "array.json", "c/unknown.ending",
+                                    "empty.txt",      "lines.jsonl", "space.txt",   "z.txt"};
 enum { FILES = sizeof names / sizeof *names };
 
 static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer, const struct prepare_config *config, struct stream out[2])
@@ -338,12 +342,15 @@ static void check_nothing_left(const struct prepare_config *config, enum status 
 static void test_broken_inputs(void **state)
 {
   (void)state;
-  static const struct { const char *name, *content; size_t bytes; const char *says; } cases[] = {
-    {"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
-    {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
-    {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28, "/in/b.json, byte 28: the JSON text ends"},
-    {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31, "/in/b.json, byte 16: an object without \"text\""},
-    {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31, "/in/b.jsonl, byte 27: broken JSON"}};
+  static const struct {
+    const char *name, *content;
+    size_t bytes;
+    const char *says;
+  } cases[] = {{"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
+               {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
+               {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28, "/in/b.json, byte 28: the JSON text ends"},
+               {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31, "/in/b.json, byte 16: an object without \"text\""},
+               {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31, "/in/b.jsonl, byte 27: broken JSON"}};
   char in[512], out[512];
   below(in, "in");
   below(out, "out");
@@ -494,8 +501,9 @@ static void test_names(void **state)
   assert_int_equal(result.shards, 1);
   if (root) {
     OK(file_read_all(record, 1 << 20, &text, &bytes));
-    assert_non_null(strstr(text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    {\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"
-                                 "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
+    assert_non_null(strstr(
+        text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    {\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"
+              "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
     mem_free(text);
   }
   remove_on_root(in);
@@ -529,16 +537,11 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),
-                                     cmocka_unit_test(test_gpt2),
-                                     cmocka_unit_test(test_repair),
-                                     cmocka_unit_test(test_other_settings),
-                                     cmocka_unit_test(test_foreign_folder),
-                                     cmocka_unit_test(test_broken_inputs),
-                                     cmocka_unit_test(test_broken_late),
-                                     cmocka_unit_test(test_empty_corpus),
-                                     cmocka_unit_test(test_usage),
-                                     cmocka_unit_test(test_names)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),          cmocka_unit_test(test_gpt2),
+                                     cmocka_unit_test(test_repair),         cmocka_unit_test(test_other_settings),
+                                     cmocka_unit_test(test_foreign_folder), cmocka_unit_test(test_broken_inputs),
+                                     cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
+                                     cmocka_unit_test(test_usage),          cmocka_unit_test(test_names)};
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;

@@ -19,7 +19,10 @@ static char folder[] = "/tmp/sluice-prepare-XXXXXX", corpus[128], part[160], out
 enum { SHARD = 400000 };
 
 /* What a finished child tells. */
-struct report { struct prepare_result result; int64_t data_peak, resident_before, resident_peak; };
+struct report {
+  struct prepare_result result;
+  int64_t data_peak, resident_before, resident_peak;
+};
 
 static int64_t peak_resident(void)
 {
@@ -41,7 +44,8 @@ static pid_t start(const char *input, const char *to, int64_t shard_tokens, int 
   assert_true(child >= 0);
   if (child > 0)
     return child;
-  struct prepare_config config = {.inputs = 1, .input = &(char *){(char *)input}, .out = to, .tokenizer = "bytes", .val = 0.1, .seed = 3, .shard_tokens = shard_tokens};
+  struct prepare_config config = {
+      .inputs = 1, .input = &(char *){(char *)input}, .out = to, .tokenizer = "bytes", .val = 0.1, .seed = 3, .shard_tokens = shard_tokens};
   struct report report = {.resident_before = mem_resident_bytes()};
   struct comm *comm = NULL;
   log_set_level(LOG_ERROR);

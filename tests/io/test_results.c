@@ -96,7 +96,8 @@ static void numbers_come_back(void **state)
 static void text_is_escaped(void **state)
 {
   (void)state;
-  static const char hard[] = "quote \" back \\ slash / tab \t line \n feed \f back \b return \r bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
+  static const char hard[] =
+      "quote \" back \\ slash / tab \t line \n feed \f back \b return \r bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
   struct results *results = NULL;
   char *text = NULL;
   size_t bytes;
@@ -128,8 +129,10 @@ static void text_is_escaped(void **state)
 static void a_torn_line_is_cut(void **state)
 {
   (void)state;
-  static const struct { const char *before, *after; } cases[] = {
-    {"", ""}, {"{\"kind\":\"st", ""}, {"{}\n", "{}\n"}, {"{}\n{\"kind\":\"step\",\"st", "{}\n"}, {"\n\n{", "\n\n"},
+  static const struct {
+    const char *before, *after;
+  } cases[] = {
+      {"", ""}, {"{\"kind\":\"st", ""}, {"{}\n", "{}\n"}, {"{}\n{\"kind\":\"step\",\"st", "{}\n"}, {"\n\n{", "\n\n"},
   };
   struct results *results = NULL;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -204,8 +207,9 @@ static void a_failed_write_leaves_whole_lines(void **state)
 static void rewinding(void **state)
 {
   (void)state;
-  static const char all[] = "{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, \"kind\":\"step\"}\nnot json\n{\"kind\":\"step\",\"step\":3}\n"
-                            "{\"kind\":\"eval\",\"step\":3}\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n";
+  static const char all[] =
+      "{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, \"kind\":\"step\"}\nnot json\n{\"kind\":\"step\",\"step\":3}\n"
+      "{\"kind\":\"eval\",\"step\":3}\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n";
   put(all);
   assert_int_equal(results_rewind(path, 3), STATUS_OK);
   expect(all);
@@ -251,14 +255,10 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(lines),
-    cmocka_unit_test(numbers_come_back),
-    cmocka_unit_test(text_is_escaped),
-    cmocka_unit_test(a_torn_line_is_cut),
-    cmocka_unit_test(a_long_line),
-    cmocka_unit_test(a_failed_write_leaves_whole_lines),
-    cmocka_unit_test(rewinding),
-    cmocka_unit_test(what_cannot_be_opened),
+      cmocka_unit_test(lines),           cmocka_unit_test(numbers_come_back),
+      cmocka_unit_test(text_is_escaped), cmocka_unit_test(a_torn_line_is_cut),
+      cmocka_unit_test(a_long_line),     cmocka_unit_test(a_failed_write_leaves_whole_lines),
+      cmocka_unit_test(rewinding),       cmocka_unit_test(what_cannot_be_opened),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,10 +1,10 @@
 /* Documents of a file. Oracles: documents written by hand; the blocks of a plain text, put together, are the text; a stream that goes on from any position gives
  * what the whole one gave; the byte of each kind of damage is known by construction. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,12 @@ static const char *put(const char *name, const void *content, size_t bytes)
 }
 
 enum { MOST = 4096 };
-struct got { char *text; size_t bytes; int64_t number; struct text_position after; };
+struct got {
+  char *text;
+  size_t bytes;
+  int64_t number;
+  struct text_position after;
+};
 
 static int read_from(const char *path, struct text_position from, struct got *out)
 {
@@ -120,7 +125,8 @@ static void test_documents(void **state)
   check_documents("a.ndjson", "\n\n", "");
   check_documents("a.jsonl", "{\"text\":\"\"}\n{\"text\":\" \\n\"}\n{\"text\":\"x\"}\n{\"title\":\"\",\"text\":\"y\"}", "x|y");
   check_documents("a.jsonl", "{\"text\":\"t\",\"id\":[1,{\"a\":[null,true,false,-0.5e+7,0,\"\\u00e9\"]},{}],\"title\":\"T\"}", "T\nt");
-  check_documents("a.jsonl", "{\"te\\u0078t\":\"\\u0041\\u00e9\\u4e00\\ud83d\\ude42\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "A\xC3\xA9\xE4\xB8\x80\xF0\x9F\x99\x82\"\\/\b\f\n\r\t");
+  check_documents("a.jsonl", "{\"te\\u0078t\":\"\\u0041\\u00e9\\u4e00\\ud83d\\ude42\\\"\\\\\\/\\b\\f\\n\\r\\t\"}",
+                  "A\xC3\xA9\xE4\xB8\x80\xF0\x9F\x99\x82\"\\/\b\f\n\r\t");
   check_documents("a.json", "", "");
   check_documents("a.json", "[]", "");
   check_documents("a.json", " [ ] \n", "");
@@ -292,61 +298,64 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
 static void test_damage(void **state)
 {
   (void)state;
-  static const struct { const char *name, *content; int64_t byte; const char *says; } cases[] = {
-    {"a.txt", "abc\x80", 3, "not valid UTF-8 (0x80)"},
-    {"a.txt", "abc\xE2\x82", 3, "not valid UTF-8 (0xE2)"},
-    {"a.txt", "\xFF\xFEh", 0, "UTF-16"},
-    {"a.txt", "ab\xC0\x80", 2, "not valid UTF-8"},
-    {"a.txt", "ab\xED\xA0\x80", 2, "not valid UTF-8"},
-    {"a.txt", "ab\xF4\x90\x80\x80", 2, "not valid UTF-8"},
-    {"a.json", "[{\"text\":\"a\xFF\"}]", 11, "not valid UTF-8"},
-    {"a.json", "[{\"text\":\"a\"},", 14, "an object, '{', is expected"},
-    {"a.json", "[{\"text\":\"a\"}", 13, "truncated"},
-    {"a.json", "[", 1, "truncated"},
-    {"a.json", "x", 0, "an object, '{', is expected, found 'x'"},
-    {"a.json", "[1]", 1, "an object"},
-    {"a.json", "[{\"text\":\"a\"}] x", 15, "the end of the file after the array"},
-    {"a.json", "[{\"text\":\"a\"}{\"text\":\"a\"}]", 13, "',' or ']'"},
-    {"a.json", "[{\"text\":\"a\"},]", 14, "an object"},
-    {"a.json", "[{\"text\":\"a\",}]", 13, "a string"},
-    {"a.json", "[{\"text\":\"a\" \"b\"}]", 13, "',' or '}'"},
-    {"a.json", "[{\"text\" \"a\"}]", 9, "':'"},
-    {"a.json", "[{text:\"a\"}]", 2, "a string"},
-    {"a.json", "[{'text':\"a\"}]", 2, "a string"},
-    {"a.json", "[{\"title\":\"a\"}]", 1, "an object without \"text\""},
-    {"a.json", "[{}]", 1, "an object without \"text\""},
-    {"a.json", "[{\"text\":1}]", 9, "a string as \"text\""},
-    {"a.json", "[{\"text\":null}]", 9, "a string as \"text\""},
-    {"a.json", "[{\"title\":[],\"text\":\"a\"}]", 10, "a string as \"title\""},
-    {"a.json", "[{\"text\":\"a\",\"text\":\"b\"}]", 13, "a second \"text\""},
-    {"a.json", "[{\"text\":\"a\",\"title\":\"b\",\"ti\\u0074le\":\"c\"}]", 25, "a second \"title\""},
-    {"a.json", "[{\"text\":\"a\\u0000\"}]", 11, "\\u0000"},
-    {"a.json", "[{\"text\":\"a\\ud83dx\"}]", 11, "half a surrogate pair"},
-    {"a.json", "[{\"text\":\"a\\ude42\"}]", 11, "half a surrogate pair"},
-    {"a.json", "[{\"text\":\"a\\ud83d\\u0041\"}]", 11, "half a surrogate pair"},
-    {"a.json", "[{\"text\":\"a\\u12x4\"}]", 15, "a hexadecimal digit"},
-    {"a.json", "[{\"text\":\"a\\x\"}]", 12, "an escape"},
-    {"a.json", "[{\"text\":\"a\nb\"}]", 11, "control character 0x0A"},
-    {"a.json", "[{\"text\":\"abc", 13, "inside the string that begins at byte 9"},
-    {"a.json", "[{\"text\":\"a\\", 12, "an escape"},
-    {"a.json", "[{\"n\":01,\"text\":\"a\"}]", 7, "',' or '}'"},
-    {"a.json", "[{\"n\":1.,\"text\":\"a\"}]", 8, "a digit"},
-    {"a.json", "[{\"n\":.5,\"text\":\"a\"}]", 6, "a value"},
-    {"a.json", "[{\"n\":-,\"text\":\"a\"}]", 7, "a digit"},
-    {"a.json", "[{\"n\":1e,\"text\":\"a\"}]", 8, "a digit"},
-    {"a.json", "[{\"n\":+1,\"text\":\"a\"}]", 6, "a value"},
-    {"a.json", "[{\"n\":NaN,\"text\":\"a\"}]", 6, "a value"},
-    {"a.json", "[{\"n\":nul,\"text\":\"a\"}]", 9, "null"},
-    {"a.json", "[{\"n\":[1,],\"text\":\"a\"}]", 9, "a value"},
-    {"a.json", "[{\"n\":{\"a\":1,},\"text\":\"a\"}]", 13, "a string"},
-    {"a.json", "[{\"n\":[1}],\"text\":\"a\"}]", 8, "',' or ']'"},
-    {"a.json", "[{\"n\":\"\xC3\x28\",\"text\":\"a\"}]", 7, "not valid UTF-8"},
-    {"a.json", "[/*c*/{\"text\":\"a\"}]", 1, "an object"},
-    {"a.jsonl", "{\"text\":\"a\"} {\"text\":\"b\"}", 13, "the end of the line"},
-    {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"", 24, "truncated"},
-    {"a.jsonl", "{\"text\":\"a\"}\n[{\"text\":\"b\"}]", 13, "an object"},
-    {"a.jsonl", "{\"text\":\"a\"}\n\"b\"", 13, "an object"},
-    {"a.jsonl", "{\"text\":\"a\"},\n", 12, "the end of the line"}};
+  static const struct {
+    const char *name, *content;
+    int64_t byte;
+    const char *says;
+  } cases[] = {{"a.txt", "abc\x80", 3, "not valid UTF-8 (0x80)"},
+               {"a.txt", "abc\xE2\x82", 3, "not valid UTF-8 (0xE2)"},
+               {"a.txt", "\xFF\xFEh", 0, "UTF-16"},
+               {"a.txt", "ab\xC0\x80", 2, "not valid UTF-8"},
+               {"a.txt", "ab\xED\xA0\x80", 2, "not valid UTF-8"},
+               {"a.txt", "ab\xF4\x90\x80\x80", 2, "not valid UTF-8"},
+               {"a.json", "[{\"text\":\"a\xFF\"}]", 11, "not valid UTF-8"},
+               {"a.json", "[{\"text\":\"a\"},", 14, "an object, '{', is expected"},
+               {"a.json", "[{\"text\":\"a\"}", 13, "truncated"},
+               {"a.json", "[", 1, "truncated"},
+               {"a.json", "x", 0, "an object, '{', is expected, found 'x'"},
+               {"a.json", "[1]", 1, "an object"},
+               {"a.json", "[{\"text\":\"a\"}] x", 15, "the end of the file after the array"},
+               {"a.json", "[{\"text\":\"a\"}{\"text\":\"a\"}]", 13, "',' or ']'"},
+               {"a.json", "[{\"text\":\"a\"},]", 14, "an object"},
+               {"a.json", "[{\"text\":\"a\",}]", 13, "a string"},
+               {"a.json", "[{\"text\":\"a\" \"b\"}]", 13, "',' or '}'"},
+               {"a.json", "[{\"text\" \"a\"}]", 9, "':'"},
+               {"a.json", "[{text:\"a\"}]", 2, "a string"},
+               {"a.json", "[{'text':\"a\"}]", 2, "a string"},
+               {"a.json", "[{\"title\":\"a\"}]", 1, "an object without \"text\""},
+               {"a.json", "[{}]", 1, "an object without \"text\""},
+               {"a.json", "[{\"text\":1}]", 9, "a string as \"text\""},
+               {"a.json", "[{\"text\":null}]", 9, "a string as \"text\""},
+               {"a.json", "[{\"title\":[],\"text\":\"a\"}]", 10, "a string as \"title\""},
+               {"a.json", "[{\"text\":\"a\",\"text\":\"b\"}]", 13, "a second \"text\""},
+               {"a.json", "[{\"text\":\"a\",\"title\":\"b\",\"ti\\u0074le\":\"c\"}]", 25, "a second \"title\""},
+               {"a.json", "[{\"text\":\"a\\u0000\"}]", 11, "\\u0000"},
+               {"a.json", "[{\"text\":\"a\\ud83dx\"}]", 11, "half a surrogate pair"},
+               {"a.json", "[{\"text\":\"a\\ude42\"}]", 11, "half a surrogate pair"},
+               {"a.json", "[{\"text\":\"a\\ud83d\\u0041\"}]", 11, "half a surrogate pair"},
+               {"a.json", "[{\"text\":\"a\\u12x4\"}]", 15, "a hexadecimal digit"},
+               {"a.json", "[{\"text\":\"a\\x\"}]", 12, "an escape"},
+               {"a.json", "[{\"text\":\"a\nb\"}]", 11, "control character 0x0A"},
+               {"a.json", "[{\"text\":\"abc", 13, "inside the string that begins at byte 9"},
+               {"a.json", "[{\"text\":\"a\\", 12, "an escape"},
+               {"a.json", "[{\"n\":01,\"text\":\"a\"}]", 7, "',' or '}'"},
+               {"a.json", "[{\"n\":1.,\"text\":\"a\"}]", 8, "a digit"},
+               {"a.json", "[{\"n\":.5,\"text\":\"a\"}]", 6, "a value"},
+               {"a.json", "[{\"n\":-,\"text\":\"a\"}]", 7, "a digit"},
+               {"a.json", "[{\"n\":1e,\"text\":\"a\"}]", 8, "a digit"},
+               {"a.json", "[{\"n\":+1,\"text\":\"a\"}]", 6, "a value"},
+               {"a.json", "[{\"n\":NaN,\"text\":\"a\"}]", 6, "a value"},
+               {"a.json", "[{\"n\":nul,\"text\":\"a\"}]", 9, "null"},
+               {"a.json", "[{\"n\":[1,],\"text\":\"a\"}]", 9, "a value"},
+               {"a.json", "[{\"n\":{\"a\":1,},\"text\":\"a\"}]", 13, "a string"},
+               {"a.json", "[{\"n\":[1}],\"text\":\"a\"}]", 8, "',' or ']'"},
+               {"a.json", "[{\"n\":\"\xC3\x28\",\"text\":\"a\"}]", 7, "not valid UTF-8"},
+               {"a.json", "[/*c*/{\"text\":\"a\"}]", 1, "an object"},
+               {"a.jsonl", "{\"text\":\"a\"} {\"text\":\"b\"}", 13, "the end of the line"},
+               {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"", 24, "truncated"},
+               {"a.jsonl", "{\"text\":\"a\"}\n[{\"text\":\"b\"}]", 13, "an object"},
+               {"a.jsonl", "{\"text\":\"a\"}\n\"b\"", 13, "an object"},
+               {"a.jsonl", "{\"text\":\"a\"},\n", 12, "the end of the line"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_refused(cases[i].name, cases[i].content, strlen(cases[i].content), cases[i].byte, cases[i].says);
   check_refused("a.txt", "ab\0c", 4, 2, "NUL");
@@ -413,15 +422,9 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents),
-                                     cmocka_unit_test(test_numbers),
-                                     cmocka_unit_test(test_blocks),
-                                     cmocka_unit_test(test_where_blocks_end),
-                                     cmocka_unit_test(test_big_json),
-                                     cmocka_unit_test(test_damage),
-                                     cmocka_unit_test(test_damage_far_in),
-                                     cmocka_unit_test(test_deep),
-                                     cmocka_unit_test(test_limit),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents),        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_where_blocks_end), cmocka_unit_test(test_big_json), cmocka_unit_test(test_damage),
+                                     cmocka_unit_test(test_damage_far_in),    cmocka_unit_test(test_deep),     cmocka_unit_test(test_limit),
                                      cmocka_unit_test(test_no_file)};
   if (!mkdtemp(folder))
     return 1;

@@ -1,10 +1,10 @@
 /* Oracles: tables written by hand from GPT-2's pattern; what Python's `regex` and a plain quadratic BPE make of awkward texts (data/expected.txt, by
  * data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,10 @@ static struct tokenizer *trained(void)
   return tokenizer;
 }
 
-struct tokens { int32_t *id; int64_t n, room; };
+struct tokens {
+  int32_t *id;
+  int64_t n, room;
+};
 
 static void encode(struct tokenizer *tokenizer, const char *text, size_t bytes, struct tokens *out)
 {
@@ -68,12 +71,45 @@ static void check_round_trip(struct tokenizer *tokenizer, const char *text, size
 static void test_utf8(void **state)
 {
   (void)state;
-  static const struct { const char *text; int64_t invalid; } cases[] = {
-    {"", -1}, {"abc", -1}, {"a\xC2\x80", -1}, {"\xDF\xBF", -1}, {"\xE0\xA0\x80", -1}, {"\xED\x9F\xBF", -1}, {"\xEE\x80\x80", -1}, {"\xEF\xBF\xBF", -1},
-    {"\xF0\x90\x80\x80", -1}, {"\xF4\x8F\xBF\xBF", -1}, {"\x80", 0}, {"a\xBF", 1}, {"\xC0\x80", 0}, {"\xC1\xBF", 0}, {"\xE0\x80\x80", 0}, {"\xE0\x9F\xBF", 0},
-    {"\xF0\x80\x80\x80", 0}, {"\xF0\x8F\xBF\xBF", 0}, {"\xED\xA0\x80", 0}, {"\xED\xBF\xBF", 0}, {"\xF4\x90\x80\x80", 0}, {"\xF5\x80\x80\x80", 0}, {"\xFE", 0},
-    {"\xFF", 0}, {"abc\xC3", 3}, {"\xE2\x82", 0}, {"\xF0\x9F\x99", 0}, {"\xC3\x28", 0}, {"\xE2\x28\xA1", 0}, {"\xE2\x82\x28", 0}, {"\xF0\x9F\x28\x82", 0},
-    {"\xF0\x9F\x99\x28", 0}, {"12345678\xFF", 8}, {"1234567\xC3\xA9\xC3", 9}, {"0123456789abcdef0123\xE2\x82\xAC\x80", 23}, {"\xC3\xA9\xC3\xA9\xA9", 4}};
+  static const struct {
+    const char *text;
+    int64_t invalid;
+  } cases[] = {{"", -1},
+               {"abc", -1},
+               {"a\xC2\x80", -1},
+               {"\xDF\xBF", -1},
+               {"\xE0\xA0\x80", -1},
+               {"\xED\x9F\xBF", -1},
+               {"\xEE\x80\x80", -1},
+               {"\xEF\xBF\xBF", -1},
+               {"\xF0\x90\x80\x80", -1},
+               {"\xF4\x8F\xBF\xBF", -1},
+               {"\x80", 0},
+               {"a\xBF", 1},
+               {"\xC0\x80", 0},
+               {"\xC1\xBF", 0},
+               {"\xE0\x80\x80", 0},
+               {"\xE0\x9F\xBF", 0},
+               {"\xF0\x80\x80\x80", 0},
+               {"\xF0\x8F\xBF\xBF", 0},
+               {"\xED\xA0\x80", 0},
+               {"\xED\xBF\xBF", 0},
+               {"\xF4\x90\x80\x80", 0},
+               {"\xF5\x80\x80\x80", 0},
+               {"\xFE", 0},
+               {"\xFF", 0},
+               {"abc\xC3", 3},
+               {"\xE2\x82", 0},
+               {"\xF0\x9F\x99", 0},
+               {"\xC3\x28", 0},
+               {"\xE2\x28\xA1", 0},
+               {"\xE2\x82\x28", 0},
+               {"\xF0\x9F\x28\x82", 0},
+               {"\xF0\x9F\x99\x28", 0},
+               {"12345678\xFF", 8},
+               {"1234567\xC3\xA9\xC3", 9},
+               {"0123456789abcdef0123\xE2\x82\xAC\x80", 23},
+               {"\xC3\xA9\xC3\xA9\xA9", 4}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     assert_int_equal(utf8_find_invalid(cases[i].text, strlen(cases[i].text)), cases[i].invalid);
   assert_int_equal(utf8_find_invalid("a\0b", 3), -1);
@@ -126,7 +162,8 @@ static size_t random_text(struct rng_key key, uint64_t number, char *out, size_t
 {
   size_t n = 0;
   for (uint64_t i = 0;; i++) {
-    static const uint32_t spans[][2] = {{0x20, 0x7F}, {0x20, 0x7F}, {'a', 'z' + 1}, {0x1, 0x20}, {' ', ' ' + 1}, {0x80, 0x800}, {0x800, 0xD800}, {0x10000, 0x110000}};
+    static const uint32_t spans[][2] = {{0x20, 0x7F},   {0x20, 0x7F},  {'a', 'z' + 1},  {0x1, 0x20},
+                                        {' ', ' ' + 1}, {0x80, 0x800}, {0x800, 0xD800}, {0x10000, 0x110000}};
     uint32_t draw[4];
     rng_block(key, number, i, draw);
     const uint32_t *span = spans[draw[0] % 8];
@@ -176,7 +213,8 @@ static void test_bytes(void **state)
   encode(tokenizer, "z", 1, &tokens); /* appends */
   assert_int_equal(tokens.n, 4);
   assert_memory_equal(tokens.id, ((int32_t[]){'A', 0xC3, 0xA9, 'z'}), 4 * sizeof(int32_t));
-  OK(tokenizer_decode(tokenizer, (int32_t[]){'x', 256, 0xC3}, 3, &text, &bytes, &room)); /* end of text gives nothing, half a character is passed on */
+  OK(tokenizer_decode(tokenizer, (int32_t[]){'x', 256, 0xC3}, 3, &text, &bytes,
+                      &room)); /* end of text gives nothing, half a character is passed on */
   assert_int_equal(bytes, 2);
   assert_memory_equal(text, "x\xC3", 2);
   assert_status(STATUS_INPUT, tokenizer_decode(tokenizer, (int32_t[]){257}, 1, &text, &bytes, &room));
@@ -224,12 +262,50 @@ static void check_split(struct tokenizer *tokenizer, const char *words)
 static void test_split(void **state)
 {
   (void)state;
-  static const char *const cases[] = {
-    "Hello| | world", "don|'t", " 123|abc", "abc|123", "trailing|   ", "  | leading", "a|\n|b", "a|\n|\n|b", "a| \n| b", "\n\n\n", "a|\r|\n|b",
-    "DON|'|T", "we|'ve", "they|'re", "I|'ll", "I|'d", "I|'m", "it|'s|'s", " '|tis", " ''|s", "'s", "x|?!", "x| ?!", "x|.|5", "a|_|b", " |\t|x", "x|\t\t",
-    "a|\u00a0|b", "a|\u00a0|\u00a0|b", "\u3000|\u3000|\u5b57", "a|\u3000|b", "a| |\u00a0|b",
-    "e|\u0301|t", "a|\u180e|b", " \u180e", "a|\xC2\x85|b", "a|\xC2\x85|\xC2\x85|b", "a|\u200b|b", "\u4f60\u597d|\uff0c|\u4e16\u754c", "a| \U0001f642\U0001f643|b", "\u2167\u00bd\u0664", "a|\x01\x02|b",
-    "a|\x1c\x1f|b", "a| \x1f|b"};
+  static const char *const cases[] = {"Hello| | world",
+                                      "don|'t",
+                                      " 123|abc",
+                                      "abc|123",
+                                      "trailing|   ",
+                                      "  | leading",
+                                      "a|\n|b",
+                                      "a|\n|\n|b",
+                                      "a| \n| b",
+                                      "\n\n\n",
+                                      "a|\r|\n|b",
+                                      "DON|'|T",
+                                      "we|'ve",
+                                      "they|'re",
+                                      "I|'ll",
+                                      "I|'d",
+                                      "I|'m",
+                                      "it|'s|'s",
+                                      " '|tis",
+                                      " ''|s",
+                                      "'s",
+                                      "x|?!",
+                                      "x| ?!",
+                                      "x|.|5",
+                                      "a|_|b",
+                                      " |\t|x",
+                                      "x|\t\t",
+                                      "a|\u00a0|b",
+                                      "a|\u00a0|\u00a0|b",
+                                      "\u3000|\u3000|\u5b57",
+                                      "a|\u3000|b",
+                                      "a| |\u00a0|b",
+                                      "e|\u0301|t",
+                                      "a|\u180e|b",
+                                      " \u180e",
+                                      "a|\xC2\x85|b",
+                                      "a|\xC2\x85|\xC2\x85|b",
+                                      "a|\u200b|b",
+                                      "\u4f60\u597d|\uff0c|\u4e16\u754c",
+                                      "a| \U0001f642\U0001f643|b",
+                                      "\u2167\u00bd\u0664",
+                                      "a|\x01\x02|b",
+                                      "a|\x1c\x1f|b",
+                                      "a| \x1f|b"};
   struct tokenizer *tokenizer = trained();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_split(tokenizer, cases[i]);
@@ -371,11 +447,10 @@ static void check_word(struct tokenizer *tokenizer, const char *merges, const ch
 static void test_merging(void **state)
 {
   (void)state;
-  static const char *const sets[] = {
-    "a b\nab a\nb a\naba b\n",           /* occurrences that overlap */
-    "a a\naa aa\naaaa a\nb b\nbb a\n",   /* runs */
-    "b c\na b\nab c\nabc a\nd a\nabca b\n", /* a better rank shows up while a round is under way */
-    "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
+  static const char *const sets[] = {"a b\nab a\nb a\naba b\n",              /* occurrences that overlap */
+                                     "a a\naa aa\naaaa a\nb b\nbb a\n",      /* runs */
+                                     "b c\na b\nab c\nabc a\nd a\nabca b\n", /* a better rank shows up while a round is under way */
+                                     "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
   struct rng_key key = rng_key_make(1, "test words");
   for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
     struct tokenizer *tokenizer = NULL;
@@ -484,34 +559,35 @@ static void test_damaged_files(void **state)
 {
   (void)state;
   /* vocab.json begins {"\u0100": 0, "\u0101": 1, ... : 14 bytes an entry while the id has one digit */
-  static const struct { const char *name, *from, *to, *says; } cases[] = {
-    {"vocab.json", "{", "[", "vocab.json, byte 0: broken JSON: an object, '{', is expected"},
-    {"vocab.json", "{", "{{", "vocab.json, byte 1: broken JSON: a string"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 0", "vocab.json, byte 14: the id 0 is given twice"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 999", "vocab.json, byte 14: the id 999 is too big"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": -1", "vocab.json, byte 24: broken JSON: a whole number"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 1.5", "vocab.json, byte 25: broken JSON: ',' or '}'"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 99999999999", "vocab.json, byte 24: a number above"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": \"1\"", "vocab.json, byte 24: broken JSON: a whole number"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0100\": 1", "vocab.json, byte 14: a token that was given before"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101 \": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
-    {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1", "no token for the single byte 0x01"},
-    {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},
-    {"vocab.json", "}", "} x", "the end of the file is expected"},
-    {"vocab.json", "}", "", "the JSON text ends where ',' or '}' is expected"},
-    {"merges.txt", "ab c\n", "ab\n", "merges.txt, line 2: not two pieces"},
-    {"merges.txt", "ab c\n", "ab  c\n", "merges.txt, line 2: not two pieces"},
-    {"merges.txt", "ab c\n", "ab c c\n", "merges.txt, line 2: not two pieces"},
-    {"merges.txt", "ab c\n", "ab \n", "merges.txt, line 2: not two pieces"},
-    {"merges.txt", "ab c\n", "\nab c\n", "merges.txt, line 2: not two pieces"},
-    {"merges.txt", "ab c\n", "ab c\na b\n", "merges.txt, line 3: a pair that was given before"},
-    {"merges.txt", "ab c\n", "xy c\n", "merges.txt, line 2: the joined piece is not in vocab.json"},
-    {"merges.txt", "ab c\n", "abc d\nab c\n", "merges.txt, line 2: a piece that is neither a byte nor made by an earlier line"},
-    {"merges.txt", "ab c\n", "<|endoftext| >\n", "merges.txt, line 2: a piece is not in vocab.json"},
-    {"merges.txt", "ab c\n", "ab \u4e00\n", "merges.txt, line 2: a character that stands for no byte"},
-    {"merges.txt", "ab c\n", "ab \xFF\n", "merges.txt, byte 7: not valid UTF-8"}};
+  static const struct {
+    const char *name, *from, *to, *says;
+  } cases[] = {{"vocab.json", "{", "[", "vocab.json, byte 0: broken JSON: an object, '{', is expected"},
+               {"vocab.json", "{", "{{", "vocab.json, byte 1: broken JSON: a string"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 0", "vocab.json, byte 14: the id 0 is given twice"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 999", "vocab.json, byte 14: the id 999 is too big"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": -1", "vocab.json, byte 24: broken JSON: a whole number"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 1.5", "vocab.json, byte 25: broken JSON: ',' or '}'"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 99999999999", "vocab.json, byte 24: a number above"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": \"1\"", "vocab.json, byte 24: broken JSON: a whole number"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0100\": 1", "vocab.json, byte 14: a token that was given before"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101 \": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1", "no token for the single byte 0x01"},
+               {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},
+               {"vocab.json", "}", "} x", "the end of the file is expected"},
+               {"vocab.json", "}", "", "the JSON text ends where ',' or '}' is expected"},
+               {"merges.txt", "ab c\n", "ab\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab  c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab c c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab \n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "\nab c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab c\na b\n", "merges.txt, line 3: a pair that was given before"},
+               {"merges.txt", "ab c\n", "xy c\n", "merges.txt, line 2: the joined piece is not in vocab.json"},
+               {"merges.txt", "ab c\n", "abc d\nab c\n", "merges.txt, line 2: a piece that is neither a byte nor made by an earlier line"},
+               {"merges.txt", "ab c\n", "<|endoftext| >\n", "merges.txt, line 2: a piece is not in vocab.json"},
+               {"merges.txt", "ab c\n", "ab \u4e00\n", "merges.txt, line 2: a character that stands for no byte"},
+               {"merges.txt", "ab c\n", "ab \xFF\n", "merges.txt, byte 7: not valid UTF-8"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tokenizer *tokenizer = NULL;
     char folder[64];

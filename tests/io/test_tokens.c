@@ -32,7 +32,10 @@ static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
 }
 
 /* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard may be empty; a val shard of 0 is no file. */
-struct plan { int64_t groups, parts, length[2][12]; int64_t vocab; };
+struct plan {
+  int64_t groups, parts, length[2][12];
+  int64_t vocab;
+};
 
 static void write_shards(const char *dir, const struct plan *plan)
 {
@@ -41,9 +44,19 @@ static void write_shards(const char *dir, const struct plan *plan)
   for (int64_t i = 0; i < plan->groups * plan->parts; i++)
     for (int split = 1; split >= 0; split--) {
       int64_t n = plan->length[split][i], documents = (n + 9) / 10;
-      struct shard_info info = {.split = (enum token_split)split, .group = i / plan->parts, .groups = plan->groups, .part = i % plan->parts,
-                                .last = i % plan->parts == plan->parts - 1, .settings = 77, .tokenizer = "test", .tokenizer_crc32 = 5, .vocab = plan->vocab,
-                                .end_of_text = 3, .part_tokens = {plan->length[0][i], plan->length[1][i]}, .documents = documents, .text_bytes = 4 * n};
+      struct shard_info info = {.split = (enum token_split)split,
+                                .group = i / plan->parts,
+                                .groups = plan->groups,
+                                .part = i % plan->parts,
+                                .last = i % plan->parts == plan->parts - 1,
+                                .settings = 77,
+                                .tokenizer = "test",
+                                .tokenizer_crc32 = 5,
+                                .vocab = plan->vocab,
+                                .end_of_text = 3,
+                                .part_tokens = {plan->length[0][i], plan->length[1][i]},
+                                .documents = documents,
+                                .text_bytes = 4 * n};
       char name[SHARD_NAME], path[512];
       unsigned char *tokens = NULL;
       uint64_t *first = NULL;
@@ -164,7 +177,8 @@ static void test_many_shards(void **state)
       uint16_t tokens[8];
       for (int64_t k = 0; k < 8; k++)
         tokens[k] = (uint16_t)token_of(SPLIT_TRAIN, 8 * i + k, 1000);
-      struct shard_info info = {.group = i, .groups = SHARDS, .last = true, .vocab = 1000, .tokenizer = "test", .part_tokens = {8, 0}, .documents = 1, .text_bytes = 9};
+      struct shard_info info = {
+          .group = i, .groups = SHARDS, .last = true, .vocab = 1000, .tokenizer = "test", .part_tokens = {8, 0}, .documents = 1, .text_bytes = 9};
       shard_name(SPLIT_TRAIN, i, 0, name);
       snprintf(path, sizeof path, "%s/%s", dir, name);
       OK(shard_write(path, &info, "source", tokens, &(uint64_t){0}));
@@ -257,10 +271,19 @@ static void test_mixed(void **state)
   struct plan plan = usual;
   uint16_t tokens[10] = {0};
   uint64_t first = 0;
-  struct shard_info info = {.group = 1, .groups = 3, .part = 1, .last = true, .settings = 77, .tokenizer = "test", .tokenizer_crc32 = 5, .vocab = plan.vocab, .part_tokens = {10, 0},
+  struct shard_info info = {.group = 1,
+                            .groups = 3,
+                            .part = 1,
+                            .last = true,
+                            .settings = 77,
+                            .tokenizer = "test",
+                            .tokenizer_crc32 = 5,
+                            .vocab = plan.vocab,
+                            .part_tokens = {10, 0},
                             .documents = 1};
   struct shard_info cases[5] = {info, info, info, info, info};
-  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer", "another preparation", "another shard than its name says"};
+  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer", "another preparation",
+                                      "another shard than its name says"};
   strcpy(cases[0].tokenizer, "gpt2");
   cases[1].tokenizer_crc32++;
   cases[2].vocab++;
@@ -387,14 +410,10 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows),
-                                     cmocka_unit_test(test_wide_tokens),
-                                     cmocka_unit_test(test_many_shards),
-                                     cmocka_unit_test(test_order),
-                                     cmocka_unit_test(test_incomplete),
-                                     cmocka_unit_test(test_mixed),
-                                     cmocka_unit_test(test_flipped_bytes),
-                                     cmocka_unit_test(test_damage_while_open)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows),       cmocka_unit_test(test_wide_tokens),
+                                     cmocka_unit_test(test_many_shards),   cmocka_unit_test(test_order),
+                                     cmocka_unit_test(test_incomplete),    cmocka_unit_test(test_mixed),
+                                     cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_damage_while_open)};
   if (comm_create_mpi(&argc, &argv, &job)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;

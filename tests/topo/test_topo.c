@@ -1,10 +1,10 @@
 /* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is known; the kernel's own mask for this one. */
+#include <cmocka.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,36 +17,42 @@
 /* 2 sockets of 4 cores of 2 hardware threads, numbered as Linux does: threads of core c are CPUs c and c + 8. */
 static const char machine[] = "pack:2 numa:1 core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)";
 
-struct expected { const char *mask; double quota; int index, sharers, threads; const char *description; int n, cpu[24]; };
+struct expected {
+  const char *mask;
+  double quota;
+  int index, sharers, threads;
+  const char *description;
+  int n, cpu[24];
+};
 
 static void test_shares(void **state)
 {
   (void)state;
   static const struct expected known[] = {
-    {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
-    {NULL, 0, 0, 2, 0, "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine", 4, {0, 1, 2, 3}},
-    {NULL, 0, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
-    {NULL, 0, 1, 3, 0, "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine", 3, {2, 3, 4}},
-    {NULL, 0, 7, 8, 0, "1 core of NUMA node 1 (CPUs 7,15), of 8 cores in the machine", 1, {7}},
-    /* a mask of its own: all of it, whatever its neighbours have */
-    {"4-7,12-15", 0, 0, 1, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
-    {"2", 0, 0, 1, 0, "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine", 1, {2}},
-    /* a mask of second hardware threads, and a shared mask that is not all */
-    {"8-11", 0, 0, 1, 0, "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine", 4, {8, 9, 10, 11}},
-    {"1,3,5,7", 0, 1, 2, 0, "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine", 2, {5, 7}},
-    /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
-    {NULL, 0, 0, 1, 3, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads", 3, {0, 1, 2}},
-    {NULL, 0, 1, 2, 6, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads", 6, {4, 5, 6, 7, 12, 13}},
-    {"0,8,1", 0, 0, 1, 8, "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads", 8, {0, 1, 8, 0, 1, 8, 0, 1}},
-    /* more ranks than cores */
-    {"0-1", 0, 2, 3, 0, "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores", 1, {1}},
-    {"0-1", 0, 0, 3, 0, "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores", 1, {0}},
-    /* a control group that grants less time than there are cores */
-    {NULL, 2.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5", 2, {0, 1}},
-    {NULL, 2.5, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota 2.5", 1, {4}},
-    {NULL, 0.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5", 1, {0}},
-    {NULL, 2.5, 0, 1, 4, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5", 4, {0, 1, 2, 3}},
-    {NULL, 64, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {NULL, 0, 0, 2, 0, "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine", 4, {0, 1, 2, 3}},
+      {NULL, 0, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
+      {NULL, 0, 1, 3, 0, "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine", 3, {2, 3, 4}},
+      {NULL, 0, 7, 8, 0, "1 core of NUMA node 1 (CPUs 7,15), of 8 cores in the machine", 1, {7}},
+      /* a mask of its own: all of it, whatever its neighbours have */
+      {"4-7,12-15", 0, 0, 1, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
+      {"2", 0, 0, 1, 0, "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine", 1, {2}},
+      /* a mask of second hardware threads, and a shared mask that is not all */
+      {"8-11", 0, 0, 1, 0, "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine", 4, {8, 9, 10, 11}},
+      {"1,3,5,7", 0, 1, 2, 0, "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine", 2, {5, 7}},
+      /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
+      {NULL, 0, 0, 1, 3, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads", 3, {0, 1, 2}},
+      {NULL, 0, 1, 2, 6, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads", 6, {4, 5, 6, 7, 12, 13}},
+      {"0,8,1", 0, 0, 1, 8, "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads", 8, {0, 1, 8, 0, 1, 8, 0, 1}},
+      /* more ranks than cores */
+      {"0-1", 0, 2, 3, 0, "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores", 1, {1}},
+      {"0-1", 0, 0, 3, 0, "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores", 1, {0}},
+      /* a control group that grants less time than there are cores */
+      {NULL, 2.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5", 2, {0, 1}},
+      {NULL, 2.5, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota 2.5", 1, {4}},
+      {NULL, 0.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5", 1, {0}},
+      {NULL, 2.5, 0, 1, 4, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5", 4, {0, 1, 2, 3}},
+      {NULL, 64, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     const struct expected *e = &known[i];
@@ -208,15 +214,15 @@ static void test_quota(void **state)
   put("cpu/docker/abc/cpu.cfs_period_us", "100000\n");
   assert_quota("0::/\n", 0);
   assert_quota("0::/job\n", 4);
-  assert_quota("0::/job/step\n", 4);          /* the group around it counts */
-  assert_quota("0::/job/small\n", 1.5);       /* the least of both */
-  assert_quota("0::/not/mounted/here\n", 0);  /* a container that does not see its own path */
+  assert_quota("0::/job/step\n", 4);         /* the group around it counts */
+  assert_quota("0::/job/small\n", 1.5);      /* the least of both */
+  assert_quota("0::/not/mounted/here\n", 0); /* a container that does not see its own path */
   assert_quota("5:cpuset:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n", 2.5);
   assert_quota("4:cpuacct,cpu:/docker/abc\n0::/job/small\n", 1.5);
   assert_quota("4:cpuacct:/docker/abc\n", 0);
   assert_quota("nonsense\n\n", 0);
   put("cpu/cpu.cfs_quota_us", "300000\n");
-  assert_quota("4:cpu:/elsewhere\n", 3);      /* the mount itself shows the container's limit */
+  assert_quota("4:cpu:/elsewhere\n", 3); /* the mount itself shows the container's limit */
   assert_true(topo_cpu_quota("/nowhere", root) == 0);
 }
 
@@ -229,9 +235,22 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
   (void)state;
-  static const char *const files[] = {"self", "cpu.max", "job/cpu.max", "job/step/cpu.max", "job/small/cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us",
-                                      "cpu/docker/abc/cpu.cfs_quota_us", "cpu/docker/abc/cpu.cfs_period_us", "job/step", "job/small", "job", "cpu/docker/abc",
-                                      "cpu/docker", "cpu", ""};
+  static const char *const files[] = {"self",
+                                      "cpu.max",
+                                      "job/cpu.max",
+                                      "job/step/cpu.max",
+                                      "job/small/cpu.max",
+                                      "cpu/cpu.cfs_quota_us",
+                                      "cpu/cpu.cfs_period_us",
+                                      "cpu/docker/abc/cpu.cfs_quota_us",
+                                      "cpu/docker/abc/cpu.cfs_period_us",
+                                      "job/step",
+                                      "job/small",
+                                      "job",
+                                      "cpu/docker/abc",
+                                      "cpu/docker",
+                                      "cpu",
+                                      ""};
   char path[256];
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     snprintf(path, sizeof path, "%s/%s", root, files[i]);
@@ -244,8 +263,13 @@ static int remove_folder(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_shares), cmocka_unit_test(test_cover),  cmocka_unit_test(test_odd_machines), cmocka_unit_test(test_this_machine),
-    cmocka_unit_test(test_place),  cmocka_unit_test(test_guards), cmocka_unit_test_setup_teardown(test_quota, make_folder, remove_folder),
+      cmocka_unit_test(test_shares),
+      cmocka_unit_test(test_cover),
+      cmocka_unit_test(test_odd_machines),
+      cmocka_unit_test(test_this_machine),
+      cmocka_unit_test(test_place),
+      cmocka_unit_test(test_guards),
+      cmocka_unit_test_setup_teardown(test_quota, make_folder, remove_folder),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

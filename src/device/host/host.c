@@ -67,15 +67,15 @@ static void release(struct device *device, void *ptr)
 static enum status lane_create(struct device *device, const char *name, int threads, struct lane **out)
 {
   void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct lane), &block);
+  enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
   if (status)
     return status;
-  struct lane *lane = block;
+  struct lane *lane = &((struct host_lane *)block)->lane;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
   if (status) {
-    mem_free(lane);
+    mem_free(block);
     return status;
   }
   *out = lane;
@@ -87,7 +87,22 @@ static void lane_destroy(struct lane *lane)
   if (!lane)
     return;
   team_destroy(lane->team);
+  mem_free(((struct host_lane *)lane)->pack);
   mem_free(lane);
+}
+
+enum status host_pack_room(struct lane *lane, float **out)
+{
+  struct host_lane *host = (struct host_lane *)lane;
+  void *block;
+  if (!host->pack) {
+    enum status status = mem_alloc(MEM_META, HOST_PACK_FLOATS * sizeof(float), &block);
+    if (status)
+      return status;
+    host->pack = block;
+  }
+  *out = host->pack;
+  return STATUS_OK;
 }
 
 const struct device_ops host_ops = {

@@ -36,6 +36,14 @@ void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg
 typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
+/* A lane of the host device. Products of matrices pack their operands into `pack`, which is there from the lane's first product on. */
+enum { HOST_PACK_FLOATS = 2 << 20 };
+struct host_lane {
+  struct lane lane; /* first: a lane is one of these */
+  float *pack;
+};
+enum status host_pack_room(struct lane *lane, float **out);
+
 static inline int64_t host_pieces(int64_t n, int64_t size)
 {
   return n / size + (n % size != 0);
@@ -48,7 +56,7 @@ void host_blas_restart(const char *core, char **argv); /* returns only if it fai
 void host_blas_prepare(char **argv);                   /* behind device_prepare() */
 void host_blas_start(void);                            /* one thread a call; warns of slow kernels */
 
-/* One matrix product on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ? c : 0), row-major. Counts and leading dimensions have passed
+/* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ? c : 0), row-major. Counts and leading dimensions have passed
  * host_check_blas(). Work and time go to `tally`, which host_tally() adds to the lane once the workers are through. */
 struct gemm {
   bool trans_a, trans_b, accumulate;

@@ -44,6 +44,13 @@ struct kernels {
 
   /* copy = master, if not NULL */
   void (*adamw)(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy);
+
+  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`: the panel's lanes
+   * lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */
+  int tile_rows, tile_columns;
+  void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
+  void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
+  void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns, bool accumulate, float *c, int64_t ldc);
 };
 
 /* From plain to wide; those that this processor cannot run are left out. NULL past the end. The last one is the best. */

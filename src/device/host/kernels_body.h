@@ -421,6 +421,8 @@ static void adamw(int64_t n, const struct adamw_scalars *s, float *master, const
   }
 }
 
+#include "device/host/kernels_gemm.h"
+
 const struct kernels KERNELS = {
     .name = KERNELS_NAME,
     .add = add,
@@ -437,4 +439,9 @@ const struct kernels KERNELS = {
     .softmax_backward = softmax_backward,
     .log_sum_exp = log_sum_exp,
     .adamw = adamw,
+    .tile_rows = TILE_ROWS,
+    .tile_columns = TILE_COLUMNS,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns,
+    .multiply = multiply,
 };

@@ -1,51 +1,108 @@
-/* Matrix products: OpenBLAS on one thread a call, many calls side by side.
+/* Matrix products of all sizes.
  *
- * Which of OpenBLAS' kernels computes an element, and so its last bits, depends on the shape of the call and on the element's place in it. Therefore c is cut
- * into blocks whose sizes follow from the shape of one sequence's product alone, and every block is one call (for a weight gradient one call a sequence):
- * neither the number of threads nor the number of sequences changes a call. */
+ * OpenBLAS (which does attention's small ones) cannot keep this device's promise: which of its kernels computes an element, and so its last bits, depends on the
+ * shape of the call and on the element's place in it, so that a batch cut in two, or a product cut among threads, gives other bits. Here an element is always
+ * the sum over blocks of k, in order, of a chain of multiply-adds over the block; blocks have K_BLOCK terms and start anew with each sequence of a weight
+ * gradient. Nothing else - threads, rows and columns in the call, the tiling - enters, and workers share the packed operands of the whole product. */
+#include "base/clock.h"
 #include "device/host/host.h"
 
 enum {
-  GRAIN = 16,
-  MOST_ROWS = 256, /* a block of 256 x 768 runs at 95 % of the speed of one call for the whole product (measured on Zen 3 and Sapphire Rapids), */
-  MOST_COLUMNS = 768,
-  LEAST_ROWS = 128, /* one of 128 x 192 at 85 % to 90 %: smaller ones are not cut for the sake of idle cores */
-  LEAST_COLUMNS = 192,
-  TOKEN_BLOCKS = 8,    /* as many blocks are wanted of a sequence, */
-  GRADIENT_BLOCKS = 16 /* and of a weight gradient */
+  K_BLOCK = 256,         /* a panel of b stays in the first-level cache */
+  K_PANEL = 3 * K_BLOCK, /* as much of k is packed at a time */
+  ROWS = 96,             /* of a task: with K_BLOCK terms they stay in the second-level cache */
+  LEAST_COLUMNS = 64,
+  MOST_COLUMNS = 512,
+  TASKS = 4,      /* wanted for each worker */
+  PACK_LANES = 64 /* rows or columns that a worker packs at once */
+};
+
+/* What is packed: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks [block, block + blocks) of k. */
+struct chunk {
+  int64_t row, rows, column, columns, block, blocks;
 };
 
 struct matmul_job {
   const struct matmul *op;
   const struct kernels *kernels;
   struct gemm_tally tally;
-  int64_t tile;                                                 /* rows of a sequence */
-  int64_t block_rows, block_columns, row_blocks, column_blocks; /* of what is cut: a sequence's rows, or all of a weight gradient */
+  float *a, *b;                        /* packed: [block][panel][k][lane], blocks K_BLOCK or `sequence` terms apart */
+  int64_t sequence, depth;             /* terms after which blocks start anew; terms of a full block */
+  int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
+  struct chunk chunk;
+  bool pack_a, pack_b; /* is what is packed already this chunk's? */
+  int64_t task_rows, task_columns;
 };
 
-/* The size of near-equal pieces of n, at most `largest` each, in multiples of the grain. */
-static int64_t piece_size(int64_t n, int64_t largest)
+static int64_t least(int64_t a, int64_t b)
 {
-  int64_t pieces = host_pieces(n, largest);
-  return pieces > 1 ? host_pieces(host_pieces(n, pieces), GRAIN) * GRAIN : n;
+  return a < b ? a : b;
 }
 
-/* `wanted` blocks of a rows x columns matrix, or as many as there are. */
-static void choose_blocks(struct matmul_job *job, int64_t rows, int64_t columns, int64_t wanted)
+static int64_t most(int64_t a, int64_t b)
 {
-  job->block_rows = piece_size(rows, MOST_ROWS);
-  job->block_columns = piece_size(columns, MOST_COLUMNS);
-  for (;;) {
-    job->row_blocks = host_pieces(rows, job->block_rows);
-    job->column_blocks = host_pieces(columns, job->block_columns);
-    bool cut_rows = job->block_rows > LEAST_ROWS, cut_columns = job->block_columns > LEAST_COLUMNS;
-    if (job->row_blocks * job->column_blocks >= wanted || (!cut_rows && !cut_columns))
-      return;
-    if (cut_columns && (job->block_columns > job->block_rows || !cut_rows))
-      job->block_columns = piece_size(columns, job->block_columns / 2);
-    else
-      job->block_rows = piece_size(rows, job->block_rows / 2);
+  return a > b ? a : b;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+  return host_pieces(n, to) * to;
+}
+
+/* Terms [*from, *from + return) of k. */
+static int64_t block_terms(const struct matmul_job *job, int64_t block, int64_t *from)
+{
+  int64_t sequence = block / job->sequence_blocks * job->sequence, inside = block % job->sequence_blocks * K_BLOCK;
+  *from = sequence + inside;
+  return least(least(K_BLOCK, job->sequence - inside), job->op->k - *from);
+}
+
+static void pack_lanes_of_a(const struct matmul_job *job, int64_t lane)
+{
+  const struct matmul *op = job->op;
+  const struct chunk *chunk = &job->chunk;
+  int64_t width = job->kernels->tile_rows, padded = round_up(chunk->rows, width), from;
+  for (int64_t block = 0; block < chunk->blocks; block++) {
+    int64_t k = block_terms(job, chunk->block + block, &from);
+    for (int64_t i = lane; i < least(lane + round_up(PACK_LANES, width), chunk->rows); i += width) {
+      int64_t row = chunk->row + i;
+      job->kernels->pack_rows(op->trans_a, chunk->rows - i, k, (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from),
+                              op->lda, job->a + block * job->depth * padded + i * k);
+    }
   }
+}
+
+static void pack_lanes_of_b(const struct matmul_job *job, int64_t lane)
+{
+  const struct matmul *op = job->op;
+  const struct chunk *chunk = &job->chunk;
+  int64_t width = job->kernels->tile_columns, padded = round_up(chunk->columns, width), from;
+  for (int64_t block = 0; block < chunk->blocks; block++) {
+    int64_t k = block_terms(job, chunk->block + block, &from);
+    for (int64_t j = lane; j < least(lane + round_up(PACK_LANES, width), chunk->columns); j += width) {
+      int64_t column = chunk->column + j;
+      job->kernels->pack_columns(!op->trans_b, chunk->columns - j, k,
+                                 (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column), op->ldb,
+                                 job->b + block * job->depth * padded + j * k);
+    }
+  }
+}
+
+static int64_t pack_tasks(int64_t lanes, int64_t width)
+{
+  return host_pieces(lanes, round_up(PACK_LANES, width));
+}
+
+static void run_pack(void *arg, int64_t i, int worker)
+{
+  struct matmul_job *job = arg;
+  int64_t start = clock_ns(), of_a = job->pack_a ? pack_tasks(job->chunk.rows, job->kernels->tile_rows) : 0;
+  (void)worker;
+  if (i < of_a)
+    pack_lanes_of_a(job, i * round_up(PACK_LANES, job->kernels->tile_rows));
+  else
+    pack_lanes_of_b(job, (i - of_a) * round_up(PACK_LANES, job->kernels->tile_columns));
+  atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
 }
 
 static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t column, int64_t rows, int64_t columns)
@@ -65,86 +122,95 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
   }
 }
 
-static void multiply_block(struct matmul_job *job, int64_t row, int64_t column, int64_t rows, int64_t columns, int64_t from, int64_t depth,
-                           bool accumulate)
+static void multiply_block(const struct matmul_job *job, int64_t block, int64_t i0, int64_t j0, int64_t rows, int64_t columns)
 {
-  const struct matmul *op = job->op;
-  host_gemm(&(struct gemm){.trans_a = op->trans_a,
-                           .trans_b = op->trans_b,
-                           .accumulate = accumulate,
-                           .m = rows,
-                           .n = columns,
-                           .k = depth,
-                           .lda = op->lda,
-                           .ldb = op->ldb,
-                           .ldc = op->ldc,
-                           .alpha = 1,
-                           .a = (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from),
-                           .b = (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column),
-                           .c = (float *)op->c + row * op->ldc + column},
-            &job->tally);
+  const struct kernels *kernels = job->kernels;
+  const struct chunk *chunk = &job->chunk;
+  int64_t from, k = block_terms(job, chunk->block + block, &from), ldc = job->op->ldc;
+  const float *a = job->a + block * job->depth * round_up(chunk->rows, kernels->tile_rows);
+  const float *b = job->b + block * job->depth * round_up(chunk->columns, kernels->tile_columns);
+  float *c = (float *)job->op->c + chunk->row * ldc + chunk->column;
+  bool accumulate = job->op->accumulate || chunk->block + block > 0;
+  for (int64_t j = j0; j < j0 + columns; j += kernels->tile_columns)
+    for (int64_t i = i0; i < i0 + rows; i += kernels->tile_rows)
+      kernels->multiply(k, a + i * k, b + j * k, i0 + rows - i, j0 + columns - j, accumulate, c + i * ldc + j, ldc);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
-/* Rows are tokens: a block lies inside one sequence. */
-static void run_token_block(void *arg, int64_t i, int worker)
+static void run_multiply(void *arg, int64_t task, int worker)
 {
   struct matmul_job *job = arg;
-  const struct matmul *op = job->op;
-  int64_t column = i % job->column_blocks * job->block_columns, block = i / job->column_blocks;
-  int64_t tile = block / job->row_blocks * job->tile, row = tile + block % job->row_blocks * job->block_rows;
-  int64_t rows = least(job->block_rows, least(tile + job->tile, op->m) - row), columns = least(job->block_columns, op->n - column);
+  const struct chunk *chunk = &job->chunk;
+  int64_t start = clock_ns(), across = host_pieces(chunk->columns, job->task_columns);
+  int64_t i = task / across * job->task_rows, j = task % across * job->task_columns;
+  int64_t rows = least(job->task_rows, chunk->rows - i), columns = least(job->task_columns, chunk->columns - j);
   (void)worker;
-  if (rows <= 0 || columns <= 0) /* rounding up to the grain may leave the last block empty */
-    return;
-  multiply_block(job, row, column, rows, columns, 0, op->k, op->accumulate);
-  run_epilogue(job, row, column, rows, columns);
+  for (int64_t block = 0; block < chunk->blocks; block++)
+    multiply_block(job, block, i, j, rows, columns);
+  atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
+  if (chunk->block + chunk->blocks == job->all_blocks)
+    run_epilogue(job, chunk->row + i, chunk->column + j, rows, columns);
 }
 
-/* The sum runs over tokens: sequence after sequence into one block of the gradient. */
-static void run_gradient_block(void *arg, int64_t i, int worker)
+/* Tasks as large as the caches like, or smaller where workers would go idle. */
+static void choose_tasks(struct matmul_job *job, int workers)
 {
-  struct matmul_job *job = arg;
-  const struct matmul *op = job->op;
-  int64_t column = i % job->column_blocks * job->block_columns, row = i / job->column_blocks * job->block_rows;
-  int64_t rows = least(job->block_rows, op->m - row), columns = least(job->block_columns, op->n - column);
-  (void)worker;
-  if (rows <= 0 || columns <= 0)
-    return;
-  for (int64_t from = 0; from < op->k; from += job->tile)
-    multiply_block(job, row, column, rows, columns, from, least(job->tile, op->k - from), from > 0 || op->accumulate);
-  run_epilogue(job, row, column, rows, columns);
+  const struct chunk *chunk = &job->chunk;
+  job->task_rows = round_up(ROWS, job->kernels->tile_rows);
+  int64_t down = host_pieces(chunk->rows, job->task_rows), across = host_pieces(TASKS * workers, down);
+  job->task_columns = least(MOST_COLUMNS, most(LEAST_COLUMNS, round_up(host_pieces(chunk->columns, across), job->kernels->tile_columns)));
 }
 
-static enum status check(const struct matmul *op)
+static void run_chunk(struct lane *lane, struct matmul_job *job)
 {
-  enum status status = STATUS_OK;
-  if (op->accumulate && op->epilogue != EPILOGUE_NONE)
-    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue");
-  if ((status = host_check_blas("a sum of length", op->k)) || (status = host_check_blas("leading dimension", op->lda)) ||
-      (status = host_check_blas("leading dimension", op->ldb)) || (status = host_check_blas("leading dimension", op->ldc)))
-    return status;
-  return op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0
-             ? status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k)
-             : STATUS_OK;
+  const struct chunk *chunk = &job->chunk;
+  int64_t of_a = job->pack_a ? pack_tasks(chunk->rows, job->kernels->tile_rows) : 0,
+          of_b = job->pack_b ? pack_tasks(chunk->columns, job->kernels->tile_columns) : 0;
+  choose_tasks(job, team_size(lane->team));
+  host_run_tasks(lane, of_a + of_b, run_pack, job);
+  host_run_tasks(lane, host_pieces(chunk->rows, job->task_rows) * host_pieces(chunk->columns, job->task_columns), run_multiply, job);
+}
+
+/* All chunks that fit the room for packed panels: k outermost, so that c is read as seldom as possible; what the chunk before left packed is used again. */
+static void run_chunks(struct lane *lane, struct matmul_job *job, float *room)
+{
+  const struct matmul *op = job->op;
+  int64_t blocks = least(most(K_PANEL / job->depth, 1), job->all_blocks), lanes = (HOST_PACK_FLOATS - LANES) / (blocks * job->depth);
+  int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns;
+  int64_t columns = least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
+  int64_t rows = least(op->m, (lanes - round_up(columns, column_step)) / row_step * row_step);
+  struct chunk last = {.row = -1, .column = -1, .block = -1};
+  job->a = room;
+  job->b = room + round_up(round_up(rows, row_step) * blocks * job->depth, LANES); /* whole cache lines */
+  for (int64_t block = 0; block < job->all_blocks; block += blocks)
+    for (int64_t row = 0; row < op->m; row += rows)
+      for (int64_t column = 0; column < op->n; column += columns) {
+        job->chunk =
+            (struct chunk){row, least(rows, op->m - row), column, least(columns, op->n - column), block, least(blocks, job->all_blocks - block)};
+        job->pack_a = last.row != row || last.block != block;
+        job->pack_b = last.column != column || last.block != block;
+        run_chunk(lane, job);
+        last = job->chunk;
+      }
 }
 
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
-  enum status status = check(op);
-  if (status || op->m == 0 || op->n == 0)
+  float *room;
+  if (op->accumulate && op->epilogue != EPILOGUE_NONE)
+    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue");
+  if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
+    return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k);
+  if (op->m == 0 || op->n == 0)
+    return STATUS_OK;
+  enum status status = host_pack_room(lane, &room);
+  if (status)
     return status;
-  int64_t length = op->trans_a ? op->k : op->m, tile = op->tile ? op->tile : length;
-  struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .tile = tile};
-  choose_blocks(&job, op->trans_a ? op->m : tile, op->n, op->trans_a ? GRADIENT_BLOCKS : TOKEN_BLOCKS);
-  if (op->trans_a)
-    host_run_tasks(lane, job.row_blocks * job.column_blocks, run_gradient_block, &job);
-  else
-    host_run_tasks(lane, host_pieces(op->m, tile) * job.row_blocks * job.column_blocks, run_token_block, &job);
+  struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k};
+  job.depth = least(K_BLOCK, job.sequence);
+  job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
+  job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
+  run_chunks(lane, &job, room);
+  atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
   host_tally(lane, &job.tally);
   return STATUS_OK;
 }
