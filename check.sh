@@ -31,7 +31,7 @@ suite() {
 }
 
 # shellcheck disable=SC2086 # a list of words
-install_missing $packages_build libcmocka-dev hdf5-tools
+install_missing $packages_build $packages_check
 suite build
 if test $sanitizers = yes; then
   suite build-asan --enable-sanitizer=address,undefined CFLAGS="-O1 -g"

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "exec/counters.h"
 #include "io/results.h"
 #include "train/data.h"
 #include "train/job.h"
@@ -42,6 +43,8 @@ static const struct option table[] = {
 struct measurement {
   struct stats stats;
   struct exec_profile profile;
+  struct counters *counters; /* of rank 0, NULL elsewhere */
+  int64_t counted[COUNTER_KINDS];
   double seconds, loss;
 };
 
@@ -73,9 +76,11 @@ static enum status measure(struct job *job, const struct values *values, struct 
   if (status)
     return status;
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
+  counters_read(out->counters, out->counted);
   const double start = clock_s();
   status = run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
   out->seconds = clock_s() - start;
+  counters_read(out->counters, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
   return status;
 }
@@ -86,6 +91,32 @@ static double step_flops(const struct job *job)
   const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
   const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) + job->model->ops->head_flops(job->model, s);
   return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
+}
+
+/* What a step took of one kind, negative if that is not counted. */
+static double a_step(const struct measurement *m, enum counter kind)
+{
+  return (double)m->counted[kind] / (double)m->stats.n;
+}
+
+static void print_counters(const struct measurement *m)
+{
+  const char *note = counters_note(m->counters);
+  if (counters_events(m->counters) == 0) {
+    printf("%-22s none: %s\n", "counters", note);
+    return;
+  }
+  printf("%-22s a step of rank 0%s%s\n", "counters", *note ? "; " : "", note);
+  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
+    if (m->counted[kind] < 0)
+      continue;
+    if (kind == COUNTER_INSTRUCTIONS && m->counted[COUNTER_CYCLES] > 0)
+      printf("  %-20s %.3g (%.2f a cycle)\n", counter_name(kind), a_step(m, kind), a_step(m, kind) / a_step(m, COUNTER_CYCLES));
+    else if (kind == COUNTER_TASK_CLOCK)
+      printf("  %-20s %.4f s (%.2f cores busy)\n", counter_name(kind), a_step(m, kind) * 1e-9, (double)m->counted[kind] * 1e-9 / m->seconds);
+    else
+      printf("  %-20s %.3g\n", counter_name(kind), a_step(m, kind));
+  }
 }
 
 static void print(const struct job *job, struct measurement *m)
@@ -108,6 +139,20 @@ static void print(const struct job *job, struct measurement *m)
   for (int op = 0; op < OP_COUNT; op++)
     if (p->op_s[op] > 0)
       printf("  %-20s %.1f %%\n", plan_op_name((enum op)op), 100 * p->op_s[op] / m->seconds);
+  print_counters(m);
+}
+
+static void record_counters(struct results *results, const struct measurement *m)
+{
+  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
+    char key[64];
+    if (m->counted[kind] < 0)
+      continue;
+    snprintf(key, sizeof key, "step_%s%s%s", counter_name(kind), *counter_unit(kind) ? "_" : "", counter_unit(kind));
+    results_real(results, key, a_step(m, kind));
+  }
+  if (*counters_note(m->counters))
+    results_text(results, "counters_note", counters_note(m->counters));
 }
 
 static enum status record(const struct job *job, struct measurement *m, const char *path)
@@ -130,6 +175,7 @@ static enum status record(const struct job *job, struct measurement *m, const ch
   results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
   results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   results_real(results, "loss", m->loss);
+  record_counters(results, m);
   status = results_end(results);
   const enum status closing = results_close(results);
   return status ? status : closing;
@@ -143,6 +189,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   struct job *job = NULL;
   (void)exit_code;
   enum status status = deck_open(arguments, arguments->word[0], &deck);
+  if (!status && comm_rank(arguments->comm) == 0)
+    measurement.counters = counters_create(); /* before the job, whose threads inherit them */
   if (!status)
     status = job_create(arguments->comm, &deck, JOB_TRAIN, &job);
   if (!status) {
@@ -162,6 +210,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   }
   status = comm_agree(arguments->comm, status);
   job_destroy(job);
+  counters_destroy(measurement.counters);
   stats_destroy(&measurement.stats);
   deck_destroy(&deck);
   return status;
@@ -172,7 +221,8 @@ const struct command command_bench = {
     .usage = "DECK [steps=10] [warmup=2] [key=value ...]",
     .summary = "speed of training steps on random tokens",
     .text = "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the share of time in matrix products and their "
-            "rate, and how busy each lane was.",
+            "rate, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of the last-level cache through PAPI, or "
+            "where the machine has no hardware counters, processor time, page faults and context switches.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -16,6 +16,8 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_avx2.c \
 	src/device/host/kernels_avx512.c \
 	src/device/host/kernels_body.h \
+	src/device/host/kernels_gemm.h \
+	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
 	src/device/host/kernels_variants.h \
 	src/device/host/matmul.c \

@@ -55,8 +55,8 @@ static enum status check(int result, const char *call)
     return STATUS_OK;
   if (result == PAPI_EPERM)
     return status_set(STATUS_LIBRARY,
-                      "PAPI: %s: the kernel forbids it; it takes sysctl kernel.perf_event_paranoid=2 or lower, and in a container CAP_PERFMON or a seccomp "
-                      "profile that lets perf_event_open pass",
+                      "PAPI: %s: the kernel forbids it; it takes sysctl kernel.perf_event_paranoid=2 or lower, and in a container "
+                      "CAP_PERFMON or a seccomp profile that lets perf_event_open pass",
                       call);
   return status_set(result == PAPI_ENOEVNT ? STATUS_UNSUPPORTED : STATUS_LIBRARY, "PAPI: %s: %s", call, PAPI_strerror(result));
 }
@@ -77,7 +77,7 @@ static enum status let_threads_inherit(int set)
   if (!status)
     status = check(PAPI_assign_eventset_component(set, component), "PAPI_assign_eventset_component");
   PAPI_option_t option = {.inherit = {.eventset = set, .inherit = PAPI_INHERIT_ALL}};
-  return status ? status : check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_INHERIT");
+  return status ? status : check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_set_opt(PAPI_INHERIT)");
 }
 
 /* What is refused goes into the note; the caller need not know unless all is. */
@@ -86,15 +86,15 @@ static enum status add_events(struct counters *counters)
   static const struct {
     int code;
     enum counter counter;
-    const char *name;
+    const char *call;
   } presets[] = {
-      {PAPI_TOT_CYC, COUNTER_CYCLES, "PAPI_TOT_CYC"},
-      {PAPI_TOT_INS, COUNTER_INSTRUCTIONS, "PAPI_TOT_INS"},
-      {PAPI_L3_TCM, COUNTER_L3_MISSES, "PAPI_L3_TCM"},
+      {PAPI_TOT_CYC, COUNTER_CYCLES, "PAPI_add_event(PAPI_TOT_CYC)"},
+      {PAPI_TOT_INS, COUNTER_INSTRUCTIONS, "PAPI_add_event(PAPI_TOT_INS)"},
+      {PAPI_L3_TCM, COUNTER_L3_MISSES, "PAPI_add_event(PAPI_L3_TCM)"},
   };
   enum status refused = STATUS_OK;
   for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-    const enum status status = check(PAPI_add_event(counters->set, presets[i].code), presets[i].name);
+    const enum status status = check(PAPI_add_event(counters->set, presets[i].code), presets[i].call);
     if (!status) {
       counters->event[counters->events++] = presets[i].counter;
       continue;
@@ -201,10 +201,13 @@ struct counters *counters_create(void)
   if (mem_alloc(MEM_META, sizeof *counters, (void **)&counters))
     return NULL;
   const enum status status = open_hardware(counters);
-  if (status)
-    snprintf(counters->note, sizeof counters->note, "no hardware counters (%s)", status_text());
-  if (status == STATUS_UNSUPPORTED)
+  if (status == STATUS_UNSUPPORTED) {
+    snprintf(counters->note, sizeof counters->note, "no hardware counters on this machine; a virtual one has them where its host passes them on (%s)",
+             status_text());
     open_account(counters);
+  } else if (status) {
+    snprintf(counters->note, sizeof counters->note, "%s", status_text());
+  }
   int64_t since_birth[COUNTER_KINDS];
   counters_read(counters, since_birth);
   return counters;

@@ -27,8 +27,11 @@ struct counters;
 struct counters *counters_create(void);
 void counters_destroy(struct counters *counters); /* takes NULL */
 
-int counters_events(const struct counters *counters);       /* how many kinds are counted */
-const char *counters_note(const struct counters *counters); /* what is not counted, why, and the cure; "" if all is. Valid until the next call on the handle */
+/* How many kinds are counted. */
+int counters_events(const struct counters *counters);
+
+/* What is not counted, why, and the cure; "" where nothing is missing. Valid until the next call on the handle. */
+const char *counters_note(const struct counters *counters);
 
 /* What was counted since the last read, or since creation; -1 for kinds that are not counted. */
 void counters_read(struct counters *counters, int64_t value[COUNTER_KINDS]);

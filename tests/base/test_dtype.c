@@ -1,12 +1,13 @@
 /* Number formats. Oracles: a code's value by the definition of its format (ldexp), for every code; rounding by the midpoints of every pair of neighbours;
  * the compiler's _Float16 where it has one. */
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/dtype.h"
 #include "base/rng.h"

@@ -1,5 +1,4 @@
 /* Exact sums. Oracles: 128-bit integers, where the terms have one scale; Shewchuk's expansions (Discrete Comput. Geom. 18, 1997), where they have many. */
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -7,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/exactsum.h"
 #include "base/rng.h"

@@ -1,5 +1,4 @@
 /* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte for byte. */
-#include <cmocka.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/log.h"
 

@@ -1,9 +1,10 @@
 /* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident pages. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <string.h>
 #include <unistd.h>

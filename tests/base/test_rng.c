@@ -1,6 +1,5 @@
 /* Random numbers. Oracles: Random123's published known answers for Philox4x32-10; statistics with their textbook bounds (the draws are fixed, so a test
  * passes always or never). */
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/rng.h"
 

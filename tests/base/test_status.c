@@ -1,10 +1,11 @@
 /* The sentence, its prefix and its length; exit codes. Oracle: what status.h says. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/status.h"

@@ -1,5 +1,4 @@
 /* Teams and threads. Oracles: counting; the kernel's own answer to which CPU a thread runs on; ThreadSanitizer in its build. */
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -9,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/team.h"

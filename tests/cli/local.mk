@@ -7,4 +7,5 @@ check_scripts += \
 EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/peers/cpu.sh \
-	tests/peers/gpt2_cpu.py
+	tests/peers/gpt2_cpu.py \
+	tests/peers/scaling.sh

@@ -1,5 +1,4 @@
 /* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case; decks of inputs/. */
-#include <cmocka.h>
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "deck/deck.h"

@@ -1,5 +1,4 @@
 /* The option table: parser, assignments, echo, help. Oracles: the sentences and values that options.h promises; print -> read is the identity, bit for bit. */
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#include <cmocka.h>
 #include <hdf5.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "io/checkpoint_private.h"

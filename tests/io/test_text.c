@@ -1,10 +1,11 @@
 /* Documents of a file. Oracles: documents written by hand; the blocks of a plain text, put together, are the text; a stream that goes on from any position gives
  * what the whole one gave; the byte of each kind of damage is known by construction. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>

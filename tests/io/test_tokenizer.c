@@ -1,10 +1,11 @@
 /* Oracles: tables written by hand from GPT-2's pattern; what Python's `regex` and a plain quadratic BPE make of awkward texts (data/expected.txt, by
  * data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,4 @@
 /* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is known; the kernel's own mask for this one. */
-#include <cmocka.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "topo/topo.h"

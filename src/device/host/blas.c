@@ -1,7 +1,7 @@
-/* OpenBLAS, and the care it needs. */
+/* OpenBLAS, and the care it needs. It does the small products of attention; matmul.c says why not the large ones. */
 #include <cblas.h>
 #include <stdlib.h>
-#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { PACK_FLOATS = 2 << 20 }; /* 8 MiB: a share of the last-level cache */
+
 struct tasks {
   _Atomic int64_t next;
   int64_t n;
@@ -70,7 +72,9 @@ static enum status lane_create(struct device *device, const char *name, int thre
   enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
   if (status)
     return status;
-  struct lane *lane = &((struct host_lane *)block)->lane;
+  struct host_lane *host = block;
+  struct lane *lane = &host->lane;
+  host->pack_floats = PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
@@ -96,7 +100,7 @@ enum status host_pack_room(struct lane *lane, float **out)
   struct host_lane *host = (struct host_lane *)lane;
   void *block;
   if (!host->pack) {
-    enum status status = mem_alloc(MEM_META, HOST_PACK_FLOATS * sizeof(float), &block);
+    enum status status = mem_alloc(MEM_META, (size_t)host->pack_floats * sizeof(float), &block);
     if (status)
       return status;
     host->pack = block;

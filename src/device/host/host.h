@@ -27,8 +27,7 @@ static inline const struct kernels *host_kernels(const struct lane *lane)
   return host_device(lane)->kernels;
 }
 
-/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free. The cut into tasks must not depend on the number of workers:
- * then neither do the results. */
+/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free: results must not depend on who takes what. */
 typedef void host_task(void *arg, int64_t i, int worker);
 void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg);
 
@@ -37,9 +36,9 @@ typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
 /* A lane of the host device. Products of matrices pack their operands into `pack`, which is there from the lane's first product on. */
-enum { HOST_PACK_FLOATS = 2 << 20 };
 struct host_lane {
   struct lane lane; /* first: a lane is one of these */
+  int64_t pack_floats;
   float *pack;
 };
 enum status host_pack_room(struct lane *lane, float **out);

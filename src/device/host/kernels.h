@@ -1,6 +1,6 @@
-/* Loops over one row, once for each instruction set; the best that the processor has is chosen when the device is created. All variants give the same bits:
- * sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted into fused
- * multiply-adds. So the variants are each other's test, and a job may mix processors. */
+/* The inner loops, once for each instruction set; the best that the processor has is chosen when the device is created. All variants give the same bits: sums run
+ * in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted into fused multiply-adds. So the
+ * variants are each other's test, and a job may mix processors. (Matrix products are fused on purpose, in all variants but the generic one.) */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
 
@@ -45,8 +45,8 @@ struct kernels {
   /* copy = master, if not NULL */
   void (*adamw)(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy);
 
-  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`: the panel's lanes
-   * lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */
+  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
+   * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */
   int tile_rows, tile_columns;
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);

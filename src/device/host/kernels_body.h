@@ -1,4 +1,4 @@
-/* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and KERNELS, the name of the table. Included once a file, hence no guard. */
+/* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and KERNELS, the name of the table. Included once a file: no guard. */
 
 #if defined __AVX512F__
 enum { WIDTH = 16 };
@@ -149,7 +149,8 @@ INLINE float pack_largest(struct pack p)
 }
 
 /* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor polynomial of degree 7 for e^r (remainder 5e-9), k into the exponent.
- * ln 2 is cut in two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays e^87, whose inverse is still a normal number. NaN stays. */
+ * ln 2 is cut in two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays e^87,
+ * whose inverse is still a normal number. NaN stays. */
 INLINE vec vec_exp(vec x)
 {
   const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits */

@@ -8,13 +8,13 @@
 #include "device/host/host.h"
 
 enum {
-  K_BLOCK = 256,         /* a panel of b stays in the first-level cache */
-  K_PANEL = 3 * K_BLOCK, /* as much of k is packed at a time */
-  ROWS = 96,             /* of a task: with K_BLOCK terms they stay in the second-level cache */
-  LEAST_COLUMNS = 64,
+  K_BLOCK = 256,    /* a panel of b stays in the first-level cache */
+  LEAST_BLOCKS = 3, /* packed at a time, so that c is not read and written too often; more where there is room */
+  ROWS = 96,        /* of a task: with K_BLOCK terms they stay in the second-level cache */
+  LEAST_COLUMNS = 32,
   MOST_COLUMNS = 512,
-  TASKS = 4,      /* wanted for each worker */
-  PACK_LANES = 64 /* rows or columns that a worker packs at once */
+  TASKS = 8,      /* wanted for each worker */
+  PACK_LANES = 64 /* rows or columns of a block that a worker packs at once */
 };
 
 /* What is packed: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks [block, block + blocks) of k. */
@@ -30,7 +30,7 @@ struct matmul_job {
   int64_t sequence, depth;             /* terms after which blocks start anew; terms of a full block */
   int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
   struct chunk chunk;
-  bool pack_a, pack_b; /* is what is packed already this chunk's? */
+  int64_t tasks_a, tasks_b; /* of packing: 0 where what the chunk before left is used again */
   int64_t task_rows, task_columns;
 };
 
@@ -57,51 +57,54 @@ static int64_t block_terms(const struct matmul_job *job, int64_t block, int64_t 
   return least(least(K_BLOCK, job->sequence - inside), job->op->k - *from);
 }
 
-static void pack_lanes_of_a(const struct matmul_job *job, int64_t lane)
+/* Packing is handed out by groups of lanes and blocks of k. */
+static int64_t pack_group(int64_t width)
+{
+  return round_up(PACK_LANES, width);
+}
+
+static int64_t pack_tasks(const struct matmul_job *job, int64_t lanes, int64_t width)
+{
+  return host_pieces(lanes, pack_group(width)) * job->chunk.blocks;
+}
+
+static void pack_a(const struct matmul_job *job, int64_t task)
 {
   const struct matmul *op = job->op;
   const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_rows, padded = round_up(chunk->rows, width), from;
-  for (int64_t block = 0; block < chunk->blocks; block++) {
-    int64_t k = block_terms(job, chunk->block + block, &from);
-    for (int64_t i = lane; i < least(lane + round_up(PACK_LANES, width), chunk->rows); i += width) {
-      int64_t row = chunk->row + i;
-      job->kernels->pack_rows(op->trans_a, chunk->rows - i, k, (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from),
-                              op->lda, job->a + block * job->depth * padded + i * k);
-    }
+  int64_t width = job->kernels->tile_rows, block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width), from;
+  int64_t k = block_terms(job, chunk->block + block, &from);
+  float *to = job->a + block * job->depth * round_up(chunk->rows, width);
+  for (int64_t i = first; i < least(first + pack_group(width), chunk->rows); i += width) {
+    int64_t row = chunk->row + i;
+    const float *a = (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from);
+    job->kernels->pack_rows(op->trans_a, chunk->rows - i, k, a, op->lda, to + i * k);
   }
 }
 
-static void pack_lanes_of_b(const struct matmul_job *job, int64_t lane)
+static void pack_b(const struct matmul_job *job, int64_t task)
 {
   const struct matmul *op = job->op;
   const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_columns, padded = round_up(chunk->columns, width), from;
-  for (int64_t block = 0; block < chunk->blocks; block++) {
-    int64_t k = block_terms(job, chunk->block + block, &from);
-    for (int64_t j = lane; j < least(lane + round_up(PACK_LANES, width), chunk->columns); j += width) {
-      int64_t column = chunk->column + j;
-      job->kernels->pack_columns(!op->trans_b, chunk->columns - j, k,
-                                 (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column), op->ldb,
-                                 job->b + block * job->depth * padded + j * k);
-    }
+  int64_t width = job->kernels->tile_columns, block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width), from;
+  int64_t k = block_terms(job, chunk->block + block, &from);
+  float *to = job->b + block * job->depth * round_up(chunk->columns, width);
+  for (int64_t j = first; j < least(first + pack_group(width), chunk->columns); j += width) {
+    int64_t column = chunk->column + j;
+    const float *b = (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column);
+    job->kernels->pack_columns(!op->trans_b, chunk->columns - j, k, b, op->ldb, to + j * k);
   }
 }
 
-static int64_t pack_tasks(int64_t lanes, int64_t width)
-{
-  return host_pieces(lanes, round_up(PACK_LANES, width));
-}
-
-static void run_pack(void *arg, int64_t i, int worker)
+static void run_pack(void *arg, int64_t task, int worker)
 {
   struct matmul_job *job = arg;
-  int64_t start = clock_ns(), of_a = job->pack_a ? pack_tasks(job->chunk.rows, job->kernels->tile_rows) : 0;
+  int64_t start = clock_ns();
   (void)worker;
-  if (i < of_a)
-    pack_lanes_of_a(job, i * round_up(PACK_LANES, job->kernels->tile_rows));
+  if (task < job->tasks_a)
+    pack_a(job, task);
   else
-    pack_lanes_of_b(job, (i - of_a) * round_up(PACK_LANES, job->kernels->tile_columns));
+    pack_b(job, task - job->tasks_a);
   atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
 }
 
@@ -163,33 +166,45 @@ static void choose_tasks(struct matmul_job *job, int workers)
 static void run_chunk(struct lane *lane, struct matmul_job *job)
 {
   const struct chunk *chunk = &job->chunk;
-  int64_t of_a = job->pack_a ? pack_tasks(chunk->rows, job->kernels->tile_rows) : 0,
-          of_b = job->pack_b ? pack_tasks(chunk->columns, job->kernels->tile_columns) : 0;
   choose_tasks(job, team_size(lane->team));
-  host_run_tasks(lane, of_a + of_b, run_pack, job);
+  host_run_tasks(lane, job->tasks_a + job->tasks_b, run_pack, job);
   host_run_tasks(lane, host_pieces(chunk->rows, job->task_rows) * host_pieces(chunk->columns, job->task_columns), run_multiply, job);
 }
 
-/* All chunks that fit the room for packed panels: k outermost, so that c is read as seldom as possible; what the chunk before left packed is used again. */
-static void run_chunks(struct lane *lane, struct matmul_job *job, float *room)
+/* The most rows, columns and blocks of k whose panels find room together. */
+static struct chunk largest_chunk(const struct matmul_job *job, int64_t floats)
 {
   const struct matmul *op = job->op;
-  int64_t blocks = least(most(K_PANEL / job->depth, 1), job->all_blocks), lanes = (HOST_PACK_FLOATS - LANES) / (blocks * job->depth);
+  int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns, room = floats - LANES;
+  int64_t all_lanes = round_up(op->m, row_step) + round_up(op->n, column_step);
+  struct chunk chunk = {.blocks = least(job->all_blocks, most(most(LEAST_BLOCKS * K_BLOCK, room / all_lanes) / job->depth, 1))};
+  int64_t lanes = room / (chunk.blocks * job->depth);
+  chunk.columns = least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
+  chunk.rows = least(op->m, (lanes - round_up(chunk.columns, column_step)) / row_step * row_step);
+  return chunk;
+}
+
+/* k outermost, so that c is read as seldom as possible. */
+static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, int64_t floats)
+{
+  const struct matmul *op = job->op;
+  const struct chunk largest = largest_chunk(job, floats);
   int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns;
-  int64_t columns = least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
-  int64_t rows = least(op->m, (lanes - round_up(columns, column_step)) / row_step * row_step);
   struct chunk last = {.row = -1, .column = -1, .block = -1};
   job->a = room;
-  job->b = room + round_up(round_up(rows, row_step) * blocks * job->depth, LANES); /* whole cache lines */
-  for (int64_t block = 0; block < job->all_blocks; block += blocks)
-    for (int64_t row = 0; row < op->m; row += rows)
-      for (int64_t column = 0; column < op->n; column += columns) {
-        job->chunk =
-            (struct chunk){row, least(rows, op->m - row), column, least(columns, op->n - column), block, least(blocks, job->all_blocks - block)};
-        job->pack_a = last.row != row || last.block != block;
-        job->pack_b = last.column != column || last.block != block;
+  job->b = room + round_up(round_up(largest.rows, row_step) * largest.blocks * job->depth, LANES); /* whole cache lines */
+  for (int64_t block = 0; block < job->all_blocks; block += largest.blocks)
+    for (int64_t row = 0; row < op->m; row += largest.rows)
+      for (int64_t column = 0; column < op->n; column += largest.columns) {
+        struct chunk *chunk = &job->chunk;
+        *chunk = (struct chunk){.row = row, .column = column, .block = block};
+        chunk->rows = least(largest.rows, op->m - row);
+        chunk->columns = least(largest.columns, op->n - column);
+        chunk->blocks = least(largest.blocks, job->all_blocks - block);
+        job->tasks_a = last.row == row && last.block == block ? 0 : pack_tasks(job, chunk->rows, row_step);
+        job->tasks_b = last.column == column && last.block == block ? 0 : pack_tasks(job, chunk->columns, column_step);
         run_chunk(lane, job);
-        last = job->chunk;
+        last = *chunk;
       }
 }
 
@@ -209,7 +224,7 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
   job.depth = least(K_BLOCK, job.sequence);
   job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
   job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
-  run_chunks(lane, &job, room);
+  run_chunks(lane, &job, room, ((struct host_lane *)lane)->pack_floats);
   atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
   host_tally(lane, &job.tally);
   return STATUS_OK;
