@@ -30,10 +30,15 @@ enum status checkpoint_load(struct comm *comm, const char *path, bool check, int
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);
 
-/* The newest DIR/step-*.h5 that verifies; what was passed over and why is logged. *path_out NULL when there is none. Stale temporary files are removed. Collective. */
-enum status checkpoint_find(struct comm *comm, const char *dir, char **path_out);
-/* Delete all but the newest `keep` (0: keep all) and those whose step is a multiple of keep_every (0: none). Rank 0 acts. Collective. */
-enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every);
+/* The newest DIR/step-*.h5 that verifies; what was passed over and why is logged. *path_out NULL if the folder has no step-*.h5; if it has some and none verifies,
+ * STATUS_INPUT. `clean`: remove stale temporary files, for the run that owns the folder; without it nothing is written. Collective. */
+enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
+/* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and replace an older one of that name: for a run that goes on from `step` and
+ * must not meet checkpoints of another history. Rank 0 acts. Collective. */
+enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
+/* Delete all but `saved` (what this run saved last; always kept), the newest others until `keep` are left with it (0: keep all), and those whose step is a multiple of
+ * keep_every (0: none). Rank 0 acts. Collective. */
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every, int64_t saved);
 
 /* For `sluice ckpt`: one rank, to `to`. ls: a line a file. show: meta data and a table of tensors. diff: names, shapes and values that differ between two files
  * (largest absolute difference); *same is set. Local. */

@@ -1,6 +1,7 @@
-/* The checkpoints of a folder: finding the newest good one, deleting old ones. */
+/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside those of another history. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,15 @@ static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
   return status;
 }
 
+/* Files of which none is good are no empty folder: to start afresh would be to lose them. The sentence at hand tells what is wrong with the last one tried. */
+static enum status refuse_all(const char *dir, int64_t n)
+{
+  return status_set(STATUS_INPUT,
+                    "none of the %lld checkpoint%s in %s can be used: name a good one by --resume FILE, or move these away to start afresh (the last "
+                    "one tried: %s)",
+                    (long long)n, n == 1 ? "" : "s", dir, status_text());
+}
+
 /* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
 static enum status find_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n, char **path_out)
 {
@@ -128,14 +138,14 @@ static enum status find_newest(struct comm *comm, const char *dir, const int64_t
     if (comm_rank(comm) == 0)
       log_warn("passed over a checkpoint: %s", status_text());
   }
-  *path_out = NULL;
-  return STATUS_OK;
+  return n > 0 ? refuse_all(dir, n) : STATUS_OK;
 }
 
-enum status checkpoint_find(struct comm *comm, const char *dir, char **path_out)
+enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out)
 {
   int64_t *steps = NULL, n = 0;
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, true, &steps, &n) : STATUS_OK);
+  *path_out = NULL;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, clean, &steps, &n) : STATUS_OK);
   if (status == STATUS_OK)
     status = share_steps(comm, &steps, &n);
   if (status == STATUS_OK)
@@ -144,25 +154,78 @@ enum status checkpoint_find(struct comm *comm, const char *dir, char **path_out)
   return status;
 }
 
-static enum status prune(const char *dir, int64_t keep, int64_t keep_every)
+static enum status rename_stale(const char *dir, int64_t step)
+{
+  char *path = checkpoint_folder_path(dir, step), *stale = path ? mem_printf("%s.stale", path) : NULL;
+  enum status status = stale ? STATUS_OK : STATUS_MEMORY;
+  if (status == STATUS_OK && rename(path, stale) != 0)
+    status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
+  mem_free(stale);
+  mem_free(path);
+  return status;
+}
+
+static enum status sync_folder(const char *dir)
+{
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool done = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has no such thing */
+  enum status status = done ? STATUS_OK : status_set(STATUS_IO, "cannot flush the folder %s to the disk: %s", dir, strerror(errno));
+  if (fd >= 0)
+    close(fd); /* was only read */
+  return status;
+}
+
+/* Newest first: if it fails midway, what is left has no gap. */
+static enum status set_aside(const char *dir, int64_t after)
+{
+  int64_t *steps = NULL, n = 0, aside = 0;
+  enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
+  for (int64_t i = n - 1; i >= 0 && steps[i] > after && status == STATUS_OK; i--) {
+    status = rename_stale(dir, steps[i]);
+    if (status == STATUS_OK)
+      aside++;
+  }
+  mem_free(steps);
+  if (aside == 0)
+    return status;
+  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale", dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
+  return status == STATUS_OK ? sync_folder(dir) : status;
+}
+
+enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? set_aside(dir, step) : STATUS_OK);
+}
+
+static enum status remove_checkpoint(const char *dir, int64_t step)
+{
+  char *path = checkpoint_folder_path(dir, step);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
 {
   int64_t *steps = NULL, n = 0;
   enum status status = keep > 0 ? checkpoint_folder_scan(dir, false, &steps, &n) : STATUS_OK;
-  for (int64_t i = 0; i < n - keep && status == STATUS_OK; i++) {
-    if (keep_every > 0 && steps[i] % keep_every == 0)
+  int64_t excess = n - keep;
+  for (int64_t i = 0; i < n && excess > 0 && status == STATUS_OK; i++) {
+    if (steps[i] == saved)
       continue;
-    char *path = checkpoint_folder_path(dir, steps[i]);
-    if (!path)
-      status = STATUS_MEMORY;
-    else if (unlink(path) != 0 && errno != ENOENT)
-      status = status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
-    mem_free(path);
+    excess--;
+    if (keep_every <= 0 || steps[i] % keep_every != 0)
+      status = remove_checkpoint(dir, steps[i]);
   }
   mem_free(steps);
   return status;
 }
 
-enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every)
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
 {
-  return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every) : STATUS_OK);
+  return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every, saved) : STATUS_OK);
 }

@@ -22,6 +22,9 @@ static struct {
   bool progress_on_terminal; /* the cursor stands behind a progress line */
   bool progress_held_back;   /* the last progress line came too early to be printed */
   double progress_printed;   /* when the last one was, clock_s() */
+  char early[4 * LINE_SIZE]; /* what was said before the first file was opened, line by line */
+  size_t early_used;
+  bool had_file;
 } log_state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .least = LOG_INFO};
 
 void log_set_rank(int rank)
@@ -46,6 +49,13 @@ static void format_line(char *line, const char *format, va_list args)
 /* A log file that cannot be written is given up with one message: it must not end the run. */
 static void write_file(const char *prefix, const char *line)
 {
+  if (!log_state.had_file) {
+    const size_t room = sizeof log_state.early - log_state.early_used;
+    const int n = snprintf(log_state.early + log_state.early_used, room, "%s%s\n", prefix, line);
+    if (n > 0 && (size_t)n < room)
+      log_state.early_used += (size_t)n;
+    return;
+  }
   if (!log_state.file || fprintf(log_state.file, "%s%s\n", prefix, line) >= 0)
     return;
   fprintf(stderr, "warning: the log file cannot be written any more (%s); messages go to the terminal only\n", strerror(errno));
@@ -81,6 +91,17 @@ void log_message(enum log_level level, const char *format, ...)
   pthread_mutex_unlock(&log_state.mutex);
 }
 
+void log_failure(const char *text)
+{
+  if (log_state.rank != 0)
+    return;
+  pthread_mutex_lock(&log_state.mutex);
+  clear_progress();
+  fprintf(stderr, "sluice: %s\n", text);
+  write_file("error: ", text);
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
 static enum status open_file(const char *path)
 {
   if (log_state.file && fclose(log_state.file) != 0) {
@@ -99,6 +120,10 @@ static enum status open_file(const char *path)
     return status_set(STATUS_IO, "cannot set up the buffer of the log file '%s'", path);
   }
   log_state.file = file;
+  log_state.had_file = true;
+  if (fwrite(log_state.early, 1, log_state.early_used, file) != log_state.early_used)
+    return status_set(STATUS_IO, "cannot write to the log file '%s': %s", path, strerror(errno));
+  log_state.early_used = 0;
   return STATUS_OK;
 }
 

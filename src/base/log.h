@@ -12,7 +12,7 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 void log_set_rank(int rank);
 void log_set_level(enum log_level least);
 
-/* Append everything also to `path` (rank 0 only; NULL closes). Line-buffered. */
+/* Append everything also to `path` (rank 0 only; NULL closes). Line-buffered. What was said before the first file was opened comes first. */
 enum status log_open_file(const char *path);
 
 void log_message(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -20,6 +20,9 @@ void log_message(enum log_level level, const char *format, ...) __attribute__((f
 #define log_info(...)  log_message(LOG_INFO, __VA_ARGS__)
 #define log_warn(...)  log_message(LOG_WARN, __VA_ARGS__)
 #define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
+
+/* The sentence that a command ends with: "sluice: TEXT", rank 0 only. */
+void log_failure(const char *text);
 
 /* A progress line: on a terminal it overwrites the line before it, otherwise it is printed as a plain line at most every
  * `seconds` (0: always); always in the log file. log_progress_end() leaves the last one standing. Rank 0 only. */

@@ -162,7 +162,7 @@ static bool ends_with(const char *text, const char *tail)
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
 {
   char *dir = mem_printf("%s/ckpt", run_dir);
-  const enum status status = dir ? checkpoint_find(arguments->comm, dir, out) : STATUS_MEMORY;
+  const enum status status = dir ? checkpoint_find(arguments->comm, dir, false, out) : STATUS_MEMORY;
   mem_free(dir);
   return status;
 }

@@ -1,9 +1,11 @@
 /* sluice: trains transformer language models, sharded over MPI ranks. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "device/device.h"
 
 static const struct command *const commands[] = {&command_train, &command_eval, &command_generate, &command_prepare,
                                                  &command_plan,  &command_ckpt, &command_bench,    NULL};
@@ -16,11 +18,19 @@ static bool wants(int argc, char **argv, int first, const char *flag, const char
   return false;
 }
 
-static int fail(enum status status, int rank)
+static int fail(enum status status)
 {
-  if (rank == 0)
-    fprintf(stderr, "sluice: %s\n", status_text());
+  log_failure(status_text());
   return status_exit_code(status);
+}
+
+/* Text that was never written is a failure too: a full disk, a closed pipe. */
+static int finish(int exit_code)
+{
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return exit_code;
+  const int code = fail(status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno)));
+  return exit_code ? exit_code : code;
 }
 
 /* Errors are the same on every rank when they get here: what one rank alone may know of has ended in comm_abort(). */
@@ -31,22 +41,21 @@ static int run(const struct command *command, int argc, char **argv)
   int exit_code = 0;
   enum status status = command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm) : STATUS_OK;
   if (status)
-    return fail(status, 0);
-  const int rank = comm ? comm_rank(comm) : 0;
-  log_set_rank(rank);
+    return fail(status);
+  log_set_rank(comm ? comm_rank(comm) : 0);
   status = arguments_read(command, argc, argv, 2, &arguments);
   arguments.comm = comm;
   if (!status)
     status = command->run(&arguments, &exit_code);
   if (status)
-    exit_code = fail(status, rank);
+    exit_code = fail(status);
   log_open_file(NULL);
   arguments_free(&arguments);
   comm_destroy(comm);
   return exit_code;
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
   if (!strcmp(name, "--version")) {
@@ -64,7 +73,7 @@ int main(int argc, char **argv)
   const bool man = !strcmp(name, "--man");
   const struct command *command = command_find(commands, man ? argv[2] : name);
   if (!command)
-    return fail(STATUS_USAGE, 0);
+    return fail(STATUS_USAGE);
   if (man) {
     help_print_man(command);
     return 0;
@@ -74,4 +83,10 @@ int main(int argc, char **argv)
     return 0;
   }
   return run(command, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+  device_prepare(argv);
+  return finish(dispatch(argc, argv));
 }

@@ -40,10 +40,10 @@ static const struct option table[] = {
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
-     .value = "1",
-     .least = 1,
+     .value = "0",
+     .least = 0,
      .most = 4096,
-     .text = "threads of a rank, for workspace sizes"},
+     .text = "threads of a rank, for workspace sizes; 0: run.threads of the deck, or 1"},
     {.name = "mode", .type = OPTION_CHOICE, .offset = offsetof(struct values, mode), .value = "train", .choices = modes, .text = "which plan"},
     {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "print the instructions"},
     {.name = "gemm",
@@ -81,6 +81,13 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
+static int threads_of(const struct values *values, const struct deck *deck)
+{
+  if (values->threads > 0)
+    return (int)values->threads;
+  return deck->run.threads > 0 ? (int)deck->run.threads : 1;
+}
+
 static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, struct device *device,
                               struct plan_input *out)
 {
@@ -91,7 +98,7 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .prefetch = (int)deck->shard.prefetch,
                              .model = model,
                              .device = device,
-                             .threads = (int)values->threads};
+                             .threads = threads_of(values, deck)};
   if (values->rank >= values->ranks)
     return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
   return deck_resolve(deck, (int)values->ranks, (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks), &out->shape);
@@ -130,6 +137,14 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
   return same ? STATUS_OK : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
 }
 
+static int64_t arena_bytes(const struct plan *plan)
+{
+  int64_t bytes = 0;
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    bytes += plan->persistent_bytes[tier] + plan->transient_bytes[tier];
+  return bytes;
+}
+
 static enum status print_plan(const struct values *values, const struct plan_input *input)
 {
   struct plan *plan = NULL;
@@ -142,7 +157,9 @@ static enum status print_plan(const struct values *values, const struct plan_inp
       plan_print(plan, stdout);
     printf("%s", values->list ? "\n" : "");
     plan_print_memory(plan, stdout);
-    printf("\nverified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
+    printf("\narenas of rank %d with %d thread%s: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
+           (long long)arena_bytes(plan));
+    printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
     status = print_forecast(plan, values);
   }

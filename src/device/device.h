@@ -75,6 +75,9 @@ struct device_ops {
   /* Lanes. `threads` workers share the math of a host lane. */
   enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
+  /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
+   * The first product of a lane takes it otherwise. */
+  enum status (*lane_reserve)(struct lane *lane);
 
   enum status (*zero)(struct lane *lane, void *dst, size_t bytes);
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);

@@ -242,7 +242,10 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
   struct device *device = exec->config.device;
   if (driver->n == 0)
     return STATUS_OK;
-  enum status status = device->ops->lane_create(device, plan_lane_name(which), which == LANE_COMPUTE ? exec->config.threads : 1, &driver->lane);
+  bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
+  if (!status && which == LANE_COMPUTE)
+    status = device->ops->lane_reserve(driver->lane);
   if (status || which == LANE_IO)
     return status;
   return thread_start(plan_lane_name(which), driver_loop, driver, &driver->thread);

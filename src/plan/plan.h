@@ -4,7 +4,7 @@
  *   plan_build()   instructions and buffers, in an order that is correct when run one after another
  *   plan_place()   lifetimes -> offsets in one persistent and one transient arena a tier
  *   plan_order()   the fewest waits that make the lanes' concurrency equal to that order
- *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are reused in flight
+ *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are reused in flight, no part of a sum or update is missing
  *
  * A plan is cyclic: after the last instruction of step s comes the first of step s + 1. */
 #ifndef SLUICE_PLAN_PLAN_H
@@ -85,7 +85,9 @@ struct plan_buffer {
   enum plan_tier tier;
   enum plan_purpose purpose;
   int unit;            /* -1: none */
-  bool persistent;     /* keeps its value from step to step: lives in the persistent arena */
+  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters and PURPOSE_MOMENTS carry over;
+   * everything else, gradients and what is gathered around a master included, has to be written anew in each step before it is read or added to. */
+  bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
   int64_t bytes;

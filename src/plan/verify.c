@@ -1,4 +1,4 @@
-/* Proof that a plan is safe, from nothing but its instructions, waits and offsets; shares no code with what built, placed and ordered it.
+/* Proof that a plan is safe and whole, from nothing but its input, instructions, waits and offsets; shares no code with what built, placed and ordered it.
  *
  * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte remembers its last change and the reads since, per lane (as in
  * FastTrack: Flanagan and Freund, PLDI 2009): an access is checked against those alone, because whatever came before them is ordered before them.
@@ -113,8 +113,9 @@ static enum status check_form(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    if ((unsigned)instr->op >= OP_COUNT || instr->unit < -1 || instr->unit >= plan->input.model->units)
-      return status_set(STATUS_PLAN, "instruction #%d has an unknown operation or unit", i);
+    bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 && instr->unit < plan->input.model->units;
+    if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
+      return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
     if (instr->lane != op_traits[instr->op].lane)
       return fail_instr(plan, i, "is on the wrong lane");
     enum status status = check_uses(plan, i);
@@ -385,13 +386,31 @@ static enum status check_race(struct verifier *v, int time, const struct plan_us
   return STATUS_OK;
 }
 
-/* What is read must be the buffer's own value: written in this step, unless it is persistent. */
+/* Whether the bytes mean something from step to step: this rank's masters and moments. What is gathered around a master is as old as its gradients. */
+static bool carries(const struct plan *plan, int root, int64_t begin, int64_t end)
+{
+  const struct plan_buffer *buffer = &plan->buffer[root];
+  if (!buffer->persistent || buffer->unit < 0)
+    return false;
+  if (buffer->purpose != PURPOSE_PARAMS)
+    return buffer->purpose == PURPOSE_MOMENTS;
+  const struct plan_buffer *master = &plan->buffer[plan->master[buffer->unit]];
+  return begin >= master->offset && end <= master->offset + master->bytes;
+}
+
+static bool carries_over(const struct plan *plan, const struct place *place, const struct span *span)
+{
+  int64_t begin = span->begin > place->begin ? span->begin : place->begin, end = span->end < place->end ? span->end : place->end;
+  return carries(plan, place->root, begin, end);
+}
+
+/* What is read or added to must be the buffer's own value: written in this step, unless it carries over from the one before. */
 static enum status check_value(struct verifier *v, int time, const struct plan_use *use, const struct place *place, const struct span *span)
 {
   const struct plan *plan = v->plan;
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
   bool now = span->writer >= 0 && span->writer / plan->n == time / plan->n;
-  if (use->access == ACCESS_WRITE || (span->owner == place->root && (now || buffer->persistent)))
+  if (use->access == ACCESS_WRITE || (span->owner == place->root && (now || carries_over(plan, place, span))))
     return STATUS_OK;
   if (!now)
     return status_set(STATUS_PLAN, "%s %s %s before anything has written it in this step", name_of(plan, time, time).text, verb(use->access),
@@ -454,7 +473,7 @@ static enum status walk_one(struct verifier *v, int time)
   return status;
 }
 
-/* Persistent buffers hold a value before the first step, each on bytes of its own. */
+/* Persistent buffers own their bytes before the first step, each its own. */
 static enum status start(struct verifier *v)
 {
   const struct plan *plan = v->plan;
@@ -497,6 +516,187 @@ static enum status check_bytes(const struct plan *plan)
   return status;
 }
 
+/* ---- nothing is missing: a sum lacks no part, and every unit learns ---- */
+
+struct tally {
+  int of[OP_COUNT];
+};
+
+/* What would be wrong without it. */
+static const char *const loss_of[OP_COUNT] = {
+    [OP_LOAD] = "it would work on old tokens",
+    [OP_EMBED] = "nothing would enter the first block",
+    [OP_FORWARD] = "nothing would pass through it",
+    [OP_LOSS] = "the loss would lack a part",
+    [OP_LOGITS] = "there would be no result",
+    [OP_BACKWARD] = "its gradient would lack a part",
+    [OP_EMBED_BACKWARD] = "its gradient would lack a part",
+    [OP_REDUCE] = "its gradient would lack the other ranks' part",
+    [OP_REPLICA_REDUCE] = "its gradient would lack the other replicas' part",
+    [OP_GATHER_GRADS] = "it would be updated by a partial gradient",
+    [OP_SQUARES] = "the gradient norm would lack a part",
+    [OP_METRICS] = "loss and gradient norm would lack the other ranks' part",
+    [OP_ADAM] = "its parameters would never change",
+};
+
+/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. */
+static bool reduces_micros(const struct plan *plan)
+{
+  return plan->input.shape.reduce_every_micro && plan->input.shape.micros > 1;
+}
+
+/* How many of an operation there must be for a unit (-1: none) and micro-batch (-1: the step); -1: as many as there are. */
+static int due(const struct plan *plan, enum op op, int unit, int micro)
+{
+  const struct plan_input *input = &plan->input;
+  bool train = input->mode == PLAN_TRAIN, whole = micro < 0;
+  switch (op) {
+  case OP_LOAD: return unit < 0 && !whole;
+  case OP_EMBED: return unit == 0 && !whole;
+  case OP_FORWARD: return unit > 0 && !whole;
+  case OP_LOSS: return unit == 0 && !whole && input->mode != PLAN_GENERATE;
+  case OP_LOGITS: return unit == 0 && !whole && input->mode == PLAN_GENERATE;
+  case OP_BACKWARD: return unit > 0 && !whole && train;
+  case OP_EMBED_BACKWARD: return unit == 0 && !whole && train;
+  case OP_REDUCE: return unit >= 0 && train && input->shape.group > 1 && whole == !reduces_micros(plan);
+  case OP_REPLICA_REDUCE: return unit >= 0 && train && whole && input->shape.replicas > 1;
+  case OP_GATHER_GRADS:
+    return unit >= 0 && train && whole && (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
+  case OP_SQUARES:
+  case OP_ADAM: return unit >= 0 && train && whole;
+  case OP_METRICS: return unit < 0 && whole && input->mode != PLAN_GENERATE;
+  default: return -1;
+  }
+}
+
+static enum status check_tally(const struct plan *plan, const struct tally *tally, int unit, int micro)
+{
+  const char *name = unit < 0 ? "the step" : plan->input.model->unit[unit].name;
+  char when[40] = "";
+  if (micro >= 0)
+    snprintf(when, sizeof when, " in micro-batch %d", micro);
+  for (int op = 0; op < OP_COUNT; op++) {
+    int needed = due(plan, (enum op)op, unit, micro);
+    if (needed < 0 || tally->of[op] == needed)
+      continue;
+    if (tally->of[op] == 0)
+      return status_set(STATUS_PLAN, "%s has no %s%s: %s", name, op_traits[op].name, when, loss_of[op]);
+    return status_set(STATUS_PLAN, "%s has %d %s%s where there must be %d", name, tally->of[op], op_traits[op].name,
+                      micro >= 0 ? when : " for the whole step", needed);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_counts(const struct plan *plan)
+{
+  int units = plan->input.model->units, micros = (int)plan->input.shape.micros;
+  size_t width = (size_t)micros + 1;
+  void *block;
+  enum status status = mem_alloc(MEM_META, ((size_t)units + 1) * width * sizeof(struct tally), &block);
+  if (status)
+    return status;
+  struct tally *tally = block;
+  for (int i = 0; i < plan->n; i++)
+    tally[(size_t)(plan->instr[i].unit + 1) * width + (size_t)(plan->instr[i].micro + 1)].of[plan->instr[i].op]++;
+  for (int unit = -1; unit < units && !status; unit++)
+    for (int micro = -1; micro < micros && !status; micro++)
+      status = check_tally(plan, &tally[(size_t)(unit + 1) * width + (size_t)(micro + 1)], unit, micro);
+  mem_free(block);
+  return status;
+}
+
+static enum status check_role(const struct plan *plan, int i, int k, int buffer)
+{
+  const struct plan_use *use = &plan->instr[i].use[k];
+  if (use->buffer == buffer)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s %s %s in the place of %s", name_of(plan, i, i).text, verb(use->access), plan->buffer[use->buffer].name,
+                    plan->buffer[buffer].name);
+}
+
+static enum status check_update(const struct plan *plan, int i)
+{
+  int unit = plan->instr[i].unit;
+  enum status status = check_role(plan, i, 0, plan->metrics);
+  if (!status)
+    status = check_role(plan, i, 2, plan->master[unit]);
+  if (!status)
+    status = check_role(plan, i, 3, plan->moment1[unit]);
+  if (!status)
+    status = check_role(plan, i, 4, plan->moment2[unit]);
+  return status;
+}
+
+/* The norm takes every gradient once: each rank squares what no other rank has. */
+static enum status check_squares(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct plan_buffer *piece = &plan->buffer[instr->use[0].buffer];
+  int64_t bytes = plan->layout[instr->unit].flat / plan->input.ranks * (int64_t)sizeof(float);
+  if (piece->bytes != bytes)
+    return status_set(STATUS_PLAN, "%s squares the %lld bytes of %s where %lld are this rank's part", name_of(plan, i, i).text,
+                      (long long)piece->bytes, piece->name, (long long)bytes);
+  return check_role(plan, i, 1, plan->metrics);
+}
+
+/* A reduced shard inside of what is reduced takes its place: added, this rank's part would count twice. */
+static enum status check_reduce(const struct plan *plan, int i)
+{
+  const struct plan_use *use = plan->instr[i].use;
+  if (use[2].access == ACCESS_ADD && plan_root(plan, use[0].buffer, NULL) == plan_root(plan, use[2].buffer, NULL))
+    return status_set(STATUS_PLAN, "%s adds to %s, which is a part of what it reduces", name_of(plan, i, i).text, plan->buffer[use[2].buffer].name);
+  return STATUS_OK;
+}
+
+static enum status check_roles(const struct plan *plan, int i)
+{
+  enum status status;
+  switch (plan->instr[i].op) {
+  case OP_LOSS: return check_role(plan, i, 3, plan->loss);
+  case OP_REDUCE: return check_reduce(plan, i);
+  case OP_SQUARES: return check_squares(plan, i);
+  case OP_METRICS: status = check_role(plan, i, 0, plan->loss); return status ? status : check_role(plan, i, 1, plan->metrics);
+  case OP_ADAM: return check_update(plan, i);
+  default: return STATUS_OK;
+  }
+}
+
+/* A sum is begun once a step. `begun`, per buffer: 1 + the instruction that did, 0: none yet. */
+static enum status check_sums(const struct plan *plan, int i, int *begun)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct op_traits *traits = &op_traits[instr->op];
+  int required = (int)strlen(traits->uses);
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_use *use = &instr->use[k];
+    if ((k < required ? traits->uses[k] : traits->more[k - required]) != '*' || use->access != ACCESS_WRITE)
+      continue;
+    if (begun[use->buffer])
+      return status_set(STATUS_PLAN, "%s writes %s and so loses what %s has put there", name_of(plan, i, i).text, plan->buffer[use->buffer].name,
+                        name_of(plan, begun[use->buffer] - 1, i).text);
+    begun[use->buffer] = i + 1;
+  }
+  return STATUS_OK;
+}
+
+static enum status check_complete(const struct plan *plan)
+{
+  void *begun;
+  enum status status = check_counts(plan);
+  if (status)
+    return status;
+  status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
+  if (status)
+    return status;
+  for (int i = 0; i < plan->n && !status; i++) {
+    status = check_roles(plan, i);
+    if (!status)
+      status = check_sums(plan, i, begun);
+  }
+  mem_free(begun);
+  return status;
+}
+
 enum status plan_verify(const struct plan *plan)
 {
   enum status status = check_form(plan);
@@ -508,5 +708,7 @@ enum status plan_verify(const struct plan *plan)
     status = check_windows(plan);
   if (!status)
     status = check_bytes(plan);
+  if (!status)
+    status = check_complete(plan);
   return status;
 }

@@ -50,14 +50,18 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
   }
   if (show)
     log_progress_end();
-  return exec_drain(exec);
+  const enum status status = exec_drain(exec);
+  if (status)
+    comm_abort(job->comm, status);
+  return STATUS_OK;
 }
 
 enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
-  const int64_t per_step = scan->micro_batch * scan->ranks, all = token_set_windows(scan->set, scan->sequence);
-  scan->windows = batches > 0 && batches * per_step < all ? batches * per_step : all;
+  const int64_t per_step = scan->micro_batch * scan->ranks, batch = evaluator->job->deck->data.batch;
+  const int64_t all = token_set_windows(scan->set, scan->sequence);
+  scan->windows = batches > 0 && batches < all / batch ? batches * batch : all;
   scan->first_step = evaluator->next_step;
 
   const double start = clock_s();

@@ -24,7 +24,7 @@ struct evaluator {
 enum status evaluator_open(struct job *job, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* All windows, or the first `batches` global batches of micro_batch * ranks sequences. The training executor must be drained. Shows progress when `show`. Collective. */
+/* All windows, or the first `batches` batches of data.batch sequences: the same ones at any rank count. The training executor must be drained. Shows progress when `show`. Collective. */
 enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
 
 #endif

@@ -118,7 +118,7 @@ static enum status next_token(struct generation *g, int64_t draw, int32_t *out)
   if (status)
     comm_abort(g->job->comm, status);
   const float *logits = exec_pointer(exec, g->job->plan[PLAN_GENERATE]->logits);
-  *out = generate_sample(logits, g->job->model->config.vocab, g->options, draw, g->scratch);
+  *out = generate_sample(logits, tokenizer_vocab(g->tokenizer), g->options, draw, g->scratch); /* the model's vocabulary may be padded */
   return STATUS_OK;
 }
 

@@ -1,7 +1,11 @@
 #include "train/train.h"
 
-#include <math.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,9 +29,10 @@ struct run {
   struct results *results; /* rank 0 */
   struct stats stats;
   char *checkpoint_dir, *results_path;
-  int64_t first, step, skipped; /* step: completed steps */
+  int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
   int64_t samples;
   double start_s, last_loss, save_s;
+  int lock;           /* rank 0: the run folder, while this run writes it; -1: not open */
   int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
 };
 
@@ -82,14 +87,53 @@ static enum status run_paths(struct run *run)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
 
+/* Numbers without a shape would not be noticed by loading. */
+static enum status check_model(const struct deck *deck, const char *path, const struct deck *saved)
+{
+  const struct {
+    const char *key;
+    double here, there;
+  } numbers[] = {
+      {"model.layers", (double)deck->model.layers, (double)saved->model.layers},
+      {"model.width", (double)deck->model.width, (double)saved->model.width},
+      {"model.heads", (double)deck->model.heads, (double)saved->model.heads},
+      {"model.context", (double)deck->model.context, (double)saved->model.context},
+      {"model.vocab", (double)deck->model.vocab, (double)saved->model.vocab},
+      {"model.norm_eps", deck->model.norm_eps, saved->model.norm_eps},
+  };
+  if (strcmp(deck->model.arch, saved->model.arch) != 0)
+    return status_set(STATUS_USAGE, "%s holds a model of model.arch=%s, the deck says %s", path, saved->model.arch, deck->model.arch);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (numbers[i].here != numbers[i].there)
+      return status_set(STATUS_USAGE, "%s holds a model of %s=%g, the deck says %g: they must agree", path, numbers[i].key, numbers[i].there,
+                        numbers[i].here);
+  return STATUS_OK;
+}
+
+static enum status check_saved_deck(const struct job *job, const char *path, const struct checkpoint_meta *meta)
+{
+  struct deck saved = {0};
+  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
+  if (!status)
+    status = check_model(job->deck, path, &saved);
+  deck_destroy(&saved);
+  return status;
+}
+
 enum status train_load(struct job *job, const char *path, bool moments)
 {
+  struct checkpoint_meta meta = {0};
   struct io_tensor *tensors = NULL;
   int n = 0;
-  enum status status = comm_agree(job->comm, job_tensors(job, moments, false, &tensors, &n));
+  enum status status = checkpoint_read_meta(job->comm, path, &meta);
+  if (!status)
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
+  if (!status)
+    status = comm_agree(job->comm, job_tensors(job, moments, false, &tensors, &n));
   if (!status)
     status = checkpoint_load(job->comm, path, true, n, tensors);
   mem_free(tensors);
+  checkpoint_meta_free(&meta);
   return status;
 }
 
@@ -116,7 +160,7 @@ static enum status save(struct run *run)
   if (!status)
     status = checkpoint_save(run->comm, run->checkpoint_dir, &meta, n, tensors, &path);
   if (!status)
-    status = checkpoint_prune(run->comm, run->checkpoint_dir, run->deck->checkpoint.keep, run->deck->checkpoint.keep_every);
+    status = checkpoint_prune(run->comm, run->checkpoint_dir, run->deck->checkpoint.keep, run->deck->checkpoint.keep_every, run->step);
   if (!status) {
     run->saved_step = run->step;
     run->save_s = clock_s() - start;
@@ -128,13 +172,15 @@ static enum status save(struct run *run)
   return status;
 }
 
-/* What may differ between the run that saved and the run that goes on is anything but the model: its shapes are checked by loading. */
+/* Anything but the model may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
 static enum status resume_from(struct run *run, const char *path)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
   if (!status)
     status = train_load(run->job, path, true);
+  if (!status)
+    status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
   if (!status) {
     run->first = run->step = run->saved_step = meta.step;
     run->samples = meta.samples;
@@ -153,7 +199,7 @@ static enum status refuse_used_folder(struct run *run)
 {
   int64_t used = 0;
   if (leads(run))
-    used = file_exists(run->results_path);
+    used = file_exists(run->results_path) || file_exists(run->checkpoint_dir);
   const enum status status = comm_max_i64(run->comm, &used, 1);
   if (status || !used)
     return status;
@@ -170,7 +216,7 @@ static enum status start_state(struct run *run, const char *resume)
     return resume_from(run, resume);
 
   char *path = NULL;
-  enum status status = checkpoint_find(run->comm, run->checkpoint_dir, &path);
+  enum status status = checkpoint_find(run->comm, run->checkpoint_dir, true, &path);
   if (status)
     return status;
   if (path) {
@@ -251,6 +297,20 @@ static enum status record_run(struct run *run, enum train_end end)
 
 /* --- the loop ------------------------------------------------------------------------------------------------------------------- */
 
+static enum status record_evaluation(struct run *run, const struct evaluation *e)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "eval");
+  results_int(run->results, "step", run->step);
+  results_real(run->results, "loss", e->loss);
+  results_real(run->results, "perplexity", e->perplexity);
+  results_real(run->results, "bits_per_byte", e->bits_per_byte);
+  results_int(run->results, "tokens", e->tokens);
+  results_real(run->results, "seconds", e->seconds);
+  return results_end(run->results);
+}
+
 static enum status evaluate(struct run *run)
 {
   struct evaluation e;
@@ -262,30 +322,28 @@ static enum status evaluate(struct run *run)
     return status;
   log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)", (long long)run->step, e.loss, e.perplexity, (long long)e.tokens,
            e.seconds);
-  if (!run->results)
-    return STATUS_OK;
-  results_begin(run->results, "eval");
-  results_int(run->results, "step", run->step);
-  results_real(run->results, "loss", e.loss);
-  results_real(run->results, "perplexity", e.perplexity);
-  results_real(run->results, "bits_per_byte", e.bits_per_byte);
-  results_int(run->results, "tokens", e.tokens);
-  results_real(run->results, "seconds", e.seconds);
-  return results_end(run->results);
+  return comm_agree(run->comm, record_evaluation(run, &e));
 }
 
+/* Such a step has changed nothing. Skipping forgives a bad batch now and then, not a model that is lost. */
 static enum status nonfinite(struct run *run, const struct exec_result *result)
 {
-  if (run->deck->optim.nonfinite == NONFINITE_SKIP) {
-    run->skipped++;
-    log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
-             (long long)run->skipped);
-    return STATUS_OK;
-  }
-  return status_set(STATUS_NONFINITE,
-                    "step %lld: loss %g, gradient norm %g: stopped without saving; the newest checkpoint is from step %lld; lower optim.lr, or set "
-                    "optim.nonfinite=skip",
-                    (long long)run->step, result->loss, result->grad_norm, (long long)(run->saved_step < 0 ? 0 : run->saved_step));
+  enum { MOST_IN_A_ROW = 10 };
+  char newest[64] = "no checkpoint was written yet";
+  if (run->saved_step >= 0)
+    snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld", (long long)run->saved_step);
+  if (run->deck->optim.nonfinite == NONFINITE_STOP)
+    return status_set(STATUS_NONFINITE,
+                      "step %lld: loss %g, gradient norm %g: stopped without saving, %s; lower optim.lr, or set optim.nonfinite=skip",
+                      (long long)run->step, result->loss, result->grad_norm, newest);
+  run->skipped++;
+  if (++run->bad == MOST_IN_A_ROW)
+    return status_set(STATUS_NONFINITE,
+                      "step %lld: loss %g, gradient norm %g: not finite for %d steps in a row: stopped without saving, %s; lower optim.lr",
+                      (long long)run->step, result->loss, result->grad_norm, MOST_IN_A_ROW, newest);
+  log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
+           (long long)run->skipped);
+  return STATUS_OK;
 }
 
 static enum status one_step(struct run *run)
@@ -305,7 +363,10 @@ static enum status one_step(struct run *run)
   if (status)
     comm_abort(run->comm, status);
   show_step(run, &result, lr);
-  return result.finite ? STATUS_OK : nonfinite(run, &result);
+  if (!result.finite)
+    return nonfinite(run, &result);
+  run->bad = 0;
+  return STATUS_OK;
 }
 
 /* Has any rank been asked to stop? The answer is the same everywhere. */
@@ -324,36 +385,44 @@ static bool due(int64_t step, int64_t every)
   return every > 0 && step % every == 0;
 }
 
-static enum status loop(struct run *run, enum train_end *end)
+/* What follows a step, stopping first: a job that was told to end may have seconds left. */
+static enum status after_step(struct run *run, enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
+  const bool last = run->step == deck->run.steps;
   int signal_number = 0;
+  enum status status = agree_stop(run, &signal_number);
+  const bool stops = signal_number && !last;
+  if (!status && !stops && due(run->step, deck->eval.every))
+    status = evaluate(run);
+  if (status)
+    return status;
+  if (stops) {
+    log_progress_end();
+    log_warn("%s: leaving after step %lld", signals_name(signal_number), (long long)run->step);
+    *end = TRAIN_UNFINISHED;
+  }
+  *leave = stops || last;
+  if (!stops && !due(run->step, deck->checkpoint.every) && !(last && deck->checkpoint.at_end))
+    return STATUS_OK;
+  log_progress_end();
+  if (run->bad) {
+    log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
+    return STATUS_OK;
+  }
+  return save(run);
+}
+
+static enum status loop(struct run *run, enum train_end *end)
+{
+  bool leave = false;
   *end = TRAIN_FINISHED;
-  while (run->step < deck->run.steps) {
+  while (!leave) {
     enum status status = one_step(run);
+    if (!status)
+      status = after_step(run, end, &leave);
     if (status)
       return status;
-    if (due(run->step, deck->eval.every)) {
-      status = evaluate(run);
-      if (status)
-        return status;
-    }
-    status = agree_stop(run, &signal_number);
-    if (status)
-      return status;
-    const bool last = run->step == deck->run.steps;
-    if (signal_number && !last) {
-      log_progress_end();
-      log_warn("%s: saving after step %lld and leaving", signals_name(signal_number), (long long)run->step);
-      *end = TRAIN_UNFINISHED;
-      return save(run);
-    }
-    if (due(run->step, deck->checkpoint.every) || (last && deck->checkpoint.at_end)) {
-      log_progress_end();
-      status = save(run);
-      if (status)
-        return status;
-    }
   }
   log_progress_end();
   return STATUS_OK;
@@ -364,6 +433,9 @@ static enum status start_data(struct run *run)
   const struct deck *deck = run->deck;
   enum status status =
       data_open(run->comm, "data.train", deck->data.train, SPLIT_TRAIN, deck->model.vocab, run->job->shape.sequence, &run->order.set);
+  if (status)
+    return status;
+  status = token_set_verify(run->comm, run->order.set);
   if (status)
     return status;
   run->order.shape = run->job->shape;
@@ -380,23 +452,54 @@ static enum status start_data(struct run *run)
   return evaluator_open(run->job, &run->evaluator);
 }
 
-static enum status prepare(struct run *run, const char *resume)
+/* The summary's percentiles are those of the last steps. */
+static int64_t remembered_steps(const struct run *run)
+{
+  enum { MOST = 1 << 16 };
+  const int64_t left = run->deck->run.steps - run->step;
+  return left < MOST ? left : MOST;
+}
+
+/* One run at a time writes a folder. Where the file system knows no locks, none is taken. */
+static enum status lock_folder(struct run *run)
+{
+  if (run->lock >= 0)
+    return STATUS_OK;
+  run->lock = open(run->deck->run.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (run->lock >= 0 && flock(run->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+    return status_set(STATUS_USAGE, "%s is being written by another run: wait for it, or choose another run.dir", run->deck->run.dir);
+  return STATUS_OK;
+}
+
+static enum status open_run(struct run *run)
+{
+  enum status status = open_folder(run);
+  if (!status)
+    status = lock_folder(run);
+  return status ? status : open_results(run);
+}
+
+static enum status prepare_state(struct run *run, const char *resume)
 {
   enum status status = comm_agree(run->comm, run_paths(run));
+  if (!status && !*resume)
+    status = status_set(STATUS_USAGE, "resume is empty: say none, auto, or a checkpoint's path");
   if (!status && !strcmp(resume, "none"))
     status = refuse_used_folder(run);
   if (!status)
+    status = comm_agree(run->comm, leads(run) ? lock_folder(run) : STATUS_OK);
+  if (!status)
     status = job_create(run->comm, run->deck, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
+  return status ? status : start_state(run, resume);
+}
+
+static enum status prepare_loop(struct run *run)
+{
+  enum status status = start_data(run);
   if (!status)
-    status = start_state(run, resume);
+    status = comm_agree(run->comm, leads(run) ? open_run(run) : STATUS_OK);
   if (!status)
-    status = start_data(run);
-  if (!status)
-    status = comm_agree(run->comm, leads(run) ? open_folder(run) : STATUS_OK);
-  if (!status)
-    status = comm_agree(run->comm, leads(run) ? open_results(run) : STATUS_OK);
-  if (!status)
-    status = comm_agree(run->comm, stats_create(run->deck->run.steps - run->step, &run->stats));
+    status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
     status = comm_agree(run->comm, signals_install());
   return status;
@@ -411,26 +514,33 @@ static void release(struct run *run)
   stats_destroy(&run->stats);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);
+  if (run->lock >= 0)
+    close(run->lock);
+}
+
+static enum status run_loop(struct run *run, enum train_end *end)
+{
+  enum status status = prepare_loop(run);
+  if (!status)
+    status = loop(run, end);
+  const bool done = !status;
+  if (done)
+    status = record_run(run, *end);
+  const enum status closing = results_close(run->results);
+  if (!status)
+    status = closing;
+  return done ? comm_agree(run->comm, status) : status;
 }
 
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end)
 {
-  struct run run = {.comm = comm, .deck = deck, .saved_step = -1, .start_s = clock_s()};
-  enum status status = prepare(&run, resume);
-  if (!status && run.step >= deck->run.steps) {
+  struct run run = {.comm = comm, .deck = deck, .saved_step = -1, .lock = -1, .start_s = clock_s()};
+  *end = TRAIN_FINISHED;
+  enum status status = prepare_state(&run, resume);
+  if (!status && run.step >= deck->run.steps)
     log_info("nothing to do: step %lld of %lld is reached", (long long)run.step, (long long)deck->run.steps);
-    *end = TRAIN_FINISHED;
-  } else if (!status) {
-    status = loop(&run, end);
-    const enum status closing = status ? STATUS_OK : record_run(&run, *end);
-    if (!status)
-      status = comm_agree(comm, closing);
-  }
-  if (run.results) {
-    const enum status closing = results_close(run.results);
-    if (!status)
-      status = closing;
-  }
+  else if (!status)
+    status = run_loop(&run, end);
   release(&run);
   return status;
 }

@@ -40,6 +40,43 @@ test -n "$one" || die "eval printed no loss"
 for ranks in 2 3; do test "$(loss $ranks first "")" = "$one" || die "eval differs on $ranks ranks"; done
 awk -v a="$one" -v b="$(loss 1 first --untrained)" 'BEGIN { exit !(a < b) }' || die "trained $one is no better than untrained"
 
+for ranks in 2 3; do test "$(loss $ranks first eval.batches=3)" = "$(loss 1 first eval.batches=3)" || die "eval of 3 batches differs on $ranks ranks"; done
+
+# What the checkpoint was made with must agree where shapes would not tell.
+fails 2 "model.heads" "$SLUICE" eval first model.heads=6
+fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.heads=6 --resume auto
+
+# A vocabulary padded beyond the tokenizer's: generated text stays inside the tokenizer's.
+train 1 padded run.steps=1 model.vocab=4096
+"$SLUICE" generate padded prompt=x tokens=30 temperature=50 > padded.txt 2>&1 || { cat padded.txt >&2; die "generate with a padded vocabulary"; }
+
+# Non-finite steps: stop leaves with 7; skip gives up after ten in a row; neither writes a checkpoint after one.
+wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
+# shellcheck disable=SC2086 # assignments
+{
+  fails 7 "stopped without saving" "$SLUICE" train tiny.yaml run.dir=stop $wild
+  fails 7 "in a row" "$SLUICE" train tiny.yaml run.dir=skip optim.nonfinite=skip $wild
+}
+for run in stop skip; do
+  finite=$(losses $run | grep -cv null || true)
+  test "$(ls $run/ckpt | wc -l)" -le "$finite" || die "$run: $finite finite steps, but these checkpoints: $(ls $run/ckpt)"
+done
+
+# Text that cannot be written is an error; two runs do not write one folder; the log says how the run began and ended.
+status=0
+"$SLUICE" generate first prompt=x tokens=5 > /dev/full 2> full.err || status=$?
+test $status = 4 || die "generate to a full device: exit $status"
+grep -q 'parameters' first/log.txt || die "log.txt does not begin with what the run is"
+grep -q 'stopped without saving' stop/log.txt || die "log.txt does not say why the run ended"
+flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 && die "two runs in one folder"
+grep -q 'another run' lock.out || { cat lock.out >&2; die "the lock's sentence"; }
+
+# Data are checked against their checksums before they are trained on.
+cp -r data flipped
+shard=$(ls flipped/train-*.h5 | head -n 1)
+printf 'zzzz' | dd of="$shard" bs=1 seek=$(($(wc -c < "$shard") / 2)) conv=notrunc 2> dd.err
+fails 3 "$(basename "$shard")" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
+
 # Generation: the same text at any rank count.
 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > one.txt 2> generate.err || { cat generate.err >&2; die "generate"; }
 on 2 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > two.txt 2> generate.err || { cat generate.err >&2; die "generate on two ranks"; }

@@ -16,6 +16,10 @@ for stop in 1 2 3 4 5; do
   same plain "stop$stop"
 done
 
+# Evaluations and checkpoints in between change nothing.
+train 2 busy eval.every=2 checkpoint.every=3
+same plain busy
+
 # Choices on two ranks. Reducing once a step or after each micro-batch is a different order of additions, so each is compared with its own kind.
 train 2 step shard.reduce=step
 for choice in shard.strategy=shard_grad_op shard.strategy=shard_optim shard.strategy=no_shard "shard.strategy=hybrid_shard shard.group=2" \

@@ -244,10 +244,12 @@ static void products_larger_than_the_room(void **state)
     op.b = normals(k * n, 1);
     cblas_sgemm(CblasRowMajor, op.trans_a ? CblasTrans : CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1, op.a, (blasint)op.lda,
                 op.b, (blasint)n, 0, want, (blasint)n);
+    op.epilogue = op.trans_a ? EPILOGUE_NONE : EPILOGUE_BIAS; /* once, after the last chunk of k */
+    op.bias = op.b;
     for (int64_t i = 0; i < m * n; i++)
-      reference[i] = want[i];
+      reference[i] = want[i] + (op.trans_a ? 0 : ((const float *)op.bias)[i % n]);
     op.c = wide;
-    assert_ok(ops->matmul(lanes[0], &op));
+    assert_ok(ops->matmul(lanes[2], &op));
     op.c = chunked;
     assert_ok(ops->matmul(narrow, &op));
     assert_near(wide, reference, m * n, 1e-5); /* both have errors that walk at random over 1700 terms */

@@ -53,10 +53,11 @@ static bool exists(const char *name)
   return there;
 }
 
+/* As the run that owns the folder. */
 static void expect_newest(const char *name)
 {
   char *found = NULL;
-  assert_int_equal(checkpoint_find(job, dir, &found), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
   if (!name) {
     assert_null(found);
     return;
@@ -85,8 +86,11 @@ static void nothing_is_found_in_nothing(void **state)
   (void)state;
   char *found = NULL, *missing = path_of("missing");
   expect_newest(NULL);
-  assert_int_equal(checkpoint_find(job, missing, &found), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, missing, true, &found), STATUS_OK);
   assert_null(found);
+  make_file("step-60.h5", "not a name of ours");
+  make_file("step-00000070.h5.stale", "set aside");
+  expect_newest(NULL);
   mem_free(missing);
 }
 
@@ -150,19 +154,159 @@ static void wrong_checksums_are_passed_over(void **state)
   mem_free(path);
 }
 
+/* Cut off the last byte. */
+static void damage(const char *name)
+{
+  char *path = path_of(name);
+  if (comm_rank(job) == 0)
+    assert_int_equal(truncate(path, file_size(path) - 1), 0);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void expect_in_sentence(const char *words)
+{
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+}
+
+static void when_all_are_damaged_nothing_starts_anew(void **state)
+{
+  (void)state;
+  char *found = dir;
+  save(10, 1);
+  save(20, 2);
+  damage("step-00000010.h5");
+  damage("step-00000020.h5");
+  make_file("step-00000030.h5", "");
+  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_INPUT);
+  assert_null(found);
+  expect_in_sentence(dir);
+  expect_in_sentence("3 checkpoints");
+  expect_in_sentence("step-00000010.h5"); /* the last one tried */
+  expect_in_sentence("truncated");
+  expect_in_sentence("--resume FILE");
+  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-00000030.h5"));
+}
+
+/* A folder's owner may be writing that very file. */
+static void only_the_owner_cleans(void **state)
+{
+  (void)state;
+  char *found = NULL;
+  save(10, 1);
+  make_file(".step-00000020.h5.tmp", "another job is writing it");
+  if (comm_rank(job) == 0)
+    assert_int_equal(chmod(dir, 0500), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0)
+    assert_int_equal(chmod(dir, 0700), 0);
+  assert_non_null(found);
+  assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
+  assert_true(exists(".step-00000020.h5.tmp"));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  expect_newest("step-00000010.h5");
+  assert_false(exists(".step-00000020.h5.tmp"));
+  mem_free(found);
+}
+
+static void expect_content(const char *name, const char *content)
+{
+  char *path = path_of(name), *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(path, 1 << 20, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, content);
+  mem_free(text);
+  mem_free(path);
+}
+
+static void another_history_is_set_aside(void **state)
+{
+  (void)state;
+  char *log = path_of("log.txt"), *text = NULL, *missing = path_of("missing");
+  size_t bytes;
+  save(10, 1);
+  save(20, 2);
+  make_file("step-00000030.h5", "30");
+  make_file("step-00000040.h5", "40");
+  make_file("step-00000040.h5.stale", "older");
+  make_file("step-60.h5", "not ours");
+  assert_int_equal(log_open_file(log), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK); /* nothing is left to do, nothing is told */
+  assert_int_equal(checkpoint_set_aside(job, missing, 0), STATUS_OK);
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-60.h5"));
+  assert_false(exists("step-00000030.h5") || exists("step-00000040.h5"));
+  expect_content("step-00000030.h5.stale", "30");
+  expect_content("step-00000040.h5.stale", "40");
+  assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
+  const char *told = strstr(text, ".stale");
+  assert_non_null(strstr(text, "2 checkpoints of steps after 20"));
+  assert_non_null(told);
+  assert_null(strstr(told + 1, ".stale")); /* once */
+  expect_newest("step-00000020.h5");
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_false(exists("step-00000010.h5"));
+  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") && exists("step-00000040.h5.stale"));
+  mem_free(text);
+  mem_free(missing);
+  mem_free(log);
+}
+
+static void what_cannot_be_set_aside_is_told(void **state)
+{
+  (void)state;
+  char *folder = path_of("step-00000002.h5.stale");
+  make_file("step-00000002.h5", "x");
+  if (comm_rank(job) == 0)
+    assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 1), STATUS_IO);
+  expect_in_sentence("step-00000002.h5");
+  assert_true(exists("step-00000002.h5"));
+  mem_free(folder);
+}
+
+/* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it saved survives, the damaged one is not counted. */
+static void a_damaged_newest_does_not_displace_good_ones(void **state)
+{
+  (void)state;
+  save(10, 1);
+  save(30, 3);
+  damage("step-00000030.h5");
+  expect_newest("step-00000010.h5");
+  assert_int_equal(checkpoint_set_aside(job, dir, 10), STATUS_OK);
+  save(20, 2);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale"));
+  assert_false(exists("step-00000010.h5") || exists("step-00000030.h5"));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  expect_newest("step-00000020.h5");
+}
+
 static void pruning_keeps_what_it_should(void **state)
 {
   (void)state;
   static const struct {
-    int64_t keep, every;
+    int64_t keep, every, saved;
     const char *left;
   } cases[] = {
-      {0, 0, "5 10 15 20 25 30 35"},
-      {0, 10, "5 10 15 20 25 30 35"},
-      {9, 0, "5 10 15 20 25 30 35"},
-      {3, 10, "10 20 25 30 35"},
-      {2, 0, "30 35"},
-      {1, 7, "35"},
+      {0, 0, 35, "5 10 15 20 25 30 35"},
+      {0, 10, 35, "5 10 15 20 25 30 35"},
+      {9, 0, 35, "5 10 15 20 25 30 35"},
+      {3, 10, 35, "10 20 25 30 35"},
+      {2, 0, 35, "30 35"},
+      {1, 7, 35, "35"},
+      {1, 0, 20, "20"},
+      {1, 15, 5, "5 15 30"},
+      {2, 0, 15, "15 35"},
+      {3, 0, 30, "25 30 35"},
+      {6, 0, 5, "5 15 20 25 30 35"},
+      {2, 0, -1, "30 35"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char left[256] = "";
@@ -173,7 +317,7 @@ static void pruning_keeps_what_it_should(void **state)
       make_file(name, "content does not matter");
     }
     make_file("step-1.h5", "not ours");
-    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every), STATUS_OK);
+    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved), STATUS_OK);
     assert_int_equal(checkpoint_folder_scan(dir, false, &steps, &n), STATUS_OK);
     for (int64_t s = 0; s < n; s++)
       snprintf(left + strlen(left), sizeof left - strlen(left), s ? " %lld" : "%lld", (long long)steps[s]);
@@ -183,7 +327,7 @@ static void pruning_keeps_what_it_should(void **state)
     assert_int_equal(comm_barrier(job), STATUS_OK);
   }
   char *missing = path_of("missing");
-  assert_int_equal(checkpoint_prune(job, missing, 1, 0), STATUS_OK);
+  assert_int_equal(checkpoint_prune(job, missing, 1, 0, 35), STATUS_OK);
   mem_free(missing);
 }
 
@@ -195,10 +339,9 @@ static void what_cannot_be_removed_is_told(void **state)
   if (comm_rank(job) == 0)
     assert_int_equal(mkdir(folder, 0700), 0);
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  assert_int_equal(checkpoint_prune(job, dir, 1, 0), STATUS_IO);
-  assert_non_null(strstr(status_text(), "cannot remove the old checkpoint"));
-  assert_non_null(strstr(status_text(), folder));
-  expect_newest(NULL);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 2), STATUS_IO);
+  expect_in_sentence("cannot remove the old checkpoint");
+  expect_in_sentence(folder);
   mem_free(folder);
 }
 
@@ -255,7 +398,9 @@ static void a_list(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK);
   save(10, 1);
   make_file("step-00000020.h5", "");
+  make_file("step-00000030.h5.stale", "");
   assert_int_equal(checkpoint_list(dir, to), STATUS_OK);
+  assert_null(strstr(printed, "stale"));
   expect_line("file step samples ranks tensors MiB written by");
   char *path = path_of("step-00000010.h5");
   snprintf(line, sizeof line, "step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job), (double)file_size(path) / 1048576);
@@ -363,6 +508,11 @@ int main(void)
       cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
       cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
       cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
+      cmocka_unit_test_setup_teardown(when_all_are_damaged_nothing_starts_anew, setup, teardown),
+      cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
+      cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_cannot_be_set_aside_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup, teardown),
       cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
       cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(a_list, setup, teardown),

@@ -56,7 +56,7 @@ static void expect_failure(const char *words, bool big)
     fail_msg("status %d, \"%s\" is not in: %s", (int)status, words, status_text());
   assert_non_null(strstr(status_text(), "step 20 was not written"));
   assert_int_equal(count_files(dir), 1);
-  assert_int_equal(checkpoint_find(job, dir, &found), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
   assert_non_null(strstr(found, "step-00000010.h5"));
   mem_free(found);
   assert_int_equal(save_to(dir, 20, big, &found), STATUS_OK);
@@ -172,7 +172,7 @@ static void a_folder_that_cannot_be(void **state)
   assert_non_null(strstr(status_text(), below));
   assert_int_equal(save_to(file, 20, false, NULL), STATUS_IO);
   assert_non_null(strstr(status_text(), "a file of that name is in the way"));
-  assert_int_equal(checkpoint_find(job, dir, &found), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
   assert_string_equal(found, file);
   mem_free(found);
   mem_free(file);
@@ -194,7 +194,7 @@ static void a_full_disk(void **state)
     enum status small = save_to(disk, 10, false, NULL), big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
     bool named = strstr(status_text(), "No space left on device") && strstr(status_text(), "free some space") && strstr(status_text(), disk);
     int files = count_files(disk);
-    enum status after = checkpoint_find(job, disk, &found);
+    enum status after = checkpoint_find(job, disk, true, &found);
     bool kept = found && strstr(found, "step-00000010.h5");
     mem_free(found);
     if (comm_rank(job) == 0) { /* not a byte left */
@@ -206,7 +206,7 @@ static void a_full_disk(void **state)
     }
     enum status none = comm_barrier(job) == STATUS_OK ? save_to(disk, 30, false, NULL) : STATUS_OK;
     found = NULL;
-    enum status last = checkpoint_find(job, disk, &found);
+    enum status last = checkpoint_find(job, disk, true, &found);
     kept = kept && found && strstr(found, "step-00000010.h5");
     mem_free(found);
     (void)comm_barrier(job);

@@ -75,7 +75,7 @@ static int run_check(char **argv)
   struct sample sample;
   char *path = NULL;
   int64_t step = strtol(argv[1], NULL, 10);
-  if (checkpoint_find(job, argv[0], &path) != STATUS_OK || !path)
+  if (checkpoint_find(job, argv[0], true, &path) != STATUS_OK || !path)
     return failed("nothing found");
   char *expected = checkpoint_folder_path(argv[0], step);
   if (strcmp(path, expected) != 0)

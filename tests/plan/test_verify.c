@@ -389,6 +389,201 @@ static void a_value_must_be_written_in_its_step(void **state)
   expect_refusal(plan, "x.root before anything has written it in this step");
 }
 
+/* ---- nothing may be missing: the oracle is the table in plan.h, which has no instruction that a step could do without ---- */
+
+static const struct point whole[] = {
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 0, .recompute = 2, .micros = 3, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 2, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
+};
+enum { WHOLE = sizeof whole / sizeof *whole };
+
+static bool names_one(const struct plan *plan, const struct instr *instr)
+{
+  if (instr->unit < 0 && strstr(status_text(), plan_op_name(instr->op)))
+    return true;
+  if (instr->unit >= 0 && strstr(status_text(), model.unit[instr->unit].name))
+    return true;
+  for (int k = 0; k < instr->n_use; k++)
+    if (strstr(status_text(), plan->buffer[instr->use[k].buffer].name))
+      return true;
+  return false;
+}
+
+/* `changed` is what the plan had in its place. */
+static void expect_change_seen(struct plan *plan, const struct point *point, const struct instr *changed, const char *how)
+{
+  settle(plan);
+  const char *op = plan_op_name(changed->op);
+  if (plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s of unit %d, micro %d: %s goes unseen", fixture_name(point), op, changed->unit, changed->micro, how);
+  if (!names_one(plan, changed))
+    fail_msg("%s: %s of unit %d, micro %d: %s: %s", fixture_name(point), op, changed->unit, changed->micro, how, status_text());
+}
+
+static void no_instruction_can_be_spared(void **state)
+{
+  (void)state;
+  int seen[OP_COUNT] = {0};
+  for (int p = 0; p < WHOLE; p++)
+    for (int i = 0, n = 1; i < n; i++) {
+      struct plan *plan = make_plan(&whole[p]);
+      struct instr gone = plan->instr[i];
+      n = plan->n;
+      delete_instr(plan, i);
+      expect_change_seen(plan, &whole[p], &gone, "its absence");
+      seen[gone.op]++;
+      plan_destroy(plan);
+    }
+  for (int op = 0; op < OP_COUNT; op++)
+    assert_true(seen[op] > 0);
+}
+
+static void no_operation_can_be_spared_in_all_units(void **state)
+{
+  (void)state;
+  for (int p = 0; p < WHOLE; p++)
+    for (int op = 0; op < OP_COUNT; op++) {
+      struct plan *plan = make_plan(&whole[p]);
+      int kept = 0, n = plan->n;
+      for (int i = 0; i < n; i++)
+        if (plan->instr[i].op != (enum op)op)
+          plan->instr[kept++] = plan->instr[i];
+      plan->n = kept;
+      settle(plan);
+      if (kept < n && plan_verify(plan) != STATUS_PLAN)
+        fail_msg("%s: nobody misses %s", fixture_name(&whole[p]), plan_op_name((enum op)op));
+      plan_destroy(plan);
+    }
+}
+
+/* A value that is begun and one that is added to are not the same: neither may stand for the other. */
+static void no_access_can_be_exchanged(void **state)
+{
+  (void)state;
+  int begun = 0, added = 0;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = make_plan(&whole[p]);
+    for (int i = 0; i < plan->n; i++)
+      for (int k = 0; k < plan->instr[i].n_use; k++) {
+        struct instr kept = plan->instr[i];
+        if (kept.use[k].access == ACCESS_READ)
+          continue;
+        bool write = kept.use[k].access == ACCESS_WRITE;
+        plan->instr[i].use[k].access = write ? ACCESS_ADD : ACCESS_WRITE;
+        expect_change_seen(plan, &whole[p], &kept, write ? "+ for =" : "= for +");
+        plan->instr[i].use[k].access = kept.use[k].access;
+        *(write ? &begun : &added) += 1;
+      }
+    settle(plan);
+    assert_int_equal(plan_verify(plan), STATUS_OK);
+    plan_destroy(plan);
+  }
+  assert_true(begun > 100 && added > 100);
+}
+
+static int find_unit_instr(const struct plan *plan, enum op op, int unit)
+{
+  int i = 0;
+  while (plan->instr[i].op != op || plan->instr[i].unit != unit)
+    i++;
+  return i;
+}
+
+static void expect_missed(const struct point *point, enum op op, int unit, const char *words)
+{
+  struct plan *plan = make_plan(point);
+  delete_instr(plan, find_unit_instr(plan, op, unit));
+  expect_refusal(plan, words);
+}
+
+static void what_is_missing_is_said(void **state)
+{
+  (void)state;
+  const struct point *hybrid = &whole[9];
+  expect_missed(&full_shard, OP_ADAM, 1, "h.0 has no ADAM: its parameters would never change");
+  expect_missed(&full_shard, OP_SQUARES, 1, "h.0 has no SQUARES: the gradient norm would lack a part");
+  expect_missed(&full_shard, OP_EMBED_BACKWARD, 0, "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
+  expect_missed(&full_shard, OP_REDUCE, 2, "REDUCE h.1 m1");
+  expect_missed(&full_shard, OP_REDUCE, 2, "changes grads.h.1 before anything has written it in this step");
+  expect_missed(&no_shard, OP_REDUCE, 2, "h.1 has no REDUCE: its gradient would lack the other ranks' part");
+  expect_missed(&no_shard, OP_GATHER_GRADS, 1, "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
+  expect_missed(&no_shard, OP_BACKWARD, 1, "grads.h.0 before anything has written it in this step");
+  expect_missed(&full_shard, OP_METRICS, -1, "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
+  expect_missed(hybrid, OP_REPLICA_REDUCE, 1, "h.0 has no REPLICA_REDUCE: its gradient would lack the other replicas' part");
+
+  struct plan *plan = make_plan(hybrid);
+  int second = find_unit_instr(plan, OP_BACKWARD, 2);
+  while (plan->instr[second].op != OP_BACKWARD || plan->instr[second].unit != 2 || plan->instr[second].micro != 1)
+    second++;
+  delete_instr(plan, second);
+  expect_refusal(plan, "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part");
+}
+
+static void what_is_done_twice_is_said(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&no_shard);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 1)] = plan->instr[find_unit_instr(plan, OP_ADAM, 2)];
+  settle(plan);
+  expect_refusal(plan, "h.0 has no ADAM");
+
+  plan = make_plan(&no_shard);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 2)] = plan->instr[find_unit_instr(plan, OP_ADAM, 1)];
+  settle(plan);
+  expect_refusal(plan, "h.0 has 2 ADAM for the whole step where there must be 1");
+
+  plan = make_plan(&full_shard);
+  plan->instr[3].micro = 2;
+  expect_refusal(plan, "unknown operation, unit or micro-batch");
+}
+
+static void buffers_have_their_roles(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&no_shard);
+  struct instr *adam = &plan->instr[find_unit_instr(plan, OP_ADAM, 1)];
+  adam->use[3].buffer = plan->moment2[1];
+  adam->use[4].buffer = plan->moment1[1];
+  settle(plan);
+  expect_refusal(plan, "changes v.h.0 in the place of m.h.0");
+
+  plan = make_plan(&no_shard);
+  struct instr *squares = &plan->instr[find_unit_instr(plan, OP_SQUARES, 1)];
+  squares->use[0].buffer = plan->instr[find_unit_instr(plan, OP_ADAM, 1)].use[1].buffer;
+  settle(plan);
+  expect_refusal(plan, "of grads.h.0 where");
+
+  plan = make_plan(&no_shard);
+  plan->instr[find_unit_instr(plan, OP_REDUCE, 1)].use[2].access = ACCESS_ADD;
+  settle(plan);
+  expect_refusal(plan, "adds to shard.h.0, which is a part of what it reduces");
+}
+
+/* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
+ * needs no open window, the rest is old. */
+static void what_surrounds_a_master_is_old(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&shard_optim);
+  struct instr *gather = &plan->instr[find_unit_instr(plan, OP_GATHER, 0)];
+  gather->use[0].buffer = gather->use[1].buffer;
+  settle(plan);
+  expect_refusal(plan, "reads params.root before anything has written it in this step");
+}
+
 static int make_model(void **state)
 {
   (void)state;
@@ -417,6 +612,13 @@ int main(void)
       cmocka_unit_test(one_instruction_may_not_meet_itself),
       cmocka_unit_test(windows_are_gathered_used_and_released),
       cmocka_unit_test(a_value_must_be_written_in_its_step),
+      cmocka_unit_test(no_instruction_can_be_spared),
+      cmocka_unit_test(no_operation_can_be_spared_in_all_units),
+      cmocka_unit_test(no_access_can_be_exchanged),
+      cmocka_unit_test(what_is_missing_is_said),
+      cmocka_unit_test(what_is_done_twice_is_said),
+      cmocka_unit_test(buffers_have_their_roles),
+      cmocka_unit_test(what_surrounds_a_master_is_old),
   };
   return cmocka_run_group_tests(tests, make_model, free_model);
 }

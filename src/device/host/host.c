@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PACK_FLOATS = 2 << 20 }; /* 8 MiB: a share of the last-level cache */
+enum { PACK_FLOATS_EACH = 1 << 19, PACK_FLOATS = 2 << 20 }; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
 
 struct tasks {
   _Atomic int64_t next;
@@ -74,7 +74,7 @@ static enum status lane_create(struct device *device, const char *name, int thre
     return status;
   struct host_lane *host = block;
   struct lane *lane = &host->lane;
-  host->pack_floats = PACK_FLOATS;
+  host->pack_floats = threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
@@ -95,18 +95,16 @@ static void lane_destroy(struct lane *lane)
   mem_free(lane);
 }
 
-enum status host_pack_room(struct lane *lane, float **out)
+enum status host_lane_reserve(struct lane *lane)
 {
   struct host_lane *host = (struct host_lane *)lane;
   void *block;
-  if (!host->pack) {
-    enum status status = mem_alloc(MEM_META, (size_t)host->pack_floats * sizeof(float), &block);
-    if (status)
-      return status;
+  if (host->pack)
+    return STATUS_OK;
+  enum status status = mem_alloc(MEM_META, (size_t)host->pack_floats * sizeof(float), &block);
+  if (!status)
     host->pack = block;
-  }
-  *out = host->pack;
-  return STATUS_OK;
+  return status;
 }
 
 const struct device_ops host_ops = {
@@ -116,6 +114,7 @@ const struct device_ops host_ops = {
     .release = release,
     .lane_create = lane_create,
     .lane_destroy = lane_destroy,
+    .lane_reserve = host_lane_reserve,
     .zero = host_zero,
     .copy = host_copy,
     .matmul = host_matmul,

@@ -35,13 +35,13 @@ void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg
 typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
-/* A lane of the host device. Products of matrices pack their operands into `pack`, which is there from the lane's first product on. */
+/* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until lane_reserve(). */
 struct host_lane {
   struct lane lane; /* first: a lane is one of these */
   int64_t pack_floats;
   float *pack;
 };
-enum status host_pack_room(struct lane *lane, float **out);
+enum status host_lane_reserve(struct lane *lane);
 
 static inline int64_t host_pieces(int64_t n, int64_t size)
 {

@@ -1,6 +1,6 @@
-/* The inner loops, once for each instruction set; the best that the processor has is chosen when the device is created. All variants give the same bits: sums run
- * in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted into fused multiply-adds. So the
- * variants are each other's test, and a job may mix processors. (Matrix products are fused on purpose, in all variants but the generic one.) */
+/* The inner loops, once for each instruction set; the best that the processor has is chosen when the device is created. All variants of a loop over a row, and of
+ * AdamW, give the same bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted
+ * into fused multiply-adds. So the variants are each other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
 

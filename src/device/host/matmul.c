@@ -210,21 +210,21 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
 
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
-  float *room;
+  const struct host_lane *host = (struct host_lane *)lane;
   if (op->accumulate && op->epilogue != EPILOGUE_NONE)
     return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue");
   if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
     return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k);
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
-  enum status status = host_pack_room(lane, &room);
+  enum status status = host_lane_reserve(lane);
   if (status)
     return status;
   struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k};
   job.depth = least(K_BLOCK, job.sequence);
   job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
   job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
-  run_chunks(lane, &job, room, ((struct host_lane *)lane)->pack_floats);
+  run_chunks(lane, &job, host->pack, host->pack_floats);
   atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
   host_tally(lane, &job.tally);
   return STATUS_OK;
