@@ -27,7 +27,7 @@ struct exec_config {
   const struct deck *deck;  /* optimizer settings; loss scale: 1 / tokens of the whole step */
   exec_load *load;
   void *load_arg;
-  int threads;              /* of the compute lane */
+  int threads;              /* of the compute, reduce and host lanes */
   const int *cores;         /* `threads` logical CPUs that its team shares, or NULL: wherever this process may run */
 };
 
