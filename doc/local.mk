@@ -3,6 +3,7 @@ dist_doc_DATA = \
 	README.md \
 	doc/architecture.md \
 	doc/checkpoint.md \
+	doc/models.md \
 	doc/numerics.md
 EXTRA_DIST += doc/layers.txt
 
@@ -15,6 +16,7 @@ man_pages = \
 	doc/man/sluice-generate.1 \
 	doc/man/sluice-plan.1 \
 	doc/man/sluice-prepare.1 \
+	doc/man/sluice-tokenizer.1 \
 	doc/man/sluice-train.1
 if MAN_PAGES
 nodist_man1_MANS = $(man_pages)

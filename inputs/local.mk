@@ -2,6 +2,13 @@ inputsdir = $(pkgdatadir)/inputs
 dist_inputs_DATA = \
 	inputs/gpt2-124m.yaml \
 	inputs/gpt2-62m.yaml \
+	inputs/llama-3.1-8b.yaml \
+	inputs/llama-3.2-1b.yaml \
+	inputs/mistral-7b.yaml \
 	inputs/quickstart.yaml \
+	inputs/qwen2.5-0.5b.yaml \
+	inputs/qwen2.5-7b.yaml \
+	inputs/qwen3-14b.yaml \
+	inputs/qwen3-8b.yaml \
 	inputs/train-300m.yaml \
 	inputs/train-90m.yaml

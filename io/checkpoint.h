@@ -22,10 +22,13 @@ void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one *
  * fsync, rename, fsync of the folder. On failure the temporary file is removed and every earlier checkpoint is untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out);
 
+/* The same to `path`, where no file may be yet; folders are made. Collective. */
+enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors);
+
 /* Open, check signature, format, completeness; read the meta data. Collective. */
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out);
 /* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is named; extra ones in the groups asked for too) and, if `check`, verify
- * every dataset's CRC. Collective. */
+ * every dataset's CRC; what `move` took is verified when this returns. Collective. */
 enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);

@@ -159,6 +159,14 @@ static bool same_group(const char *a, const char *b)
   return strcspn(b, "/") == length && memcmp(a, b, length) == 0;
 }
 
+static bool has_group(const struct checkpoint_table *found, const char *name)
+{
+  for (int64_t t = 0; t < found->n; t++)
+    if (same_group(checkpoint_table_name(found, t), name))
+      return true;
+  return false;
+}
+
 static enum status refuse_extra(const struct checkpoint_table *wanted, const struct checkpoint_table *found, const bool *used)
 {
   for (int64_t t = 0; t < found->n; t++) {
@@ -178,6 +186,9 @@ static enum status match(const struct checkpoint_table *wanted, const struct che
   for (int64_t i = 0; i < wanted->n; i++) {
     const char *name = checkpoint_table_name(wanted, i);
     at[i] = checkpoint_table_find(found, name);
+    if (at[i] < 0 && !same_group(name, "model/") && !has_group(found, name))
+      return status_set(STATUS_INPUT, "it holds parameters but no %.*s: it has no optimizer state to go on from; start from it with train.init",
+                        (int)strcspn(name, "/"), name);
     if (at[i] < 0)
       return status_set(STATUS_INPUT, "the tensor %s is missing: the deck describes another model, or the file holds no such state", name);
     enum status status = match_entry(wanted, i, found, at[i]);
@@ -200,6 +211,7 @@ struct load {
   struct checkpoint_table wanted, found; /* as the caller lists them; as the file does */
   int64_t *at, *sums;
   bool *used;
+  void *buffer; /* for tensors that are moved by pieces */
   struct checkpoint_piece *pieces;
 };
 
@@ -224,37 +236,58 @@ static enum status match_structure(struct load *load)
   if (status == STATUS_OK)
     status = mem_alloc(MEM_IO, (size_t)load->found.n * sizeof *load->used, (void **)&load->used);
   if (status == STATUS_OK)
+    status = checkpoint_piece_buffer(load->n, load->tensors, &load->buffer);
+  if (status == STATUS_OK)
     status = match(&load->wanted, &load->found, load->at, load->used);
   return status;
 }
 
-static enum status read_tensor(hid_t file, const struct io_tensor *tensor, const char *name)
+/* The CRC is that of the bytes in memory, so that what was checked is what is used. */
+static enum status read_pieces(const struct load *load, const struct hdf5_dataset *dataset, const struct io_tensor *tensor, bool check, int64_t *crc)
 {
+  void *data = tensor->move ? load->buffer : tensor->data;
+  uLong sum = 0;
+  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
+    piece = checkpoint_piece_at(tensor, piece.end);
+    enum status status = hdf5_read(dataset, piece, data);
+    if (status == STATUS_OK && check)
+      sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+    if (status == STATUS_OK && tensor->move)
+      status = tensor->move(tensor, piece, data);
+    if (status != STATUS_OK)
+      return status;
+  }
+  *crc = (int64_t)sum;
+  return STATUS_OK;
+}
+
+static enum status read_tensor(const struct load *load, int t, bool check, int64_t *crc)
+{
+  const struct io_tensor *tensor = &load->tensors[t];
+  const char *name = checkpoint_table_name(&load->wanted, t);
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(file, name, &dataset);
+  enum status status = hdf5_open_dataset(load->file, name, &dataset);
   if (status == STATUS_OK && dataset.type != tensor->type)
     status = status_set(STATUS_INPUT, "its type changed while it was read");
   if (status == STATUS_OK)
-    status = hdf5_read(&dataset, tensor->range, tensor->data);
+    status = read_pieces(load, &dataset, tensor, check, crc);
   status = hdf5_close(dataset.id, status);
   return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
 }
 
-/* This rank's ranges; with `check`, their CRCs from memory, so that what was checked is what is used. */
+/* This rank's ranges; with `check`, their CRCs. */
 static enum status read_ranges(struct load *load, bool check, int64_t *n)
 {
   for (int t = 0; t < load->n; t++) {
     const struct io_tensor *tensor = &load->tensors[t];
-    if (tensor->range.begin >= tensor->range.end)
+    struct checkpoint_piece piece = {.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
+    if (piece.begin >= piece.end)
       continue;
-    enum status status = read_tensor(load->file, tensor, checkpoint_table_name(&load->wanted, t));
+    enum status status = read_tensor(load, t, check, &piece.crc);
     if (status != STATUS_OK)
       return status;
-    if (!check)
-      continue;
-    size_t bytes = (size_t)(tensor->range.end - tensor->range.begin) * dtype_size(tensor->type);
-    load->pieces[(*n)++] = (struct checkpoint_piece){
-        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end, .crc = (int64_t)crc32_z(0, tensor->data, bytes)};
+    if (check)
+      load->pieces[(*n)++] = piece;
   }
   return STATUS_OK;
 }
@@ -304,6 +337,7 @@ enum status checkpoint_load(struct comm *comm, const char *path, bool check, int
   mem_free(load.at);
   mem_free(load.sums);
   mem_free(load.used);
+  mem_free(load.buffer);
   mem_free(load.pieces);
   checkpoint_table_free(&load.wanted);
   checkpoint_table_free(&load.found);

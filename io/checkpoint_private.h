@@ -34,6 +34,12 @@ void checkpoint_table_free(struct checkpoint_table *table); /* takes a zeroed on
 /* Meta data from an open file: is it a complete checkpoint of this format? Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 
+/* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL (mem_free). Local. */
+enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
+/* The piece of the tensor's range that begins at `at`: all that is left, but for a tensor that is moved by pieces. */
+struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
+extern int64_t checkpoint_piece_bytes; /* 4 MiB; tests lower it */
+
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
 struct checkpoint_piece { int64_t tensor, begin, end, crc; };
 /* CRC-32 of whole tensors from the pieces of all ranks, which come ordered by tensor on each rank. sums[2 t] is the CRC of tensor t; sums[2 t + 1] is 0 if the pieces

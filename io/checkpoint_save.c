@@ -31,13 +31,15 @@ static void reached(enum checkpoint_phase phase)
 
 struct save {
   struct comm *comm;
-  const char *dir;
+  const char *dir;  /* of a run's checkpoints, or NULL: */
+  const char *path; /* a file by itself */
   const struct checkpoint_meta *meta;
   int n;
   const struct io_tensor *tensors;
   struct checkpoint_table table;
   struct checkpoint_piece *pieces; /* [n] room */
   int64_t *sums;                   /* [2 n] */
+  void *buffer;                    /* for tensors that are moved by pieces */
   char *temporary, *final;
 };
 
@@ -53,10 +55,12 @@ static enum status prepare(struct save *save)
     status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->pieces, (void **)&save->pieces);
   if (status == STATUS_OK)
     status = mem_alloc(MEM_IO, 2 * (size_t)save->n * sizeof *save->sums, (void **)&save->sums);
+  if (status == STATUS_OK)
+    status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)
     return status;
-  save->temporary = checkpoint_folder_temporary(save->dir, save->meta->step);
-  save->final = checkpoint_folder_path(save->dir, save->meta->step);
+  save->temporary = save->path ? mem_printf("%s.tmp", save->path) : checkpoint_folder_temporary(save->dir, save->meta->step);
+  save->final = save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
   return save->temporary && save->final ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -87,19 +91,44 @@ static enum status check_same(struct save *save)
   return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words, sizeof words);
 }
 
+/* The bytes of a piece, where they are or filled into the buffer. */
+static enum status get_piece(const struct save *save, const struct io_tensor *tensor, struct layout_range piece, const void **data)
+{
+  *data = tensor->move ? save->buffer : tensor->data;
+  return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
+}
+
+static enum status find_checksum(const struct save *save, const struct io_tensor *tensor, int64_t *crc)
+{
+  uLong sum = 0;
+  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
+    const void *data = NULL;
+    piece = checkpoint_piece_at(tensor, piece.end);
+    enum status status = get_piece(save, tensor, piece, &data);
+    if (status != STATUS_OK)
+      return status;
+    sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+  }
+  *crc = (int64_t)sum;
+  return STATUS_OK;
+}
+
 /* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make whole tensors. */
 static enum status find_checksums(struct save *save)
 {
   int64_t n = 0;
-  for (int t = 0; t < save->n; t++) {
+  enum status status = STATUS_OK;
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
     const struct io_tensor *tensor = &save->tensors[t];
     if (!writes(tensor))
       continue;
-    int64_t elements = tensor->range.end - tensor->range.begin;
-    int64_t crc = (int64_t)crc32_z(0, tensor->data, (size_t)elements * dtype_size(tensor->type));
-    save->pieces[n++] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end, .crc = crc};
+    save->pieces[n] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
+    status = find_checksum(save, tensor, &save->pieces[n++].crc);
   }
-  enum status status = checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
+  status = comm_agree(save->comm, status);
+  if (status != STATUS_OK)
+    return status;
+  status = checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
   if (status != STATUS_OK)
     return status;
   for (int t = 0; t < save->n; t++) {
@@ -189,12 +218,29 @@ static enum status create_tensors(hid_t file, const struct save *save)
   return hdf5_close(group, status);
 }
 
+static enum status prepare_folder(const struct save *save)
+{
+  enum status status = file_make_folders(save->dir);
+  return status == STATUS_OK ? checkpoint_folder_scan(save->dir, true, NULL, NULL) : status;
+}
+
+static enum status prepare_path(const struct save *save)
+{
+  if (file_exists(save->path))
+    return status_set(STATUS_USAGE, "there is such a file already; remove it or choose another name");
+  const char *slash = strrchr(save->path, '/');
+  if (!slash || slash == save->path)
+    return STATUS_OK;
+  char *folder = mem_printf("%.*s", (int)(slash - save->path), save->path);
+  enum status status = folder ? file_make_folders(folder) : STATUS_MEMORY;
+  mem_free(folder);
+  return status;
+}
+
 static enum status lay_out(const struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  enum status status = file_make_folders(save->dir);
-  if (status == STATUS_OK)
-    status = checkpoint_folder_scan(save->dir, true, NULL, NULL);
+  enum status status = save->path ? prepare_path(save) : prepare_folder(save);
   if (status == STATUS_OK)
     status = file_reserve(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
   if (status == STATUS_OK)
@@ -223,14 +269,30 @@ static enum status check_access(const char *path)
                     strerror(errno));
 }
 
-/* A rank that failed before, or has no part, still opens and closes: HDF5 reads metadata collectively. */
-static enum status write_tensor(hid_t file, const struct io_tensor *tensor, const struct checkpoint_entry *entry, const char *name, bool skip)
+static enum status write_pieces(const struct save *save, const struct hdf5_dataset *dataset, const struct io_tensor *tensor)
 {
+  enum status status = STATUS_OK;
+  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end && status == STATUS_OK;) {
+    const void *data = NULL;
+    piece = checkpoint_piece_at(tensor, piece.end);
+    status = get_piece(save, tensor, piece, &data);
+    if (status == STATUS_OK)
+      status = hdf5_write(dataset, piece, data);
+  }
+  return status;
+}
+
+/* A rank that failed before, or has no part, still opens and closes: HDF5 reads metadata collectively. */
+static enum status write_tensor(const struct save *save, hid_t file, int t, bool skip)
+{
+  const struct io_tensor *tensor = &save->tensors[t];
+  const struct checkpoint_entry *entry = &save->table.entry[t];
+  const char *name = checkpoint_table_name(&save->table, t);
   struct hdf5_dataset dataset = {.id = H5Dopen2(file, name, H5P_DEFAULT), .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
   memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
   enum status status = hdf5_check(dataset.id, STATUS_IO, "open it");
   if (status == STATUS_OK && !skip)
-    status = hdf5_write(&dataset, tensor->range, tensor->data);
+    status = write_pieces(save, &dataset, tensor);
   status = hdf5_close(dataset.id, status);
   return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
 }
@@ -242,7 +304,7 @@ static enum status write_tensors(hid_t file, const struct save *save)
   for (int t = 0; t < save->n; t++) {
     const struct io_tensor *tensor = &save->tensors[t];
     bool skip = !writes(tensor) || status != STATUS_OK;
-    enum status one = write_tensor(file, tensor, &save->table.entry[t], checkpoint_table_name(&save->table, t), skip);
+    enum status one = write_tensor(save, file, t, skip);
     if (status == STATUS_OK && one != STATUS_OK)
       snprintf(sentence, sizeof sentence, "%s", status_text());
     if (status == STATUS_OK)
@@ -255,6 +317,8 @@ static enum status write_tensors(hid_t file, const struct save *save)
 
 static enum status explain(const struct save *save, enum status status)
 {
+  if (save->path)
+    return status_prefix(status, "%s was not written", save->path);
   return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step,
                        save->dir);
 }
@@ -378,22 +442,41 @@ static enum status save_all(struct save *save)
   return status;
 }
 
+static void free_save(struct save *save)
+{
+  mem_free(save->pieces);
+  mem_free(save->sums);
+  mem_free(save->buffer);
+  mem_free(save->temporary);
+  mem_free(save->final);
+  checkpoint_table_free(&save->table);
+}
+
+static enum status save_or_explain(struct save *save)
+{
+  if (!comm_mpi(save->comm))
+    return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
+  enum status status = save_all(save);
+  return status == STATUS_OK ? STATUS_OK : explain(save, status);
+}
+
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors,
                             char **path_out)
 {
-  if (!comm_mpi(comm))
-    return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
   struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
-  enum status status = save_all(&save);
-  if (status != STATUS_OK)
-    status = explain(&save, status);
-  mem_free(save.pieces);
-  mem_free(save.sums);
-  mem_free(save.temporary);
-  checkpoint_table_free(&save.table);
-  if (status == STATUS_OK && path_out)
+  enum status status = save_or_explain(&save);
+  if (status == STATUS_OK && path_out) {
     *path_out = save.final;
-  else
-    mem_free(save.final);
+    save.final = NULL;
+  }
+  free_save(&save);
+  return status;
+}
+
+enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors)
+{
+  struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
+  enum status status = save_or_explain(&save);
+  free_save(&save);
   return status;
 }

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 
+int64_t checkpoint_piece_bytes = 4 << 20;
+
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
   return table->names + table->entry[i].name;
@@ -94,6 +96,20 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
                       (long long)range.end, tensor->group, tensor->name, (long long)n);
   *elements = n;
   return STATUS_OK;
+}
+
+enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out)
+{
+  for (int t = 0; t < n; t++)
+    if (tensors[t].move)
+      return mem_alloc(MEM_IO, (size_t)checkpoint_piece_bytes, out);
+  return STATUS_OK;
+}
+
+struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
+{
+  const int64_t most = checkpoint_piece_bytes / (int64_t)dtype_size(tensor->type), left = tensor->range.end - at;
+  return (struct layout_range){at, tensor->move && left > most ? at + most : tensor->range.end};
 }
 
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out)

@@ -19,7 +19,7 @@ if (!object) return 1;
 json_object_put(object);
 fprintf(out, "%s", json_c_version());])
 
-# GPT-2's splitting pattern needs Unicode classes.
+# For the split patterns of tokenizers that are not known by heart.
 SLUICE_PACKAGE([pcre2], [PCRE2 with Unicode], [required], [pc:libpcre2-8 plain], [-lpcre2-8], [libpcre2-dev],
 [#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -29,6 +29,13 @@ int unicode = 0;
 if (pcre2_config(PCRE2_CONFIG_UNICODE, &unicode) < 0 || !unicode) return 1;
 if (pcre2_config(PCRE2_CONFIG_VERSION, text) < 0) return 1;
 fprintf(out, "%.*s", (int)strcspn(text, " "), text);])
+
+# The normal form NFC, which Qwen's tokenizers begin with.
+SLUICE_PACKAGE([utf8proc], [utf8proc], [required], [pc:libutf8proc plain], [-lutf8proc], [libutf8proc-dev],
+[#include <utf8proc.h>],
+[utf8proc_int32_t code = 0;
+if (utf8proc_iterate((const utf8proc_uint8_t *)"\xC3\xA9", 2, &code) != 2 || code != 0xE9) return 1;
+fprintf(out, "%s", utf8proc_version());])
 
 SLUICE_PACKAGE([zlib], [zlib], [required], [pc:zlib plain], [-lz], [zlib1g-dev],
 [#include <zlib.h>],

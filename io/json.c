@@ -217,7 +217,7 @@ static enum status digits(struct text_input *input)
   }
 }
 
-static enum status number(struct text_input *input)
+enum status json_number(struct text_input *input)
 {
   int byte = -1;
   enum status status = look(input, &byte);
@@ -270,7 +270,7 @@ enum status json_whole(struct text_input *input, int64_t most, int64_t *out)
   return status;
 }
 
-static enum status literal(struct text_input *input, const char *word)
+enum status json_literal(struct text_input *input, const char *word)
 {
   int byte = -1;
   for (const char *c = word; *c; c++) {
@@ -331,12 +331,12 @@ static enum status skip(struct text_input *input, int depth)
     input->at++;
     return skip_members(input, byte == '{', depth + 1);
   case '"': return json_string(input, NULL);
-  case 't': return literal(input, "true");
-  case 'f': return literal(input, "false");
-  case 'n': return literal(input, "null");
+  case 't': return json_literal(input, "true");
+  case 'f': return json_literal(input, "false");
+  case 'n': return json_literal(input, "null");
   default:
     if (byte == '-' || (byte >= '0' && byte <= '9'))
-      return number(input);
+      return json_number(input);
     return json_unexpected(input, "a value");
   }
 }

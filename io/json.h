@@ -17,6 +17,10 @@ enum status json_unexpected(struct text_input *input, const char *expected);
 enum status json_string(struct text_input *input, struct text_buffer *out);
 /* A whole number in 0 .. most. */
 enum status json_whole(struct text_input *input, int64_t most, int64_t *out);
+/* A number at the next byte, checked and passed over. */
+enum status json_number(struct text_input *input);
+/* Exactly `word` ("true", "false", "null") at the next byte. */
+enum status json_literal(struct text_input *input, const char *word);
 /* Any value, checked and passed over. */
 enum status json_skip(struct text_input *input);
 

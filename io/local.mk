@@ -1,6 +1,19 @@
 noinst_LIBRARIES += io/libio.a
 layers += io/libio.a
 io_libio_a_SOURCES = \
+	io/added_tokens.c \
+	io/added_tokens.h \
+	io/bpe.c \
+	io/bpe.h \
+	io/bpe_train.c \
+	io/bpe_train.h \
+	io/bpe_train_gather.c \
+	io/bpe_train_merge.c \
+	io/bpe_train_merge.h \
+	io/bpe_train_words.c \
+	io/bpe_train_words.h \
+	io/bpe_train_write.c \
+	io/bpe_train_write.h \
 	io/checkpoint.h \
 	io/checkpoint_crc.c \
 	io/checkpoint_folder.c \
@@ -15,6 +28,10 @@ io_libio_a_SOURCES = \
 	io/hdf5.h \
 	io/json.c \
 	io/json.h \
+	io/json_tree.c \
+	io/json_tree.h \
+	io/nfc.c \
+	io/nfc.h \
 	io/prepare.c \
 	io/prepare.h \
 	io/prepare_group.c \
@@ -23,6 +40,13 @@ io_libio_a_SOURCES = \
 	io/prepare_inputs.h \
 	io/results.c \
 	io/results.h \
+	io/safetensors.c \
+	io/safetensors.h \
+	io/safetensors_write.c \
+	io/split.c \
+	io/split.h \
+	io/split_classes.c \
+	io/split_classes.h \
 	io/state.h \
 	io/text.c \
 	io/text.h \
@@ -30,8 +54,11 @@ io_libio_a_SOURCES = \
 	io/text_input.h \
 	io/tokenizer.c \
 	io/tokenizer.h \
+	io/tokenizer_bpe.c \
+	io/tokenizer_bpe.h \
 	io/tokenizer_bytes.c \
 	io/tokenizer_gpt2.c \
+	io/tokenizer_json.c \
 	io/tokenizer_ops.h \
 	io/tokens.c \
 	io/tokens.h \

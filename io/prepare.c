@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "io/file.h"
 #include "io/prepare_group.h"
 #include "io/tokenizer.h"
@@ -43,13 +44,23 @@ static bool ends_with(const char *name, const char *ending)
   return length >= tail && strcmp(name + length - tail, ending) == 0;
 }
 
+/* What tokenizer_copy() may leave beside the shards. */
+static bool is_tokenizer_name(const char *name)
+{
+  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "vocab.json", "merges.txt"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strncmp(name, names[i], strlen(names[i])) == 0 && (!name[strlen(names[i])] || strcmp(name + strlen(names[i]), ".tmp") == 0))
+      return true;
+  return false;
+}
+
 /* train-*.h5, val-*.h5, also with .tmp */
 static bool is_shard_name(const char *name)
 {
   return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) && (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
 }
 
-/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards and the record are. */
+/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards, the record and the tokenizer are. */
 struct contents {
   int64_t shards, others;
   bool record;
@@ -68,6 +79,8 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
       continue;
     if ((is_shard_name(name) || record) && (clear || (sweep && temporary)))
       unlinkat(dirfd(folder), name, 0); /* one that stays is met again by its name */
+    else if (clear && is_tokenizer_name(name))
+      unlinkat(dirfd(folder), name, 0);
     else if (is_shard_name(name))
       found.shards += !temporary;
     else if (record)
@@ -202,6 +215,73 @@ out:
   mem_free(loads);
   mem_free(dealt);
   return status;
+}
+
+/* ---- the split */
+
+/* Some document on either side: where all fall to one, the one that is nearest to the other is turned. Few documents need a look where both sides get their share;
+ * what cannot be read is met again, and told, when the work is done. */
+struct search {
+  struct rng_key key;
+  double least, most;
+  struct prepare_choice nearest_val, nearest_train;
+  int64_t documents;
+  bool val, train;
+};
+
+static void look_at_document(const struct prepare_job *job, int64_t file, int64_t number, struct search *search)
+{
+  double u = rng_uniform(search->key, (uint64_t)file, (uint64_t)number);
+  const struct prepare_choice here = {file, number};
+  if (search->documents == 0 || u < search->least) {
+    search->least = u;
+    search->nearest_val = here;
+  }
+  if (search->documents == 0 || u > search->most) {
+    search->most = u;
+    search->nearest_train = here;
+  }
+  search->documents++;
+  search->val = search->val || u < job->config->val;
+  search->train = search->train || u >= job->config->val;
+}
+
+static enum status look_at_file(const struct prepare_job *job, int64_t file, struct search *search)
+{
+  struct text *text = NULL;
+  struct text_document document;
+  bool found = true;
+  enum status status = prepare_open_text(job, file, (struct text_position){0, 0}, &text);
+  while (status == STATUS_OK && !(search->val && search->train)) {
+    status = text_next(text, &document, &found);
+    if (status || !found)
+      break;
+    look_at_document(job, file, document.number, search);
+  }
+  text_close(text);
+  return status;
+}
+
+static struct prepare_choice choose_turned(const struct prepare_job *job)
+{
+  struct search search = {.key = rng_key_make(job->config->seed, "split")};
+  const struct prepare_choice none = {-1, -1};
+  if (job->config->val == 0)
+    return none;
+  for (int64_t f = 0; f < job->inputs.count && !(search.val && search.train); f++)
+    if (look_at_file(job, f, &search) != STATUS_OK)
+      return none;
+  if (search.documents < 2 || (search.val && search.train))
+    return none;
+  return search.val ? search.nearest_train : search.nearest_val;
+}
+
+/* Rank 0 looks, and tells the others. */
+static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
+{
+  if (comm_rank(comm) == 0)
+    job->turned = choose_turned(job);
+  return comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
 }
 
 /* ---- the work */
@@ -343,7 +423,7 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job, str
 {
   const struct prepare_config *config = job->config;
   bool useless = false;
-  char *record = prepare_record(config, &job->inputs, config->tokenizer, tokenizer_vocab(job->tokenizer), tokenizer_checksum(job->tokenizer));
+  char *record = prepare_record(config, &job->inputs, job->tokenizer);
   enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
   if (status == STATUS_OK) {
     job->settings = hash_text(record);
@@ -353,7 +433,11 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job, str
     status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
   mem_free(record);
   if (status == STATUS_OK) {
-    status = run_groups(comm, job, result, &useless);
+    status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out) : STATUS_OK);
+    if (status == STATUS_OK)
+      status = agree_on_split(comm, job);
+    if (status == STATUS_OK)
+      status = run_groups(comm, job, result, &useless);
     if (status && comm_rank(comm) == 0)
       leave_folder(config->out, useless);
   }
@@ -362,7 +446,7 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job, str
 
 enum status prepare_run(struct comm *comm, const struct prepare_config *config, struct prepare_result *result)
 {
-  struct prepare_job job = {.config = config};
+  struct prepare_job job = {.config = config, .turned = {-1, -1}};
   enum status status = check_config(config);
   if (status == STATUS_OK)
     status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);

@@ -22,17 +22,29 @@ struct draft {
 struct prepare_group {
   const struct prepare_job *job;
   int64_t number, part;
-  struct rng_key split_key;
   int token_bytes;
   struct shard_position begin, at; /* of the part; behind the last document taken */
   bool part_open;
   struct text *text;             /* open on input file at.file, or NULL */
   struct text_document document; /* read, not taken yet, if `waiting` */
   bool waiting;
+  bool begun[SHARD_SPLITS]; /* the document at work has tokens in this split */
   struct draft draft[SHARD_SPLITS];
   int32_t *scratch; /* tokens of a document */
   int64_t scratch_room;
 };
+
+bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number)
+{
+  bool below = rng_uniform(rng_key_make(job->config->seed, "split"), (uint64_t)file, (uint64_t)number) < job->config->val;
+  return below != (file == job->turned.file && number == job->turned.number);
+}
+
+enum status prepare_open_text(const struct prepare_job *job, int64_t file, struct text_position from, struct text **out)
+{
+  const char *path = job->inputs.file[file].path;
+  return job->config->replace_invalid ? text_open_replacing(path, from, out) : text_open(path, from, out);
+}
 
 static enum status grow(void **array, int64_t *room, int64_t need, int64_t size)
 {
@@ -65,7 +77,6 @@ enum status prepare_group_open(const struct prepare_job *job, int64_t number, st
   group->job = job;
   group->number = number;
   group->at.file = job->group_begin[number];
-  group->split_key = rng_key_make(job->config->seed, "split");
   group->token_bytes = shard_token_bytes(tokenizer_vocab(job->tokenizer));
   status = reserve_draft(group);
   if (status) {
@@ -164,6 +175,14 @@ static void next_part(struct prepare_group *group)
     group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
 }
 
+/* On which sides of the split the file is that the work goes on in, by the documents before: it matters if they are blocks of one text. */
+static void find_begun(struct prepare_group *group)
+{
+  memset(group->begun, 0, sizeof group->begun);
+  for (int64_t d = 0; d < group->at.number && !(group->begun[SPLIT_TRAIN] && group->begun[SPLIT_VAL]); d++)
+    group->begun[prepare_is_validation(group->job, group->at.file, d) ? SPLIT_VAL : SPLIT_TRAIN] = true;
+}
+
 /* Pass over the part if it is finished, else begin it. */
 static enum status begin_part(struct prepare_group *group, struct prepare_result *result, bool *finished)
 {
@@ -183,6 +202,7 @@ static enum status begin_part(struct prepare_group *group, struct prepare_result
   group->text = NULL;
   group->waiting = false;
   group->at = info[SPLIT_TRAIN].end;
+  find_begun(group);
   *finished = info[SPLIT_TRAIN].last;
   next_part(group);
   return STATUS_OK;
@@ -235,7 +255,7 @@ static enum status read_document(struct prepare_group *group)
   enum status status = STATUS_OK;
   while (status == STATUS_OK && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
     if (!group->text)
-      status = text_open(job->inputs.file[group->at.file].path, (struct text_position){group->at.byte, group->at.number}, &group->text);
+      status = prepare_open_text(job, group->at.file, (struct text_position){group->at.byte, group->at.number}, &group->text);
     if (status == STATUS_OK)
       status = text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
@@ -259,33 +279,67 @@ static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, in
   }
 }
 
-static enum status append_document(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n, size_t text_bytes)
+static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n)
 {
   enum status status = grow((void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
-  if (status == STATUS_OK)
-    status = grow((void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
+  if (status)
+    return status;
+  narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
+  draft->n += n;
+  return STATUS_OK;
+}
+
+/* A document's first token, and the beginning of text if the tokenizer has one. */
+static enum status begin_document(struct prepare_group *group, struct draft *draft)
+{
+  int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
+  enum status status = grow((void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
   if (status)
     return status;
   draft->first[draft->documents++] = (uint64_t)draft->n;
-  narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
-  draft->n += n;
-  draft->text_bytes += (int64_t)text_bytes;
-  return STATUS_OK;
+  return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
+}
+
+/* The end of text on each side of the split that has some of the document. */
+static enum status end_document(struct prepare_group *group)
+{
+  const int32_t token = tokenizer_end_of_text(group->job->tokenizer);
+  enum status status = STATUS_OK;
+  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++) {
+    if (group->begun[s])
+      status = append_tokens(&group->draft[s], group->token_bytes, &token, 1);
+    group->begun[s] = false;
+  }
+  return status;
+}
+
+static enum status encode(struct prepare_group *group, int64_t *n)
+{
+  const struct prepare_job *job = group->job;
+  const struct text_document *document = &group->document;
+  enum status status = job->config->special_as_text
+                           ? tokenizer_encode_plain(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room)
+                           : tokenizer_encode(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room);
+  return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path, (long long)document->number) : STATUS_OK;
 }
 
 static enum status take_document(struct prepare_group *group)
 {
-  const struct prepare_job *job = group->job;
   const struct text_document *document = &group->document;
+  enum token_split split = prepare_is_validation(group->job, group->at.file, document->number) ? SPLIT_VAL : SPLIT_TRAIN;
+  struct draft *draft = &group->draft[split];
   int64_t n = 0;
-  enum status status = tokenizer_encode(job->tokenizer, document->text, document->bytes, &group->scratch, &n, &group->scratch_room);
+  if (document->begins)
+    memset(group->begun, 0, sizeof group->begun);
+  enum status status = encode(group, &n);
+  if (status == STATUS_OK && !group->begun[split])
+    status = begin_document(group, draft);
   if (status == STATUS_OK)
-    status = grow((void **)&group->scratch, &group->scratch_room, n + 1, (int64_t)sizeof *group->scratch);
-  if (status)
-    return status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path, (long long)document->number);
-  group->scratch[n++] = tokenizer_end_of_text(job->tokenizer);
-  bool val = rng_uniform(group->split_key, (uint64_t)group->at.file, (uint64_t)document->number) < job->config->val;
-  status = append_document(&group->draft[val ? SPLIT_VAL : SPLIT_TRAIN], group->token_bytes, group->scratch, n, document->bytes);
+    status = append_tokens(draft, group->token_bytes, group->scratch, n);
+  group->begun[split] = true;
+  if (status == STATUS_OK && document->ends)
+    status = end_document(group);
+  draft->text_bytes += (int64_t)document->bytes;
   group->at.byte = document->after.byte;
   group->at.number = document->after.number;
   group->waiting = false;

@@ -2,7 +2,10 @@
 #ifndef SLUICE_IO_PREPARE_GROUP_H
 #define SLUICE_IO_PREPARE_GROUP_H
 
+#include <stdbool.h>
+
 #include "io/prepare_inputs.h"
+#include "io/text.h"
 #include "io/tokenizer.h"
 
 /* What all groups of a call share. */
@@ -13,7 +16,14 @@ struct prepare_job {
   uint64_t settings;            /* hash of prepare.json */
   int64_t *group_begin;         /* [groups + 1] first input file of each group */
   int64_t groups;
+  struct prepare_choice { int64_t file, number; } turned; /* the document that goes to the other side of the split than its number says; file -1: none */
 };
+
+/* Whether a document of an input file goes to validation. */
+bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number);
+
+/* An input file from a position on, as the settings want it read. */
+enum status prepare_open_text(const struct prepare_job *job, int64_t file, struct text_position from, struct text **out);
 
 struct prepare_group;
 enum status prepare_group_open(const struct prepare_job *job, int64_t group, struct prepare_group **out);

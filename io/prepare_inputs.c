@@ -311,15 +311,18 @@ static enum status append_inputs(struct text_buffer *out, const struct prepare_i
   return status;
 }
 
-char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const char *tokenizer, int64_t vocab,
-                     uint32_t tokenizer_crc32)
+char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const struct tokenizer *tokenizer)
 {
   struct text_buffer out = {0};
   char head[1024];
   snprintf(head, sizeof head,
-           "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 1,\n  \"tokenizer\": \"%s\",\n  \"tokenizer_crc32\": %" PRIu32
-           ",\n  \"vocab\": %" PRId64 ",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64 ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
-           tokenizer, tokenizer_crc32, vocab, config->val, config->seed, config->shard_tokens);
+           "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 2,\n  \"tokenizer\": \"%s\",\n  \"tokenizer_crc32\": %" PRIu32
+           ",\n  \"vocab\": %" PRId64 ",\n  \"begin_of_text\": %" PRId32 ",\n  \"end_of_text\": %" PRId32
+           ",\n  \"special\": \"%s\",\n  \"invalid\": \"%s\",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64 ",\n  \"shard_tokens\": %" PRId64
+           ",\n  \"inputs\": [",
+           tokenizer_name(tokenizer), tokenizer_checksum(tokenizer), tokenizer_vocab(tokenizer), tokenizer_begin_of_text(tokenizer),
+           tokenizer_end_of_text(tokenizer), config->special_as_text ? "text" : "token", config->replace_invalid ? "replace" : "refuse", config->val,
+           config->seed, config->shard_tokens);
   enum status status = append_line(&out, head);
   if (status == STATUS_OK)
     status = append_inputs(&out, inputs);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "io/prepare.h"
+#include "io/tokenizer.h"
 
 struct prepare_file {
   char *path;
@@ -21,6 +22,6 @@ enum status prepare_inputs_list(struct comm *comm, const struct prepare_config *
 void prepare_inputs_free(struct prepare_inputs *inputs); /* takes a zeroed one */
 
 /* The text of prepare.json for this call: a setting or an input a line. NULL when memory is out (status set). mem_free. */
-char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const char *tokenizer, int64_t vocab, uint32_t tokenizer_crc32);
+char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const struct tokenizer *tokenizer);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "io/json.h"
+#include "io/tokenizer.h"
 
 enum text_format { TEXT_PLAIN, TEXT_JSON_LINES, TEXT_JSON_ARRAY };
 
@@ -14,6 +15,8 @@ struct text {
   size_t block;      /* plain text: bytes of the last block, still in the buffer */
   bool array_closed; /* the ']' of the array is read */
   struct text_buffer key, title, body, document;
+  char *replaced; /* the document with U+FFFD in it */
+  int64_t replaced_room;
 };
 
 static bool is_space(int byte)
@@ -65,14 +68,14 @@ static enum status find_format(const char *path, struct text_input *input, enum 
   return STATUS_OK;
 }
 
-enum status text_open(const char *path, struct text_position from, struct text **out)
+static enum status open_text(const char *path, struct text_position from, bool replacing, struct text **out)
 {
   struct text *text = NULL;
   enum status status = mem_alloc(MEM_DATA, sizeof *text, (void **)&text);
   if (status)
     return status;
   text->at = from;
-  status = text_input_open(path, &text->input);
+  status = replacing ? text_input_open_unchecked(path, &text->input) : text_input_open(path, &text->input);
   if (status == STATUS_OK)
     status = find_format(path, text->input, &text->format);
   if (status == STATUS_OK && from.byte > 0)
@@ -85,6 +88,16 @@ enum status text_open(const char *path, struct text_position from, struct text *
   return STATUS_OK;
 }
 
+enum status text_open(const char *path, struct text_position from, struct text **out)
+{
+  return open_text(path, from, false, out);
+}
+
+enum status text_open_replacing(const char *path, struct text_position from, struct text **out)
+{
+  return open_text(path, from, true, out);
+}
+
 void text_close(struct text *text)
 {
   if (!text)
@@ -94,6 +107,7 @@ void text_close(struct text *text)
   text_buffer_free(&text->title);
   text_buffer_free(&text->body);
   text_buffer_free(&text->document);
+  mem_free(text->replaced);
   mem_free(text);
 }
 
@@ -105,10 +119,24 @@ static size_t blank_line_end(const char *window, size_t bytes, size_t i)
   return i < bytes && window[i] == '\n' ? i + 1 : 0;
 }
 
+static bool continues(char byte)
+{
+  return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+/* Where the last character begins; `bytes` if what stands there is none. */
+static size_t last_character(const char *window, size_t bytes)
+{
+  size_t begin = bytes - 1;
+  while (begin + 4 > bytes && continues(window[begin]))
+    begin--;
+  return continues(window[begin]) ? bytes : begin;
+}
+
 /* Bytes of the first block of the window, which is TEXT_BLOCK_MOST long unless the file ends in it. */
 static size_t block_length(const char *window, size_t bytes)
 {
-  size_t last_line = 0, last_space = 0, end = bytes;
+  size_t last_line = 0, last_space = 0;
   for (size_t i = TEXT_BLOCK_LEAST; i < bytes;) {
     const char *line = memchr(window + i, '\n', bytes - i);
     if (!line)
@@ -126,9 +154,7 @@ static size_t block_length(const char *window, size_t bytes)
   for (size_t i = bytes; i > TEXT_BLOCK_LEAST && !last_space; i--)
     if (window[i - 1] == ' ')
       last_space = i;
-  while (((unsigned char)window[end - 1] & 0xC0) == 0x80) /* back to the character's first byte */
-    end--;
-  return last_space ? last_space : end - 1;
+  return last_space ? last_space : last_character(window, bytes);
 }
 
 static enum status next_block(struct text *text, struct text_document *out, bool *found)
@@ -136,7 +162,7 @@ static enum status next_block(struct text *text, struct text_document *out, bool
   struct text_input *input = text->input;
   input->at += text->block;
   text->block = 0;
-  enum status status = text_input_fill(input, TEXT_BLOCK_MOST);
+  enum status status = text_input_fill(input, TEXT_BLOCK_MOST + 1); /* one byte more, to know the last block */
   if (status)
     return status;
   size_t left = input->end - input->at;
@@ -148,6 +174,8 @@ static enum status next_block(struct text *text, struct text_document *out, bool
   text->at.byte = text_input_offset(input) + (int64_t)text->block;
   out->text = window;
   out->bytes = text->block;
+  out->begins = text->at.number == 0;
+  out->ends = text->block == left;
   return STATUS_OK;
 }
 
@@ -285,6 +313,18 @@ static enum status next_json(struct text *text, struct text_document *out, bool 
   if (status == STATUS_OK)
     status = join(text, begin, out);
   text->at.byte = text_input_offset(text->input);
+  out->begins = out->ends = true;
+  return status;
+}
+
+static enum status replace_invalid(struct text *text, struct text_document *out)
+{
+  int64_t bytes = 0;
+  if (!text->input->unchecked || utf8_find_invalid(out->text, out->bytes) < 0)
+    return STATUS_OK;
+  enum status status = utf8_replace(out->text, out->bytes, &text->replaced, &bytes, &text->replaced_room);
+  out->text = text->replaced;
+  out->bytes = (size_t)bytes;
   return status;
 }
 
@@ -296,7 +336,7 @@ enum status text_next(struct text *text, struct text_document *out, bool *found)
       return status;
     out->number = text->at.number++;
     out->after = text->at;
-    if (!is_blank(out->text, out->bytes))
-      return STATUS_OK;
+    if (!out->begins || !out->ends || !is_blank(out->text, out->bytes))
+      return replace_invalid(text, out);
   }
 }

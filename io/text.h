@@ -4,7 +4,7 @@
  * last line end, else the last space, else the last character before it.
  * JSON Lines (an object a line) and a JSON array of objects: a document an object, its "title", if there is one, and its "text" joined by a newline; other keys
  * are passed over.
- * A document that holds nothing but white space is passed over, but counted in `number`.
+ * A document that holds nothing but white space is passed over, but counted in `number`; of a plain text's blocks only one that is the whole file.
  *
  * By the name's ending: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array if it begins with '[', else JSON Lines. Other names: by content, an array if the
  * file begins with '[' and '{', JSON Lines if with '{' and '"' (white space between them aside), else plain text. */
@@ -26,11 +26,14 @@ struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
   int64_t number;   /* 0, 1, 2, ... in the file */
+  bool begins, ends; /* a document, as objects do; of a plain text the first block begins one and the last one ends it */
   struct text_position after;
 };
 
 struct text;
 enum status text_open(const char *path, struct text_position from, struct text **out);
+/* The same, but what is no UTF-8 in a plain text or in a string becomes U+FFFD, as utf8_replace() does it. */
+enum status text_open_replacing(const char *path, struct text_position from, struct text **out);
 void text_close(struct text *text); /* takes NULL */
 /* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated "text", too large a document: STATUS_INPUT naming file and byte (from 0). */
 enum status text_next(struct text *text, struct text_document *out, bool *found);

@@ -31,13 +31,14 @@ enum status text_input_fail(const struct text_input *input, int64_t offset, cons
   return status_set(STATUS_INPUT, "%s, byte %lld: %s", input->path, (long long)offset, text);
 }
 
-enum status text_input_open(const char *path, struct text_input **out)
+static enum status open_input(const char *path, bool unchecked, struct text_input **out)
 {
   struct text_input *input = NULL;
   enum status status = mem_alloc(MEM_DATA, sizeof *input, (void **)&input);
   if (status)
     return status;
   input->fd = -1;
+  input->unchecked = unchecked;
   status = mem_alloc(MEM_DATA, ROOM, (void **)&input->buffer);
   if (status)
     goto fail;
@@ -61,6 +62,16 @@ enum status text_input_open(const char *path, struct text_input **out)
 fail:
   text_input_close(input);
   return status;
+}
+
+enum status text_input_open(const char *path, struct text_input **out)
+{
+  return open_input(path, false, out);
+}
+
+enum status text_input_open_unchecked(const char *path, struct text_input **out)
+{
+  return open_input(path, true, out);
 }
 
 void text_input_close(struct text_input *input)
@@ -111,7 +122,7 @@ static enum status check_fresh(struct text_input *input)
 {
   const char *fresh = input->buffer + input->end;
   size_t bytes = input->filled - input->end;
-  int64_t invalid = utf8_find_invalid(fresh, bytes);
+  int64_t invalid = input->unchecked ? -1 : utf8_find_invalid(fresh, bytes);
   const char *nul = memchr(fresh, '\0', invalid < 0 ? bytes : (size_t)invalid);
   if (nul)
     return text_input_fail(input, input->base + (nul - input->buffer), "a NUL byte: this is not a text file");

@@ -18,9 +18,11 @@ struct text_input {
   size_t filled;   /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
   int64_t base;    /* byte of the file in buffer[0] */
   bool at_eof;     /* the file has no bytes after `filled` */
+  bool unchecked;  /* any bytes but NUL: whoever reads them sees to what is no UTF-8 */
 };
 
 enum status text_input_open(const char *path, struct text_input **out);
+enum status text_input_open_unchecked(const char *path, struct text_input **out);
 void text_input_close(struct text_input *input); /* takes NULL */
 
 /* Go on at byte `offset`, which begins a character. A byte order mark at byte 0 is passed over. */

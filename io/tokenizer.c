@@ -1,18 +1,49 @@
 #include "io/tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/file.h"
 #include "io/tokenizer_ops.h"
 
-static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2};
+static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2, &tokenizer_json};
 
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out)
 {
   for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
     if (strcmp(tokenizers[i]->name, name) == 0)
       return tokenizers[i]->create(folder, out);
-  return status_set(STATUS_USAGE, "there is no tokenizer '%s'; use bytes or gpt2", name);
+  return status_set(STATUS_USAGE, "there is no tokenizer '%s'; use bytes, gpt2 or json", name);
+}
+
+static bool holds(const char *folder, const char *name)
+{
+  char path[4096];
+  return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path && file_exists(path);
+}
+
+enum status tokenizer_find(const char *word, const char **name, char **folder)
+{
+  static const char file[] = "tokenizer.json";
+  const char *slash = strrchr(word, '/'), *last = slash ? slash + 1 : word;
+  *folder = NULL;
+  *name = "json";
+  if (strcmp(word, tokenizer_bytes.name) == 0) {
+    *name = tokenizer_bytes.name;
+    return STATUS_OK;
+  }
+  if (strcmp(last, file) == 0 && file_exists(word) && !holds(word, file))
+    *folder = slash ? mem_printf("%.*s", (int)(slash == word ? 1 : slash - word), word) : mem_strdup(".");
+  else if (holds(word, file))
+    *folder = mem_strdup(word);
+  else if (holds(word, "vocab.json") && holds(word, "merges.txt")) {
+    *name = tokenizer_gpt2.name;
+    *folder = mem_strdup(word);
+  } else
+    return status_set(STATUS_USAGE, "there is no tokenizer '%s'; say bytes, or name a folder that holds tokenizer.json, or vocab.json and merges.txt",
+                      word);
+  return *folder ? STATUS_OK : STATUS_MEMORY;
 }
 
 void tokenizer_destroy(struct tokenizer *tokenizer)
@@ -41,12 +72,37 @@ uint32_t tokenizer_checksum(const struct tokenizer *tokenizer)
   return tokenizer->checksum;
 }
 
-enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)
+{
+  return tokenizer->begin_of_text;
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token)
+{
+  return token >= 0 && (token == tokenizer->end_of_text || token == tokenizer->begin_of_text || tokenizer->ops->is_special(tokenizer, token));
+}
+
+enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  return tokenizer->ops->copy(tokenizer, folder);
+}
+
+static enum status encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
 {
   int64_t invalid = utf8_find_invalid(text, bytes);
   if (invalid >= 0)
     return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)", (long long)invalid, (unsigned char)text[invalid]);
-  return tokenizer->ops->encode(tokenizer, text, bytes, tokens, n, room);
+  return tokenizer->ops->encode(tokenizer, text, bytes, plain, tokens, n, room);
+}
+
+enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  return encode(tokenizer, text, bytes, false, tokens, n, room);
+}
+
+enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  return encode(tokenizer, text, bytes, true, tokens, n, room);
 }
 
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
@@ -84,13 +140,15 @@ enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int
   return status;
 }
 
-/* Bytes of the character at text[0], whose lead byte is not ASCII; 0 if it is not well formed (Unicode 15, table 3-7). */
-static size_t character_length(const unsigned char *text, size_t bytes)
+/* Whether a character whose lead byte is not ASCII is well formed at text[0] (Unicode 15, table 3-7), and its length; where it is not, the bytes up to the one that
+ * cannot go on, at least one. */
+static bool take_character(const unsigned char *text, size_t bytes, size_t *length)
 {
   unsigned char lead = text[0], least = 0x80, most = 0xBF;
-  size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || length > bytes)
-    return 0;
+  size_t want = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  *length = 1;
+  if (lead < 0xC2 || lead > 0xF4)
+    return false;
   if (lead == 0xE0)
     least = 0xA0; /* below: overlong */
   else if (lead == 0xED)
@@ -99,12 +157,12 @@ static size_t character_length(const unsigned char *text, size_t bytes)
     least = 0x90;
   else if (lead == 0xF4)
     most = 0x8F; /* above: beyond U+10FFFF */
-  if (text[1] < least || text[1] > most)
-    return 0;
-  for (size_t i = 2; i < length; i++)
-    if ((text[i] & 0xC0) != 0x80)
-      return 0;
-  return length;
+  if (bytes < 2 || text[1] < least || text[1] > most)
+    return false;
+  for (*length = 2; *length < want; ++*length)
+    if (*length == bytes || (text[*length] & 0xC0) != 0x80)
+      return false;
+  return true;
 }
 
 int64_t utf8_find_invalid(const char *text, size_t bytes)
@@ -120,10 +178,32 @@ int64_t utf8_find_invalid(const char *text, size_t bytes)
         continue;
       }
     }
-    size_t length = byte[i] < 0x80 ? 1 : character_length(byte + i, bytes - i);
-    if (length == 0)
+    size_t length = 1;
+    if (byte[i] >= 0x80 && !take_character(byte + i, bytes - i, &length))
       return (int64_t)i;
     i += length;
   }
   return -1;
+}
+
+enum status utf8_replace(const char *text, size_t bytes, char **out, int64_t *n, int64_t *room)
+{
+  static const char replacement[] = "\xEF\xBF\xBD";
+  enum { LONGEST = sizeof replacement - 1 };
+  for (size_t at = 0;;) {
+    int64_t invalid = utf8_find_invalid(text + at, bytes - at);
+    size_t valid = invalid < 0 ? bytes - at : (size_t)invalid, broken;
+    enum status status = tokenizer_reserve_text(out, *n, (int64_t)valid + LONGEST, room);
+    if (status)
+      return status;
+    memcpy(*out + *n, text + at, valid);
+    *n += (int64_t)valid;
+    if (invalid < 0)
+      return STATUS_OK;
+    memcpy(*out + *n, replacement, LONGEST);
+    *n += LONGEST;
+    at += valid;
+    (void)take_character((const unsigned char *)text + at, bytes - at, &broken);
+    at += broken;
+  }
 }

@@ -1,8 +1,10 @@
-/* Text to tokens and back. `bytes`: one token a byte, 0..255, and 256 = end of text. `gpt2`: byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019)
- * from a user's vocab.json and merges.txt, split by exactly GPT-2's pattern. */
+/* Text to tokens and back. `bytes`: one token a byte, 0..255, and 256 = end of text. `gpt2` and `json`: byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909; Radford et
+ * al. 2019), from vocab.json and merges.txt, which split by exactly GPT-2's pattern and have no token but the end of text outside of text; or from the tokenizer.json of a
+ * Hugging Face folder, as GPT-2, Llama 3, Qwen and the like use it. What would change tokens and is not understood is refused. */
 #ifndef SLUICE_IO_TOKENIZER_H
 #define SLUICE_IO_TOKENIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,20 +12,37 @@
 
 struct tokenizer;
 
-/* name "bytes" (folder NULL) or "gpt2" (folder holds vocab.json and merges.txt). A damaged file: a sentence naming file and byte or line. */
+/* name "bytes" (folder NULL or any), "gpt2" (folder holds vocab.json and merges.txt) or "json" (folder holds tokenizer.json, and tokenizer_config.json if the end of text
+ * is not <|endoftext|> or <|end_of_text|>). The folder of token shards that `sluice prepare` wrote holds its tokenizer's files: tokenizer_create(token_set_tokenizer(set),
+ * that folder). A damaged file: a sentence naming file and byte, line or key. */
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out);
+/* What a user's word names: "bytes", a folder with tokenizer.json ("json") or with vocab.json and merges.txt ("gpt2"), or the path of a tokenizer.json. *folder is
+ * mem_free()d; NULL for bytes. Else STATUS_USAGE. */
+enum status tokenizer_find(const char *word, const char **name, char **folder);
 void tokenizer_destroy(struct tokenizer *tokenizer); /* takes NULL */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer);
 int32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
+int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer); /* what is put in front of every text; -1: nothing */
+/* The beginning or the end of text, or an added token that tokenizer.json calls special. */
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 uint32_t tokenizer_checksum(const struct tokenizer *tokenizer); /* CRC-32 of its files, one after another; 0 where it has none */
 
-/* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room allocated). */
+/* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room allocated), without beginning and end of text. Added tokens (<|im_start|>) that
+ * are written in the text become those tokens, as in the reference library. */
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room);
-/* Append the bytes of the tokens to *text (same growing rule); end of text gives nothing. Bytes may be a part of a character. */
+/* The same, but added tokens are text like any other: for text from strangers, who must not give orders. */
+enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room);
+/* Append the bytes of the tokens to *text (same growing rule); beginning and end of text give nothing, other added tokens their names. Bytes may be a part of a character. */
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room);
+
+/* Write the tokenizer's files to a folder, each when it is complete: tokenizer_create(name, folder) there makes the same tokenizer. Local. */
+enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder);
 
 /* First byte of `text` that is not part of valid UTF-8, or -1. */
 int64_t utf8_find_invalid(const char *text, size_t bytes);
+/* Append `text` to *out (same growing rule), U+FFFD for each maximal part of it that is the beginning of no character, or of one that does not go on (Unicode 15, section 3.9):
+ * what Python's bytes.decode("utf-8", "replace") gives. */
+enum status utf8_replace(const char *text, size_t bytes, char **out, int64_t *n, int64_t *room);
 
 #endif

@@ -8,7 +8,7 @@ static enum status bytes_create(const char *folder, struct tokenizer **out)
   (void)folder;
   enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
   if (status == STATUS_OK)
-    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = VOCAB, .end_of_text = END_OF_TEXT};
+    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = VOCAB, .end_of_text = END_OF_TEXT, .begin_of_text = -1};
   return status;
 }
 
@@ -17,9 +17,9 @@ static void bytes_destroy(struct tokenizer *tokenizer)
   mem_free(tokenizer);
 }
 
-static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
 {
-  (void)tokenizer;
+  (void)tokenizer, (void)plain;
   enum status status = tokenizer_reserve_tokens(tokens, *n, (int64_t)bytes, room);
   if (status)
     return status;
@@ -42,5 +42,22 @@ static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t
   return STATUS_OK;
 }
 
-const struct tokenizer_ops tokenizer_bytes = {
-    .name = "bytes", .create = bytes_create, .destroy = bytes_destroy, .encode = bytes_encode, .decode = bytes_decode};
+static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
+{
+  (void)tokenizer, (void)token;
+  return false;
+}
+
+static enum status bytes_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  (void)tokenizer, (void)folder; /* made from no file */
+  return STATUS_OK;
+}
+
+const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",
+                                              .create = bytes_create,
+                                              .destroy = bytes_destroy,
+                                              .encode = bytes_encode,
+                                              .decode = bytes_decode,
+                                              .is_special = bytes_is_special,
+                                              .copy = bytes_copy};

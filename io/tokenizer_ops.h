@@ -8,7 +8,7 @@
 struct tokenizer {
   const struct tokenizer_ops *ops;
   int64_t vocab;
-  int32_t end_of_text;
+  int32_t end_of_text, begin_of_text; /* begin_of_text -1: none */
   uint32_t checksum;
 };
 
@@ -20,14 +20,15 @@ struct tokenizer_ops {
   const char *name;
   enum status (*create)(const char *folder, struct tokenizer **out);
   void (*destroy)(struct tokenizer *tokenizer);
-  enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room); /* text is valid UTF-8 */
+  /* Text is valid UTF-8; plain: added tokens are text. */
+  enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room);
   enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room); /* ids are in range */
+  bool (*is_special)(const struct tokenizer *tokenizer, int32_t token); /* beside beginning and end of text */
+  enum status (*copy)(const struct tokenizer *tokenizer, const char *folder);
 };
 
 extern const struct tokenizer_ops tokenizer_bytes;
 extern const struct tokenizer_ops tokenizer_gpt2;
-
-/* The word of valid UTF-8 text that begins at byte `at` ends before byte *end. */
-enum status tokenizer_gpt2_split(struct tokenizer *tokenizer, const char *text, size_t bytes, size_t at, size_t *end);
+extern const struct tokenizer_ops tokenizer_json;
 
 #endif

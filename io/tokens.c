@@ -222,6 +222,11 @@ const char *token_set_tokenizer(const struct token_set *set)
   return set->tokenizer;
 }
 
+uint32_t token_set_checksum(const struct token_set *set)
+{
+  return set->shards[0].info.tokenizer_crc32; /* the same in all */
+}
+
 /* ---- reading */
 
 /* Names are put together on the stack: a step allocates nothing. */

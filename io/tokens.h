@@ -20,6 +20,7 @@ int64_t token_set_documents(const struct token_set *set);
 int64_t token_set_vocab(const struct token_set *set);      /* ids are in [0, vocab) */
 int64_t token_set_bytes(const struct token_set *set);      /* of text that the tokens stand for, for bits per byte */
 const char *token_set_tokenizer(const struct token_set *set); /* "bytes", "gpt2" */
+uint32_t token_set_checksum(const struct token_set *set);     /* tokenizer_checksum() of what made the tokens */
 
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);

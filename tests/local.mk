@@ -48,3 +48,4 @@ check-local:
 	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev) and configure again" >&2; exit 1
 endif
 include tests/cli/local.mk
+include tests/fixtures/local.mk

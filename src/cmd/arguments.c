@@ -6,6 +6,7 @@
 #include "cmd/cmd.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
+#include "train/origin.h"
 
 enum { DECK_MOST_BYTES = 1 << 20 };
 
@@ -129,7 +130,8 @@ void arguments_free(struct arguments *arguments)
   *arguments = (struct arguments){0};
 }
 
-enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
+/* With train.init the deck is not checked yet: it may lack the model. */
+static enum status read_deck(const struct arguments *arguments, const char *path, struct deck *out)
 {
   char *text = NULL;
   size_t bytes = 0;
@@ -145,6 +147,68 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
     status = deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment);
   mem_free(text);
   return status;
+}
+
+/* For commands without MPI too. */
+static enum status resolve(const struct arguments *arguments, const char *path, struct deck *deck)
+{
+  struct comm *alone = NULL;
+  enum status status = arguments->comm ? STATUS_OK : comm_create_fake(0, 1, 1, &alone);
+  if (!status)
+    status = origin_resolve(arguments->comm ? arguments->comm : alone, path, deck);
+  comm_destroy(alone);
+  return status;
+}
+
+enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
+{
+  enum status status = read_deck(arguments, path, out);
+  if (!status && *out->train.init)
+    status = resolve(arguments, out->train.init, out);
+  return status;
+}
+
+/* The resolved deck of a run that began from the same model. */
+static enum status resolve_from_run(const struct arguments *arguments, const char *path, struct deck *deck, bool *done)
+{
+  struct arguments plain = {.comm = arguments->comm};
+  struct deck run = {0};
+  enum status status = read_deck(&plain, path, &run);
+  if (!status && !strcmp(run.train.init, deck->train.init)) {
+    status = origin_resolve_from(&run, path, deck);
+    *done = true;
+  }
+  deck_destroy(&run);
+  return status;
+}
+
+static enum status exists_anywhere(const struct arguments *arguments, const char *path, bool *out)
+{
+  int64_t there = comm_rank(arguments->comm) == 0 && file_exists(path);
+  const enum status status = comm_max_i64(arguments->comm, &there, 1);
+  *out = there;
+  return status;
+}
+
+static enum status resolve_resumed(const struct arguments *arguments, struct deck *deck)
+{
+  bool there = false, done = false;
+  char *path = mem_printf("%s/deck.yaml", deck->run.dir);
+  enum status status = path ? exists_anywhere(arguments, path, &there) : STATUS_MEMORY;
+  if (!status && there)
+    status = resolve_from_run(arguments, path, deck, &done);
+  mem_free(path);
+  return status || done ? status : resolve(arguments, deck->train.init, deck);
+}
+
+enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out)
+{
+  enum status status = read_deck(arguments, path, out);
+  if (status || !*out->train.init)
+    return status;
+  if (!strcmp(resume, "auto"))
+    return resolve_resumed(arguments, out);
+  return resolve(arguments, *resume && strcmp(resume, "none") != 0 ? resume : out->train.init, out);
 }
 
 static bool is_folder(const char *path)
@@ -167,38 +231,99 @@ static enum status newest_in(const struct arguments *arguments, const char *run_
   return status;
 }
 
+/* A stored deck holds its model.*; what the command line changes is checked like any deck. */
 static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path, struct deck *out)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(arguments->comm, path, &meta);
   if (!status)
     status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments, arguments->assignment);
+  if (!status)
+    status = deck_check(out);
   checkpoint_meta_free(&meta);
   return status;
 }
 
-/* The deck stays where it is filled: its option set points into it. */
-enum status source_open(const struct arguments *arguments, const char *word, struct source *out)
+static enum status deck_of_run(const struct arguments *arguments, const char *dir, struct deck *out)
 {
-  enum status status;
+  char *path = mem_printf("%s/deck.yaml", dir);
+  enum status status = path ? read_deck(arguments, path, out) : STATUS_MEMORY;
+  if (!status)
+    status = deck_check(out);
+  mem_free(path);
+  return status;
+}
+
+/* A deck of defaults around the folder's model. */
+static enum status deck_of_model(const struct arguments *arguments, const char *dir, struct deck *out)
+{
+  char **assignments = NULL, *init = mem_printf("train.init=%s", dir);
+  const int n = arguments->assignments;
+  enum status status = init ? mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments) : STATUS_MEMORY;
+  if (!status) {
+    if (n > 0)
+      memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
+    assignments[n] = init;
+    status = deck_load(out, NULL, n + 1, assignments);
+  }
+  if (!status)
+    status = resolve(arguments, dir, out);
+  mem_free(assignments);
+  mem_free(init);
+  return status;
+}
+
+/* A deck: what its run has saved, or else where it would begin. */
+static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search, struct source *out)
+{
+  enum status status = read_deck(arguments, path, &out->deck);
+  if (!status && search)
+    status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
+  if (!status && *out->deck.train.init)
+    status = resolve(arguments, out->checkpoint ? out->checkpoint : out->deck.train.init, &out->deck);
+  return status;
+}
+
+static enum status open_run(const struct arguments *arguments, const char *dir, bool search, struct source *out)
+{
+  if (!search)
+    return deck_of_run(arguments, dir, &out->deck);
+  enum status status = newest_in(arguments, dir, &out->checkpoint);
+  if (!status && !out->checkpoint)
+    status = status_set(STATUS_INPUT, "%s holds neither a checkpoint that verifies nor a model", dir);
+  return status ? status : deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
+}
+
+/* The deck stays where it is filled: its option set points into it. */
+static enum status open_source(const struct arguments *arguments, const char *word, bool search, struct source *out)
+{
   *out = (struct source){0};
-  if (is_folder(word)) {
-    status = newest_in(arguments, word, &out->checkpoint);
-    if (!status && !out->checkpoint)
-      status = status_set(STATUS_INPUT, "%s holds no checkpoint that verifies", word);
-  } else if (ends_with(word, ".h5")) {
+  enum status status = STATUS_OK;
+  if (is_folder(word) && origin_is_folder(word))
+    status = deck_of_model(arguments, word, &out->deck);
+  else if (is_folder(word))
+    status = open_run(arguments, word, search, out);
+  else if (ends_with(word, ".h5"))
+    status = deck_of_checkpoint(arguments, word, &out->deck);
+  else
+    status = open_deck_file(arguments, word, search, out);
+  if (!status && search && !out->checkpoint && (is_folder(word) || ends_with(word, ".h5"))) {
     out->checkpoint = mem_strdup(word);
     status = out->checkpoint ? STATUS_OK : STATUS_MEMORY;
-  } else {
-    status = deck_open(arguments, word, &out->deck);
-    if (!status)
-      status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
   }
-  if (!status && !out->deck.set)
-    status = deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
   if (status)
     source_close(out);
   return status;
+}
+
+enum status source_open(const struct arguments *arguments, const char *word, struct source *out)
+{
+  return open_source(arguments, word, true, out);
+}
+
+enum status source_open_deck(const struct arguments *arguments, const char *word, struct source *out)
+{
+  return open_source(arguments, word, false, out);
 }
 
 void source_close(struct source *source)

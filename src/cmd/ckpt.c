@@ -6,6 +6,38 @@
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "train/exchange.h"
+
+struct values {
+  int dtype;
+  char *tokenizer;
+  int64_t shard_bytes;
+};
+
+static const char *const dtypes[] = {"deck", "float32", "bfloat16", "float16", NULL};
+
+static const struct option table[] = {
+    {.name = "dtype",
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct values, dtype),
+     .value = "deck",
+     .choices = dtypes,
+     .text = "export: type of the weights; deck: model.dtype of the checkpoint's deck"},
+    {.name = "tokenizer",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, tokenizer),
+     .value = "",
+     .text = "export: folder whose tokenizer files go with the model; empty: where the run began (train.init), or its data"},
+    {.name = "shard_bytes",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, shard_bytes),
+     .value = "5G",
+     .least = 1,
+     .most = 1e18,
+     .unit = "bytes",
+     .text = "export: weights in one file at most"},
+    {.name = NULL},
+};
 
 static enum status list(const struct arguments *arguments, int *exit_code)
 {
@@ -45,6 +77,31 @@ static enum status diff(const struct arguments *arguments, int *exit_code)
   return status;
 }
 
+static enum status import_model(const struct arguments *arguments, int *exit_code)
+{
+  (void)exit_code;
+  return exchange_import(arguments->comm, arguments->word[1], arguments->word[2]);
+}
+
+static enum status export_model(const struct arguments *arguments, int *exit_code)
+{
+  static const enum dtype types[] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  const struct values *values = arguments->values;
+  struct source source = {0};
+  (void)exit_code;
+  enum status status = source_open(arguments, arguments->word[1], &source);
+  if (!status && !source.checkpoint)
+    status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
+  if (!status) {
+    const struct exchange_options options = {.type = types[values->dtype > 0 ? values->dtype - 1 : source.deck.model.dtype],
+                                             .tokenizer = values->tokenizer,
+                                             .most_bytes = values->shard_bytes};
+    status = exchange_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2], &options);
+  }
+  source_close(&source);
+  return status;
+}
+
 static const struct action {
   const char *name, *usage;
   int words;
@@ -55,6 +112,8 @@ static const struct action {
     {"show", "FILE", 2, false, show},
     {"verify", "FILE", 2, true, verify},
     {"diff", "FILE FILE", 3, false, diff},
+    {"import", "MODEL_FOLDER FILE", 3, true, import_model},
+    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=float32|bfloat16|float16] [tokenizer=FOLDER] [shard_bytes=N]", 3, true, export_model},
 };
 
 static enum status run(const struct arguments *arguments, int *exit_code)
@@ -68,16 +127,23 @@ static enum status run(const struct arguments *arguments, int *exit_code)
       return STATUS_OK;
     return actions[i].run(arguments, exit_code);
   }
-  return status_set(STATUS_USAGE, "sluice ckpt cannot '%s': it knows ls, show, verify and diff", arguments->word[0]);
+  return status_set(STATUS_USAGE, "sluice ckpt cannot '%s': it knows ls, show, verify, diff, import and export", arguments->word[0]);
 }
 
 const struct command command_ckpt = {
     .name = "ckpt",
-    .usage = "ls FOLDER | show FILE | verify FILE | diff FILE FILE",
-    .summary = "list, show, verify and compare checkpoints",
-    .text = "ls: a line for each checkpoint of a folder (a run folder's ckpt/). show: meta data and tensors. verify: structure and every checksum, "
-            "in parallel under mpirun.\n"
-            "diff: what differs between two files; exit code 1 if anything does.",
+    .usage = "ls FOLDER | show FILE | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE MODEL_FOLDER [key=value ...]",
+    .summary = "list, show, verify and compare checkpoints; exchange them with Hugging Face",
+    .text =
+        "ls: a line for each checkpoint of a folder (a run folder's ckpt/). show: meta data and tensors. verify: structure and every checksum, "
+        "in parallel under mpirun.\n"
+        "diff: what differs between two files; exit code 1 if anything does.\n"
+        "import: a checkpoint (.h5) of step 0, without optimizer state, from a Hugging Face model folder (config.json, one or many safetensors "
+        "files).\n"
+        "export: such a folder, which transformers loads as it is, from a checkpoint or from a run folder's newest one, with the tokenizer's files. "
+        "Both stream the tensors, in parallel under mpirun; neither overwrites a model.",
+    .options = table,
+    .values_size = sizeof(struct values),
     .uses_mpi = true,
     .least_words = 1,
     .most_words = 3,

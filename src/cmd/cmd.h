@@ -28,7 +28,7 @@ struct command {
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
 };
 
-extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench;
+extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);
@@ -37,16 +37,20 @@ const struct command *command_find(const struct command *const list[], const cha
 enum status arguments_read(const struct command *command, int argc, char **argv, int first, struct arguments *out);
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */
 
-/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a run folder, or a checkpoint. */
+/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a run folder, a checkpoint, or a model folder as Hugging Face lays it out,
+ * which is then the deck's train.init. */
 struct source {
   struct deck deck;
-  char *checkpoint; /* NULL: none found */
+  char *checkpoint; /* or model folder; NULL: none found */
 };
-enum status source_open(const struct arguments *arguments, const char *word, struct source *out); /* Collective */
-void source_close(struct source *source);                                                         /* takes a zeroed one */
+enum status source_open(const struct arguments *arguments, const char *word, struct source *out);      /* Collective */
+enum status source_open_deck(const struct arguments *arguments, const char *word, struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
+void source_close(struct source *source);                                                              /* takes a zeroed one */
 
-/* Rank 0 reads the deck file, all ranks get it. Collective. */
+/* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its train.init. Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
+/* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and train.init is needed no more. Collective. */
+enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out);
 
 /* --help and --man, both from the tables. */
 void help_print(const struct command *command);

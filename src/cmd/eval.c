@@ -40,7 +40,7 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   if (!status)
     status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
   if (!status && comm_rank(job->comm) == 0)
-    printf("%s: validation loss %.6f  perplexity %.3f  bits per byte %.4f  (%lld tokens, %.1f s, %.0f tokens/s)\n",
+    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (%lld tokens, %.1f s, %.0f tokens/s)\n",
            untrained ? "untrained model" : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte, (long long)e.tokens, e.seconds,
            (double)e.tokens / e.seconds);
   evaluator_close(&evaluator);
@@ -53,7 +53,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   struct source source = {0};
   struct job *job = NULL;
   (void)exit_code;
-  enum status status = source_open(arguments, arguments->word[0], &source);
+  enum status status = (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
   if (!status)
     status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
   if (!status)
@@ -65,11 +65,12 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_eval = {
     .name = "eval",
-    .usage = "DECK|RUN_FOLDER|CHECKPOINT [key=value ...] [--untrained]",
+    .usage = "DECK|RUN_FOLDER|CHECKPOINT|MODEL_FOLDER [key=value ...] [--untrained]",
     .summary = "loss, perplexity and bits per byte on the validation split",
     .text = "The whole validation split of data.val (or data.train) in parallel over the ranks, or its first eval.batches batches. A deck or a run "
             "folder stands for its newest\n"
-            "checkpoint that verifies.",
+            "checkpoint that verifies; MODEL_FOLDER is one of Hugging Face's. A token is scored given those before it in its window of data.sequence "
+            "tokens.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -1,13 +1,25 @@
 #include "train/generate.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
 #include "cmd/cmd.h"
+#include "io/file.h"
+#include "io/json_tree.h"
 #include "io/tokens.h"
 #include "train/train.h"
 
+enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
+
 struct values {
-  char *prompt, *tokenizer, *tokenizer_dir;
-  int64_t tokens, top_k, seed;
-  double temperature;
+  char *prompt, *prompt_file, *tokenizer, *tokenizer_dir;
+  struct option_strings ids;
+  int64_t tokens, context, top_k, seed;
+  double temperature, top_p;
+  bool interactive;
 };
 
 static const struct option table[] = {
@@ -16,6 +28,21 @@ static const struct option table[] = {
      .offset = offsetof(struct values, prompt),
      .value = "",
      .text = "text to continue; empty: a new document"},
+    {.name = "prompt_file",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, prompt_file),
+     .value = "",
+     .text = "file that holds the text to continue"},
+    {.name = "ids",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct values, ids),
+     .value = "[]",
+     .text = "token ids to continue, instead of a prompt; ids are printed, too: these on a line, those that follow on the next"},
+    {.name = "interactive",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct values, interactive),
+     .value = "false",
+     .text = "continue each line of standard input; the context goes on from line to line, /new begins a new one"},
     {.name = "tokens",
      .type = OPTION_INT,
      .offset = offsetof(struct values, tokens),
@@ -24,6 +51,14 @@ static const struct option table[] = {
      .most = 1e6,
      .unit = "tokens",
      .text = "how many to write at most"},
+    {.name = "context",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, context),
+     .value = "0",
+     .least = 0,
+     .most = 1 << 26,
+     .unit = "tokens",
+     .text = "room in the cache, which slides by half when it is full; 0: data.sequence, or model.context up to 2048"},
     {.name = "temperature",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, temperature),
@@ -38,63 +73,255 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .text = "sample among the k likeliest tokens; 0: all"},
+    {.name = "top_p",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, top_p),
+     .value = "1",
+     .least = 0,
+     .most = 1,
+     .text = "sample among the fewest likeliest tokens (of top_k) that hold this share of the probability; 1: all"},
     {.name = "seed", .type = OPTION_INT, .offset = offsetof(struct values, seed), .value = "1", .least = 0, .most = 9e15, .text = "of the sampling"},
     {.name = "tokenizer",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
      .value = "",
-     .text = "bytes or gpt2; empty: what the training data of the checkpoint's deck were made with"},
+     .text = "bytes, gpt2, or a folder with tokenizer.json; empty: the model folder's, or what the training data were made with"},
     {.name = "tokenizer_dir",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer_dir),
      .value = "",
-     .text = "folder of vocab.json and merges.txt for gpt2"},
+     .text = "folder of vocab.json and merges.txt, for tokenizer=gpt2 and for data whose folder does not hold them"},
     {.name = NULL},
 };
 
-static enum status open_tokenizer(const struct arguments *arguments, const struct deck *deck, struct tokenizer **out)
+/* ---- rank 0: tokenizer, ends, prompt */
+
+/* What rank 0 knows of text. */
+struct language {
+  struct tokenizer *tokenizer;
+  int32_t end[ENDS];
+  int64_t n_end;
+  char *prompt;
+  size_t prompt_bytes;
+};
+
+static void language_free(struct language *language)
 {
-  const struct values *values = arguments->values;
-  struct token_set *set = NULL;
-  const char *name = values->tokenizer;
-  if (!*name) {
-    enum status status = token_set_open(arguments->comm, deck->data.train, SPLIT_TRAIN, &set);
-    if (status)
-      return status_prefix(status, "cannot tell the tokenizer (say tokenizer=bytes or gpt2)");
-    name = token_set_tokenizer(set);
+  tokenizer_destroy(language->tokenizer);
+  mem_free(language->prompt);
+}
+
+static bool holds(const char *folder, const char *name)
+{
+  char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
+  const bool found = path && file_exists(path);
+  mem_free(path);
+  return found;
+}
+
+static bool is_name(const char *tokenizer)
+{
+  return !strcmp(tokenizer, "bytes") || !strcmp(tokenizer, "gpt2") || !strcmp(tokenizer, "json");
+}
+
+/* Where the tokenizer comes from: the option, the model folder (which may be the one that the run began with), the data (`set`, NULL: none). */
+static enum status choose(const struct values *values, const struct source *source, const struct token_set *set, const char **name,
+                          const char **folder)
+{
+  const char *const dir = *values->tokenizer_dir ? values->tokenizer_dir : NULL;
+  const char *const homes[] = {source->deck.train.init, source->deck.data.train};
+  if (*values->tokenizer) {
+    const bool named = is_name(values->tokenizer);
+    *name = named ? values->tokenizer : holds(values->tokenizer, "tokenizer.json") ? "json" : "gpt2";
+    *folder = named ? dir : values->tokenizer;
+    return STATUS_OK;
   }
-  const char *folder = *values->tokenizer_dir ? values->tokenizer_dir : NULL;
-  const enum status status = comm_agree(arguments->comm, tokenizer_create(name, folder, out));
+  for (int i = 0; i < 2; i++)
+    if (holds(homes[i], "tokenizer.json")) {
+      *name = "json";
+      *folder = homes[i];
+      return STATUS_OK;
+    }
+  if (!set)
+    return status_set(STATUS_USAGE, "cannot tell the tokenizer: neither the model nor %s has one; say tokenizer=bytes, or tokenizer=FOLDER",
+                      *source->deck.data.train ? source->deck.data.train : "data.train");
+  *name = token_set_tokenizer(set);
+  *folder = dir ? dir : source->deck.data.train;
+  return STATUS_OK;
+}
+
+/* The one that the training data were made with, as far as that is known. */
+static enum status check_tokenizer(const struct values *values, const char *dir, const struct token_set *set, const struct tokenizer *tokenizer)
+{
+  const uint32_t theirs = set ? token_set_checksum(set) : 0, ours = tokenizer_checksum(tokenizer);
+  if (!set || (!strcmp(token_set_tokenizer(set), tokenizer_name(tokenizer)) && (theirs == ours || theirs == 0 || ours == 0)))
+    return STATUS_OK;
+  const enum status status =
+      status_set(STATUS_USAGE,
+                 "the tokens of %s were made with another tokenizer ('%s', checksum %08x) than this one ('%s', checksum %08x); "
+                 "tokenizer=FOLDER takes one all the same",
+                 dir, token_set_tokenizer(set), theirs, tokenizer_name(tokenizer), ours);
+  if (!*values->tokenizer)
+    return status;
+  log_warn("%s", status_text());
+  return STATUS_OK;
+}
+
+static enum status add_end(const struct json_node *node, struct language *language)
+{
+  int64_t id;
+  const enum status status = json_get_whole(node, 0, INT32_MAX, &id);
+  if (status)
+    return status;
+  if (language->n_end == ENDS)
+    return json_fail(node, "has more than %d ids", ENDS);
+  language->end[language->n_end++] = (int32_t)id;
+  return STATUS_OK;
+}
+
+/* eos_token_id of one of a model folder's files: an id, several, or none. */
+static enum status add_ends(const char *folder, const char *file, struct language *language)
+{
+  struct json_tree *tree = NULL;
+  if (!holds(folder, file))
+    return STATUS_OK;
+  char *path = mem_printf("%s/%s", folder, file);
+  enum status status = path ? json_tree_read(path, CONFIG_MOST_BYTES, &tree) : STATUS_MEMORY;
+  const struct json_node *ends = status ? NULL : json_find(json_tree_root(tree), "eos_token_id");
+  if (ends && json_kind(ends) == JSON_ARRAY)
+    for (const struct json_node *node = json_first(ends); node && !status; node = json_next(node))
+      status = add_end(node, language);
+  else if (ends && json_kind(ends) != JSON_NULL)
+    status = add_end(ends, language);
+  json_tree_free(tree);
+  mem_free(path);
+  return status;
+}
+
+static enum status read_prompt(const struct values *values, struct language *language)
+{
+  if (*values->prompt_file)
+    return file_read_all(values->prompt_file, PROMPT_MOST_BYTES, &language->prompt, &language->prompt_bytes);
+  language->prompt = mem_strdup(values->prompt);
+  language->prompt_bytes = strlen(values->prompt);
+  return language->prompt ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status read_language(const struct values *values, const struct source *source, const struct token_set *set, struct language *out)
+{
+  const char *name = NULL, *folder = NULL, *home = source->deck.train.init;
+  enum status status = choose(values, source, set, &name, &folder);
+  if (!status)
+    status = tokenizer_create(name, folder, &out->tokenizer);
+  if (!status)
+    status = check_tokenizer(values, source->deck.data.train, set, out->tokenizer);
+  if (!status)
+    status = add_ends(home, "generation_config.json", out);
+  if (!status)
+    status = add_ends(home, "config.json", out);
+  return status ? status : read_prompt(values, out);
+}
+
+/* The data of the deck may be elsewhere by now: then nothing is compared. Collective. */
+static enum status open_language(const struct arguments *arguments, const struct source *source, struct language *out)
+{
+  struct comm *comm = arguments->comm;
+  struct token_set *set = NULL;
+  int64_t there = comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
+  enum status status = comm_sum_i64(comm, &there, 1);
+  if (!status && there)
+    status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? read_language(arguments->values, source, set, out) : STATUS_OK);
   token_set_close(set);
   return status;
+}
+
+/* ---- all ranks */
+
+static enum status read_ids(const struct option_strings *list, int32_t **out)
+{
+  int32_t *ids = NULL;
+  enum status status = mem_alloc(MEM_DATA, (size_t)list->n * sizeof *ids, (void **)&ids);
+  for (int i = 0; i < list->n && !status; i++) {
+    char *end;
+    errno = 0;
+    const long id = strtol(list->item[i], &end, 10);
+    if (end == list->item[i] || *end || errno || id < 0 || id > INT32_MAX)
+      status = status_set(STATUS_USAGE, "ids: '%s' is no token id", list->item[i]);
+    else
+      ids[i] = (int32_t)id;
+  }
+  if (status) {
+    mem_free(ids);
+    return status;
+  }
+  *out = ids;
+  return STATUS_OK;
+}
+
+static enum status check_values(const struct values *values)
+{
+  if (*values->prompt && *values->prompt_file)
+    return status_set(STATUS_USAGE, "prompt and prompt_file are both given: give one of them");
+  if (values->ids.n > 0 && (*values->prompt || *values->prompt_file || values->interactive))
+    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file and interactive, which are about text");
+  return STATUS_OK;
 }
 
 static enum status generate(const struct arguments *arguments, const struct source *source)
 {
   const struct values *values = arguments->values;
-  const struct generate_options options = {
-      .prompt = values->prompt, .tokens = values->tokens, .top_k = values->top_k, .temperature = values->temperature, .seed = (uint64_t)values->seed};
-  struct tokenizer *tokenizer = NULL;
+  struct language language = {0};
   struct job *job = NULL;
-  enum status status = open_tokenizer(arguments, &source->deck, &tokenizer);
+  int32_t *ids = NULL;
+  enum status status = values->ids.n > 0 ? comm_agree(arguments->comm, read_ids(&values->ids, &ids)) : open_language(arguments, source, &language);
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
     status = train_load(job, source->checkpoint, false);
   if (!status)
-    status = generate_run(job, tokenizer, &options);
+    status = generate_run(
+        job, language.tokenizer,
+        &(struct generate_options){
+            .prompt = language.prompt,
+            .prompt_bytes = language.prompt_bytes,
+            .ids = ids,
+            .n_ids = values->ids.n,
+            .end = language.end,
+            .n_end = language.n_end,
+            .interactive = values->interactive,
+            .tokens = values->tokens,
+            .sample = {.temperature = values->temperature, .top_k = values->top_k, .top_p = values->top_p, .seed = (uint64_t)values->seed}});
   job_destroy(job);
-  tokenizer_destroy(tokenizer);
+  language_free(&language);
+  mem_free(ids);
   return status;
+}
+
+/* The cache's room is the deck's sequence, as far as generation is concerned. */
+static enum status set_context(int64_t context, struct deck *deck)
+{
+  if (context > deck->model.context)
+    return status_set(STATUS_USAGE, "context=%lld is more than the %lld tokens that the model was made for (model.context)", (long long)context,
+                      (long long)deck->model.context);
+  if (context > 0)
+    deck->data.sequence = context;
+  return STATUS_OK;
 }
 
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
+  const struct values *values = arguments->values;
   struct source source = {0};
   (void)exit_code;
-  enum status status = source_open(arguments, arguments->word[0], &source);
+  enum status status = check_values(values);
+  if (!status)
+    status = source_open(arguments, arguments->word[0], &source);
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, or name a checkpoint", source.deck.run.dir);
+  if (!status)
+    status = set_context(values->context, &source.deck);
   if (!status)
     status = generate(arguments, &source);
   source_close(&source);
@@ -103,9 +330,11 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_generate = {
     .name = "generate",
-    .usage = "CHECKPOINT|RUN_FOLDER|DECK [prompt=TEXT] [tokens=N] [temperature=X] [top_k=K] [seed=N]",
+    .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [prompt=TEXT] [--interactive] [tokens=N] [temperature=X] [top_k=K] [top_p=P] [seed=N]",
     .summary = "continue a prompt with a trained model",
-    .text = "Text is written as it is made. The same checkpoint, options and seed give the same text on any number of ranks.",
+    .text = "Text is written as it is made. The same source, options and seed give the same text on any number of ranks. MODEL_FOLDER is one of "
+            "Hugging Face's.\n"
+            "With --interactive each line of standard input is continued, as on one page; an empty line lets the text go on, /new begins a new page.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -5,11 +5,14 @@ sluice_SOURCES = \
 	src/cmd/ckpt.c \
 	src/cmd/cmd.h \
 	src/cmd/eval.c \
+	src/cmd/fit.c \
+	src/cmd/fit.h \
 	src/cmd/generate.c \
 	src/cmd/help.c \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/prepare.c \
+	src/cmd/tokenizer.c \
 	src/cmd/train.c \
 	src/cmd/version.c
 sluice_LDADD = $(sluice_libs)

@@ -7,8 +7,8 @@
 #include "cmd/cmd.h"
 #include "device/device.h"
 
-static const struct command *const commands[] = {&command_train, &command_eval, &command_generate, &command_prepare,
-                                                 &command_plan,  &command_ckpt, &command_bench,    NULL};
+static const struct command *const commands[] = {
+    &command_train, &command_eval, &command_generate, &command_prepare, &command_plan, &command_ckpt, &command_bench, &command_tokenizer, NULL};
 
 static bool wants(int argc, char **argv, int first, const char *flag, const char *shorter)
 {

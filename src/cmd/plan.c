@@ -4,12 +4,14 @@
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/fit.h"
 #include "train/job.h"
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list;
+  char *gpu, *host;
   double gemm, memory, link, latency;
 };
 
@@ -36,7 +38,7 @@ static const struct option table[] = {
      .value = "8",
      .least = 1,
      .most = 1e4,
-     .text = "ranks on a node, for shard.group=node"},
+     .text = "ranks on a node, for shard.group=node and host="},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
@@ -46,6 +48,16 @@ static const struct option table[] = {
      .text = "threads of a rank, for workspace sizes; 0: run.threads of the deck, or 1"},
     {.name = "mode", .type = OPTION_CHOICE, .offset = offsetof(struct values, mode), .value = "train", .choices = modes, .text = "which plan"},
     {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "print the instructions"},
+    {.name = "gpu",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, gpu),
+     .value = "",
+     .text = "say whether a rank fits on this GPU: " FIT_GPUS ", or a size such as 64GiB"},
+    {.name = "host",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, host),
+     .value = "",
+     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB"},
     {.name = "gemm",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, gemm),
@@ -88,20 +100,22 @@ static int threads_of(const struct values *values, const struct deck *deck)
   return deck->run.threads > 0 ? (int)deck->run.threads : 1;
 }
 
+static int ranks_on_node(const struct values *values)
+{
+  return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
+}
+
 static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, struct device *device,
                               struct plan_input *out)
 {
+  static const enum job_use uses[] = {[PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
   *out = (struct plan_input){.mode = (enum plan_mode)values->mode,
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
-                             .strategy = (enum deck_strategy)deck->shard.strategy,
-                             .prefetch = (int)deck->shard.prefetch,
                              .model = model,
                              .device = device,
                              .threads = threads_of(values, deck)};
-  if (values->rank >= values->ranks)
-    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
-  return deck_resolve(deck, (int)values->ranks, (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks), &out->shape);
+  return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 
 static enum status print_forecast(const struct plan *plan, const struct values *values)
@@ -145,7 +159,18 @@ static int64_t arena_bytes(const struct plan *plan)
   return bytes;
 }
 
-static enum status print_plan(const struct values *values, const struct plan_input *input)
+static enum status print_fit(const struct values *values, const struct plan *plan, bool *fits)
+{
+  struct fit_room room = {.local_ranks = ranks_on_node(values)};
+  enum status status = fit_gpu(values->gpu, &room);
+  if (!status)
+    status = fit_host(values->host, &room);
+  if (status || (room.gpu_bytes == 0 && room.host_bytes == 0))
+    return status;
+  return fit_print(plan, &room, stdout, fits);
+}
+
+static enum status print_plan(const struct values *values, const struct plan_input *input, bool *fits)
 {
   struct plan *plan = NULL;
   enum status status = plan_create(input, &plan);
@@ -163,8 +188,26 @@ static enum status print_plan(const struct values *values, const struct plan_inp
            (unsigned long long)plan_collective_hash(plan));
     status = print_forecast(plan, values);
   }
+  if (!status)
+    status = print_fit(values, plan, fits);
   plan_destroy(plan);
   return status;
+}
+
+static void print_model(const struct values *values, const struct deck *deck, const struct model *model)
+{
+  struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
+  printf("%s, %s parameters (%s trained, %s frozen), %lld rank%s, %s\n\n", deck->model.arch, all.text, trained.text, frozen.text,
+         (long long)values->ranks, values->ranks == 1 ? "" : "s", deck_strategy_name((enum deck_strategy)deck->shard.strategy));
+}
+
+static enum status check_values(const struct values *values)
+{
+  struct fit_room room = {0};
+  if (values->rank >= values->ranks)
+    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
+  enum status status = fit_gpu(values->gpu, &room);
+  return status ? status : fit_host(values->host, &room);
 }
 
 static enum status run(const struct arguments *arguments, int *exit_code)
@@ -174,21 +217,21 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   struct device *device = NULL;
   struct model *model = NULL;
   struct plan_input input;
-  (void)exit_code;
-  enum status status = deck_open(arguments, arguments->word[0], &deck);
-  if (status)
-    return status;
-  const struct model_config config = job_model_config(&deck);
-  status = device_create("host", DTYPE_F32, &device);
+  bool fits = true;
+  enum status status = check_values(values);
   if (!status)
-    status = model_create(&config, &model);
+    status = deck_open(arguments, arguments->word[0], &deck);
+  if (!status)
+    status = device_create("host", DTYPE_F32, &device);
+  if (!status)
+    status = job_model(&deck, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, device, &input);
   if (!status) {
-    printf("%s, %.3f M parameters, %lld rank%s, %s\n\n", deck.model.arch, (double)model->parameters * 1e-6, (long long)values->ranks,
-           values->ranks == 1 ? "" : "s", deck_strategy_name((enum deck_strategy)deck.shard.strategy));
-    status = print_plan(values, &input);
+    print_model(values, &deck, model);
+    status = print_plan(values, &input, &fits);
   }
+  *exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(device);
   deck_destroy(&deck);
@@ -197,11 +240,13 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_plan = {
     .name = "plan",
-    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [key=value ...]",
+    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host SIZE] [key=value ...]",
     .summary = "print and verify the schedule of a step, and what it needs in memory",
     .text = "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
             "per tier by purpose, and the result of\n"
-            "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step.",
+            "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step; with gpu= or host= also what a rank "
+            "needs of a "
+            "GPU, and its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

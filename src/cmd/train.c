@@ -20,7 +20,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   const struct values *values = arguments->values;
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
-  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  enum status status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status)
     status = train_run(arguments->comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED)
@@ -33,11 +33,14 @@ const struct command command_train = {
     .name = "train",
     .usage = "DECK [key=value ...] [--resume auto|none|CHECKPOINT]",
     .summary = "train a model as a deck describes",
-    .text = "Parameters, gradients and optimizer state are sharded over the ranks of mpirun as shard.strategy says. The run folder run.dir then "
-            "holds deck.yaml (as resolved),\n"
-            "log.txt, results.jsonl (one object a step, one for the run) and ckpt/step-*.h5. SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves "
-            "after the step under\n"
-            "way and ends with exit code 75; --resume auto goes on from there, on any number of ranks and with any strategy.",
+    .text =
+        "Parameters, gradients and optimizer state are sharded over the ranks of mpirun as shard.strategy says. The run folder run.dir then "
+        "holds deck.yaml (as resolved),\n"
+        "log.txt, results.jsonl (one object a step, one for the run) and ckpt/step-*.h5. SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves "
+        "after the step under\n"
+        "way and ends with exit code 75; --resume auto goes on from there, on any number of ranks and with any strategy.\n"
+        "train.init=FOLDER begins with the weights of a Hugging Face model folder (config.json and safetensors) or of a checkpoint, and takes every "
+        "model.* from it that is not given.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -14,6 +14,8 @@ static const char *const param_transfers[] = {"full", NULL};
 static const char *const grad_transfers[] = {"gpu_reduce", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
+static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
 static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
@@ -26,17 +28,41 @@ const struct option deck_table[] = {
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "math threads of a rank; 0: the cores this rank may use"},
 
-    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture"},
+    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
     {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 100000, .unit = "blocks", .text = "decoder blocks"},
     {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
     {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
-     .text = "attention heads; they divide the width"},
+     .text = "attention heads"},
+    {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16, .unit = "heads",
+     .text = "key and value heads, which divide model.heads; 0: as many as model.heads"},
+    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16,
+     .text = "width of a head; 0: model.width / model.heads"},
+    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24, .text = "width of the feed-forward part; 0: 4 times model.width (gpt2 only)"},
     {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens",
-     .text = "longest sequence: learned positions"},
+     .text = "longest sequence"},
     {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
      .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
     {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
     {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10, .text = "standard deviation of the initial weights"},
+
+    {"model.tied", OPTION_BOOL, AT(model.tied), "true", .text = "the head is the embedding's matrix"},
+    {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
+     .text = "sliding window of the attention (mistral, qwen2, qwen3); 0: none"},
+    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 100000, .unit = "blocks",
+     .text = "first block that has the window"},
+    {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12, .text = "base of the rotary frequencies; 0: 10000, where there are any"},
+    {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings, .text = "how rotary frequencies are stretched"},
+    {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6, .text = "of linear and llama3 scaling"},
+    {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6, .text = "low_freq_factor of llama3 scaling"},
+    {"model.rope_high_freq", OPTION_REAL, AT(model.rope_high_freq), "0", .least = 0, .most = 1e6, .text = "high_freq_factor of llama3 scaling"},
+    {"model.rope_original", OPTION_INT, AT(model.rope_original), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
+     .text = "context that the frequencies were made for: original_max_position_embeddings of llama3 scaling"},
+    {"model.dtype", OPTION_CHOICE, AT(model.dtype), "float32", .choices = dtypes,
+     .text = "type of the weights that sluice ckpt export writes; training keeps fp32 masters"},
+
+    {"train.init", OPTION_STRING, AT(train.init), "",
+     .text = "Hugging Face model folder, or a checkpoint, to start from: weights, and every model.* that is not given"},
+    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]", .text = "names of parameters that are not trained; * and ? as in file names"},
 
     {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
     {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
@@ -105,7 +131,7 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
-  return status ? status : deck_check(deck);
+  return status || *deck->train.init ? status : deck_check(deck);
 }
 
 enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[])
@@ -205,10 +231,14 @@ static int parse_group(const char *text)
 
 static enum status check_model(const struct deck *deck)
 {
-  if (deck->model.width % deck->model.heads == 0)
-    return STATUS_OK;
-  return status_set(STATUS_USAGE, "%s is %lld, which %s = %lld does not divide; use %s", cite(deck, "model.width").text, (long long)deck->model.width,
-                    cite(deck, "model.heads").text, (long long)deck->model.heads, multiples_around(deck->model.width, deck->model.heads).text);
+  const int64_t heads = deck->model.heads, kv_heads = deck->model.kv_heads;
+  if (deck->model.head_width == 0 && deck->model.width % heads != 0)
+    return status_set(STATUS_USAGE, "%s is %lld, which %s = %lld does not divide; use %s, or give model.head_width", cite(deck, "model.width").text,
+                      (long long)deck->model.width, cite(deck, "model.heads").text, (long long)heads, multiples_around(deck->model.width, heads).text);
+  if (kv_heads > 0 && heads % kv_heads != 0)
+    return status_set(STATUS_USAGE, "%s is %lld, which does not divide %s = %lld", cite(deck, "model.kv_heads").text, (long long)kv_heads,
+                      cite(deck, "model.heads").text, (long long)heads);
+  return STATUS_OK;
 }
 
 static enum status check_data(const struct deck *deck)

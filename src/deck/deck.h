@@ -7,11 +7,16 @@
 enum deck_strategy { STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD, STRATEGY_HYBRID_SHARD };
 enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
 enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
+enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
   struct { char *dir; int64_t steps, seed, threads; } run;             /* threads 0: the cores this rank may use */
-  struct { char *arch; int64_t layers, width, heads, context, vocab; double norm_eps, init_std; } model;
+  struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
+           int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
+                                                                          architecture has it; dtype: of weights exported to Hugging Face */
+  struct { char *init; struct option_strings freeze; } train;          /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from; freeze: patterns */
   struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
@@ -27,8 +32,8 @@ struct deck {
 
 extern const struct option deck_table[];
 
-/* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check).
- * Free with deck_destroy. */
+/* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
+ * they are the caller's, once model.* is known. Free with deck_destroy. */
 enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[]);

@@ -43,21 +43,56 @@ struct matmul {
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
- * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass. window 0: all tokens up to this one; w: the last w of them. */
+ * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w of them, itself included.
+ * past > 0 (generation, no backward pass): k and v hold past + T tokens a sequence, of which the last T are the queries' own; sequences of k and v then lie kv_batch_stride
+ * elements apart (0: one behind the other). */
 struct attention {
-  int64_t batch, tokens, heads, kv_heads, head_width, window;
+  int64_t batch, tokens, heads, kv_heads, head_width, window, past;
   const void *q, *k, *v;
-  int64_t q_stride, kv_stride;
+  int64_t q_stride, k_stride, v_stride, kv_batch_stride;
   void *out;
   int64_t out_stride;
   float *lse;
   void *work; /* attention_workspace() bytes */
 };
-/* Adds the gradients: dq, dk, dv (=, same strides as q, k, v). */
+/* Adds the gradients: dq, dk, dv (=, strides of their own). */
 struct attention_backward {
   struct attention forward; /* as it was, `out` read */
   const void *dout;         /* stride out_stride */
   void *dq, *dk, *dv;
+  int64_t dq_stride, dk_stride, dv_stride;
+};
+
+/* Root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467) of `groups` pieces of C elements in each of `rows` rows: all of a row (groups 1), or each head by itself.
+ * sum = x + add (add may be NULL: then sum is x and not written; with add, groups is 1); y = sum * rstd * gamma [C]; rstd [rows * groups] is kept.
+ * x, add and sum have x_stride elements a row, y has y_stride. y may be x where add is NULL and strides agree. */
+struct rmsnorm {
+  int64_t rows, groups, C, x_stride, y_stride;
+  float eps;
+  const void *x, *add;
+  void *sum;
+  const void *gamma;
+  void *y;
+  float *rstd;
+};
+/* dx (= or += by dx_accumulate) from dy; dgamma [C] (= or += by accumulate; NULL: not wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as
+ * for any weight gradient: tile rows, one sequence after the other. */
+struct rmsnorm_backward {
+  int64_t rows, groups, C, tile, x_stride, dy_stride, dx_stride;
+  const void *dy, *x, *gamma;
+  const float *rstd;
+  bool dx_accumulate, accumulate;
+  void *dx, *dgamma, *work; /* rmsnorm_workspace() bytes */
+};
+
+/* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in each of `rows` rows of `stride` elements, halves paired as in Hugging Face's
+ * Llama: (x[i], x[i + D/2]) is turned by the angle (float)position * inv_freq[i], in fp32; position = past + row % T. inverse: turned back (the backward pass).
+ * inv_freq [D/2] is in host memory. D is even. */
+struct rope {
+  int64_t rows, T, past, heads, D, stride;
+  const float *inv_freq;
+  bool inverse;
+  void *x;
 };
 
 /* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
@@ -84,16 +119,27 @@ struct device_ops {
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
 
-  /* db[n] (= or +=) column sums of d[rows, n]. */
-  enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db);
+  /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
+  enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db);
 
   /* sum = x + add (add may be NULL: then sum is x and not written); y = (sum - mean) * rstd * gamma + beta; mean, rstd [rows] are kept. */
   enum status (*layernorm)(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma, const void *beta,
                            void *y, float *mean, float *rstd);
-  /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate). x is the normalised input (`sum` above). */
+  /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate; either may be NULL: not wanted). x is the normalised input (`sum` above). */
   enum status (*layernorm_backward)(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma, const float *mean,
                                     const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta, void *work);
   size_t (*layernorm_workspace)(struct device *device, int64_t rows, int64_t C, int threads);
+
+  enum status (*rmsnorm)(struct lane *lane, const struct rmsnorm *op);
+  enum status (*rmsnorm_backward)(struct lane *lane, const struct rmsnorm_backward *op);
+  size_t (*rmsnorm_workspace)(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
+
+  enum status (*rope)(struct lane *lane, const struct rope *op);
+
+  /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g [F], then u [F]. */
+  enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
+  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the gradient of the weights behind it. y may be dy. */
+  enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 
   size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads); /* pointers in op are not read */
   enum status (*attention)(struct lane *lane, const struct attention *op);
@@ -101,7 +147,7 @@ struct device_ops {
 
   /* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT names the bad one. */
   enum status (*embedding)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x);
-  /* dwte += (never =: zero it or let the classifier write it first); dwpe (= or +=). Tokens in order, no atomics. */
+  /* dwte += (never =: zero it or let the classifier write it first; NULL: not wanted); dwpe (= or +=; NULL: not wanted). Tokens in order, no atomics. */
   enum status (*embedding_backward)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
                                     void *dwpe);
 

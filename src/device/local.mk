@@ -5,6 +5,8 @@ src_device_libdevice_a_SOURCES = \
 	src/device/device.h \
 	src/device/host/adamw.c \
 	src/device/host/attention.c \
+	src/device/host/attention.h \
+	src/device/host/attention_cached.c \
 	src/device/host/blas.c \
 	src/device/host/classifier.c \
 	src/device/host/elementwise.c \
@@ -17,10 +19,12 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_avx512.c \
 	src/device/host/kernels_body.h \
 	src/device/host/kernels_gemm.h \
-	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
 	src/device/host/kernels_variants.h \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \
+	src/device/host/rmsnorm.c \
+	src/device/host/rope.c \
+	src/device/host/swiglu.c \
 	src/device/lane.c \
 	src/device/lane.h

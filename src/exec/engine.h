@@ -12,7 +12,7 @@
 /* A group on each lane that needs one: two lanes never share a communicator. */
 enum group { GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
 
-struct step_args { int64_t step, update, position; double lr; };
+struct step_args { int64_t step, update, past, tokens; double lr; };
 
 /* A lane and the thread that drives it (none for io: exec_step()'s caller). Times are written by that thread alone and read when it rests. */
 struct driver {
@@ -28,14 +28,16 @@ struct exec {
   struct exec_config config;
   const struct plan *plan;
   void **pointer;             /* of each buffer */
-  _Atomic int64_t *held;      /* of each buffer: the step (counted from create) whose parameters were gathered into it; 0: none now, -1: not a window */
+  _Atomic int64_t *held;      /* of each buffer: the step (counted from create) whose parameters were gathered into it; 0: none now, -1: nothing is ever */
   struct optim_segments *segments; /* of each unit, for ADAM */
   struct comm_group *group[GROUP_COUNT];
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics;                /* index of METRICS, -1: none */
-  int64_t released, next_step, position;
+  int64_t released, next_step;
+  int64_t past, tokens;       /* of generation, for the steps to come */
+  int64_t cached;             /* tokens a sequence that are in the cache */
   struct step_args args[2];   /* of step n (since create) at n & 1: at most two are in flight */
   double step_tokens;         /* over all ranks */
   pthread_mutex_t mutex;      /* of the first failure */

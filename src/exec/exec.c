@@ -54,8 +54,8 @@ static bool same_place(const struct plan *a, int in_a, const struct plan *b, int
 static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
   for (int u = 0; u < a->input.model->units; u++)
-    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->moment1[u], b, b->moment1[u]) ||
-        !same_place(a, a->moment2[u], b, b->moment2[u]))
+    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) ||
+        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]))
       return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
   return STATUS_OK;
 }
@@ -188,6 +188,7 @@ static enum status prepare(struct exec *exec)
   find_windows_and_metrics(exec);
   sort_by_lane(exec);
   const struct deck_shape *shape = &plan->input.shape;
+  exec->tokens = shape->sequence;
   exec->step_tokens = (double)(shape->ranks * shape->rank_batch * shape->sequence);
   return STATUS_OK;
 }
@@ -343,14 +344,34 @@ static enum status wait_for_step(struct exec *exec, int64_t n)
   return status == STATUS_ABORTED ? exec_failure(exec) : status;
 }
 
+/* What the model would do to the bytes behind a cache nobody checks later. */
+static enum status check_generation(const struct exec *exec, const struct step_args *args)
+{
+  const struct plan_input *input = &exec->plan->input;
+  if (input->mode != PLAN_GENERATE)
+    return STATUS_OK;
+  if (args->tokens < 1 || args->tokens > input->shape.sequence)
+    return status_set(STATUS_INTERNAL, "a step of %" PRId64 " tokens was asked of a plan that takes 1 to %" PRId64, args->tokens,
+                      input->shape.sequence);
+  if (args->past < 0 || args->past > exec->cached)
+    return status_set(STATUS_INTERNAL, "a step behind %" PRId64 " tokens was asked for, but %" PRId64 " are in the cache", args->past, exec->cached);
+  if (args->past > input->capacity - args->tokens)
+    return status_set(STATUS_INTERNAL, "%" PRId64 " tokens behind %" PRId64 " do not fit into a cache of %" PRId64, args->tokens, args->past,
+                      input->capacity);
+  return STATUS_OK;
+}
+
 /* Step n may only take the arguments' place of step n - 2 when that is complete. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->released > 0 && args->step != exec->next_step)
     return status_set(STATUS_INTERNAL, "step %" PRId64 " was released where step %" PRId64 " comes next", args->step, exec->next_step);
-  enum status status = wait_for_step(exec, exec->released - 1);
+  enum status status = check_generation(exec, args);
+  if (!status)
+    status = wait_for_step(exec, exec->released - 1);
   if (status)
     return status;
+  exec->cached = args->past + args->tokens;
   exec->next_step = args->step + 1;
   exec->released++;
   exec->args[exec->released & 1] = *args;
@@ -384,7 +405,8 @@ static enum status wait_for_metrics(struct exec *exec, struct exec_result *resul
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
 {
   struct exec_result mine = {0};
-  enum status status = release_step(exec, &(struct step_args){.step = step, .update = update, .position = exec->position, .lr = lr});
+  const struct step_args args = {.step = step, .update = update, .past = exec->past, .tokens = exec->tokens, .lr = lr};
+  enum status status = release_step(exec, &args);
   double begin = clock_s();
   if (!status)
     status = run_io(exec);
@@ -402,9 +424,10 @@ enum status exec_drain(struct exec *exec)
   return wait_for_step(exec, exec->released);
 }
 
-void exec_set_position(struct exec *exec, int64_t position)
+void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)
 {
-  exec->position = position;
+  exec->past = past;
+  exec->tokens = tokens;
 }
 
 void *exec_pointer(const struct exec *exec, int buffer)

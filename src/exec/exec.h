@@ -15,7 +15,8 @@ struct exec_memory { void *persistent[TIER_COUNT], *transient[TIER_COUNT]; int64
 enum status exec_memory_create(struct device *device, const struct plan *const plans[], int n, struct exec_memory *out);
 void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one */
 
-/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_step(). */
+/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_step().
+ * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
 struct exec_config {
@@ -51,8 +52,10 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
-/* The position whose logits the steps released from now on want (PLAN_GENERATE); 0 at first. */
-void exec_set_position(struct exec *exec, int64_t position);
+/* What the steps released from now on generate from (PLAN_GENERATE): `tokens` new ones (1 .. shape.sequence; `load` fills as many a sequence, one behind the other) behind
+ * `past` ones that earlier steps put into the cache. The logits are those of the last new one. past 0 begins anew. At first: 0 and shape.sequence. Nothing may be under
+ * way. A step refuses what does not fit: STATUS_INTERNAL. */
+void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
 /* Where a buffer of the plan lies. */
 void *exec_pointer(const struct exec *exec, int buffer);

@@ -33,20 +33,22 @@ static const struct model *model_of(const struct call *call)
   return call->exec->config.model;
 }
 
+/* In generation a step has as many tokens as exec_set_window() said. */
 static struct model_shape shape_of(const struct call *call)
 {
-  const struct deck_shape *shape = &call->exec->plan->input.shape;
-  return (struct model_shape){.B = shape->micro_batch, .T = shape->sequence};
+  const struct plan_input *input = &call->exec->plan->input;
+  return (struct model_shape){.B = input->shape.micro_batch, .T = input->mode == PLAN_GENERATE ? call->args->tokens : input->shape.sequence};
 }
 
 /* The targets lie behind the tokens. */
 static int32_t *targets_of(const struct call *call, void *tokens)
 {
-  struct model_shape shape = shape_of(call);
-  return (int32_t *)tokens + shape.B * shape.T;
+  const struct deck_shape *shape = &call->exec->plan->input.shape;
+  return (int32_t *)tokens + shape->micro_batch * shape->sequence;
 }
 
-/* gather -> get -> release: a window holds one unit of one step from its GATHER to its RELEASE, and nothing else may touch its bytes. */
+/* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE, and nothing else may touch its bytes. What is gathered is the
+ * window itself, or parts of it. */
 static enum status refuse_window(const struct call *call, int buffer, const char *why)
 {
   char name[96];
@@ -71,14 +73,21 @@ static enum status open_window(const struct call *call, int buffer)
   return STATUS_OK;
 }
 
+static bool is_part(const struct exec *exec, int part, int window)
+{
+  return part == window || exec->plan->buffer[part].parent == window;
+}
+
 static enum status check_window(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
   if (exec->plan->buffer[buffer].unit != call->instr->unit)
     return refuse_window(call, buffer, "belongs to another unit");
-  int64_t held = atomic_load_explicit(&exec->held[buffer], memory_order_relaxed);
-  if (held >= 0 && held != call->n)
-    return refuse_window(call, buffer, held ? "holds the parameters of another step" : "has not been gathered");
+  for (int b = 0; b < exec->plan->buffers; b++) {
+    int64_t held = atomic_load_explicit(&exec->held[b], memory_order_relaxed);
+    if (held >= 0 && held != call->n && is_part(exec, b, buffer))
+      return refuse_window(call, b, held ? "holds the parameters of another step" : "has not been gathered");
+  }
   return STATUS_OK;
 }
 
@@ -106,7 +115,7 @@ static enum status run_gather(const struct call *call)
 static enum status run_embed(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->embed(model, call->lane, shape_of(call), use(call, 0), use(call, 1), use(call, 2));
+  return model->ops->embed(model, call->lane, shape_of(call), call->args->past, use(call, 0), use(call, 1), use(call, 2));
 }
 
 static enum status run_forward(const struct call *call)
@@ -123,20 +132,37 @@ static enum status run_recompute(const struct call *call)
                                    use(call, 2));
 }
 
-/* The backward pass writes parameters only; a new gradient is whole, and what is reduced, squared and updated is all of it. */
+static enum status run_decode(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->block_decode(model, call->lane, call->instr->unit, shape_of(call), call->args->past, call->exec->plan->input.capacity,
+                                  use(call, 0), use(call, 1), use(call, 2), use(call, 4), use(call, 3));
+}
+
+static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
+{
+  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
+  if (begin == end)
+    return STATUS_OK;
+  return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));
+}
+
+/* The backward pass writes parameters only; a new gradient is whole, and what is reduced, squared and updated is all of it. Trained parameters lie in their
+ * order. */
 static enum status zero_padding(const struct call *call, int i)
 {
   if (!use(call, i) || adds(call, i))
     return STATUS_OK;
   const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
-  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
   enum status status = STATUS_OK;
+  int64_t end = 0;
   for (int p = 0; !status && p < layout->params; p++) {
-    int64_t begin = layout->offset[p] + layout->elements[p], end = p + 1 < layout->params ? layout->offset[p + 1] : layout->flat;
-    if (begin < end)
-      status = call->lane->device->ops->zero(call->lane, (char *)use(call, i) + begin * size, (size_t)((end - begin) * size));
+    if (layout->frozen[p])
+      continue;
+    status = zero_elements(call, use(call, i), end, layout->offset[p]);
+    end = layout->offset[p] + layout->elements[p];
   }
-  return status;
+  return status ? status : zero_elements(call, use(call, i), end, layout->trained);
 }
 
 static enum status run_loss(const struct call *call)
@@ -155,7 +181,7 @@ static enum status run_loss(const struct call *call)
 static enum status run_logits(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->position, use(call, 3), use(call, 2));
+  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->tokens - 1, use(call, 3), use(call, 2));
 }
 
 static enum status run_backward(const struct call *call)
@@ -171,12 +197,18 @@ static enum status run_backward(const struct call *call)
 static enum status run_embed_backward(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, 0), use(call, 1), use(call, 2));
+  enum status status = zero_padding(call, 2);
+  if (status)
+    return status;
+  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, 0), use(call, 1), adds(call, 2), use(call, 2));
 }
 
 static enum status run_release(const struct call *call)
 {
-  atomic_store_explicit(&call->exec->held[call->instr->use[0].buffer], 0, memory_order_relaxed);
+  struct exec *exec = call->exec;
+  for (int b = 0; b < exec->plan->buffers; b++)
+    if (is_part(exec, b, call->instr->use[0].buffer) && atomic_load_explicit(&exec->held[b], memory_order_relaxed) > 0)
+      atomic_store_explicit(&exec->held[b], 0, memory_order_relaxed);
   return STATUS_OK;
 }
 
@@ -267,6 +299,7 @@ static const struct {
     [OP_RECOMPUTE] = {run_recompute, true},
     [OP_LOSS] = {run_loss, true},
     [OP_LOGITS] = {run_logits, true},
+    [OP_DECODE] = {run_decode, true},
     [OP_BACKWARD] = {run_backward, true},
     [OP_EMBED_BACKWARD] = {run_embed_backward, false},
     [OP_RELEASE] = {run_release, true},

@@ -46,21 +46,30 @@ static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
   return STATUS_OK;
 }
 
-static enum status pack(struct layout_unit *unit)
+/* The parameters of one part, from `begin`: *used is the end of the last one (or `begin`), *padded the end of the part. */
+static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begin, int64_t *used, int64_t *padded)
 {
-  int64_t end = 0;
+  int64_t end = begin;
   for (int p = 0; p < unit->params; p++) {
+    if (unit->frozen[p] != frozen)
+      continue;
     enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
     if (status == STATUS_OK)
       status = layout_add(unit->offset[p], unit->elements[p], &end);
     if (status != STATUS_OK)
       return status;
   }
-  unit->used = end;
-  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK, &unit->flat);
+  *used = end;
+  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK, padded); /* `begin` is such a multiple: so is the part's length */
 }
 
-enum status layout_unit_pack(int params, const int64_t *elements, int ranks, struct layout_unit *out)
+static enum status pack(struct layout_unit *unit)
+{
+  enum status status = pack_part(unit, false, 0, &unit->used, &unit->trained);
+  return status ? status : pack_part(unit, true, unit->trained, &unit->frozen_used, &unit->flat);
+}
+
+enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out)
 {
   if (params < 1 || ranks < 1)
     return status_set(STATUS_USAGE, "a unit needs at least one parameter and one rank, not %d and %d", params, ranks);
@@ -69,12 +78,15 @@ enum status layout_unit_pack(int params, const int64_t *elements, int ranks, str
       return status_set(STATUS_USAGE, "parameter %d of a unit has %lld elements: every dimension must be at least 1", p, (long long)elements[p]);
 
   void *block;
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)params * sizeof(int64_t), &block);
+  enum status status = mem_alloc(MEM_META, (size_t)params * (2 * sizeof(int64_t) + sizeof(bool)), &block);
   if (status != STATUS_OK)
     return status;
   struct layout_unit unit = {.params = params, .offset = block, .elements = (int64_t *)block + params, .ranks = ranks};
-  for (int p = 0; p < params; p++)
+  unit.frozen = (bool *)(unit.elements + params);
+  for (int p = 0; p < params; p++) {
     unit.elements[p] = elements[p];
+    unit.frozen[p] = frozen && frozen[p];
+  }
 
   status = pack(&unit);
   if (status != STATUS_OK) {
@@ -87,14 +99,24 @@ enum status layout_unit_pack(int params, const int64_t *elements, int ranks, str
 
 void layout_unit_free(struct layout_unit *unit)
 {
-  mem_free(unit->offset); /* `elements` is the second half of the same block */
+  mem_free(unit->offset); /* `elements` and `frozen` are parts of the same block */
   *unit = (struct layout_unit){0};
+}
+
+static struct layout_range shard(int64_t begin, int64_t end, int group, int index)
+{
+  int64_t size = (end - begin) / group;
+  return (struct layout_range){begin + index * size, begin + (index + 1) * size};
 }
 
 struct layout_range layout_shard(const struct layout_unit *unit, int group, int index)
 {
-  int64_t size = unit->flat / group;
-  return (struct layout_range){index * size, (index + 1) * size};
+  return shard(0, unit->trained, group, index);
+}
+
+struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group, int index)
+{
+  return shard(unit->trained, unit->flat, group, index);
 }
 
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r)

@@ -6,6 +6,7 @@
 #ifndef SLUICE_LAYOUT_LAYOUT_H
 #define SLUICE_LAYOUT_LAYOUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -18,21 +19,28 @@ enum {
 
 struct layout_range { int64_t begin, end; }; /* [begin, end), empty if begin >= end */
 
+/* Two parts, each padded to a multiple of ranks * LAYOUT_BLOCK, each split over the ranks by itself: the trained parameters [0, trained), then the frozen ones
+ * [trained, flat). Either may be empty. Within a part parameters keep their order. */
 struct layout_unit {
   int params;
   int64_t *offset;    /* [params] first element in the flat buffer */
   int64_t *elements;  /* [params] */
-  int64_t used;       /* end of the last parameter */
-  int64_t flat;       /* padded: a multiple of ranks * LAYOUT_BLOCK */
+  bool *frozen;       /* [params] */
+  int64_t used;       /* end of the last trained parameter */
+  int64_t trained;    /* padded end of the trained part; all of `flat` where nothing is frozen */
+  int64_t frozen_used; /* end of the last frozen parameter; `trained` if there is none */
+  int64_t flat;       /* padded end of all */
   int ranks;          /* that it was padded for */
 };
 
-/* Pack `params` parameters of the given sizes for `ranks` ranks. Overflow of 2^62 elements is STATUS_USAGE. Free with layout_unit_free. */
-enum status layout_unit_pack(int params, const int64_t *elements, int ranks, struct layout_unit *out);
+/* Pack `params` parameters of the given sizes for `ranks` ranks; `frozen` [params], or NULL: none is. Overflow of 2^62 elements is STATUS_USAGE. Free with
+ * layout_unit_free. */
+enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out);
 void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
 
-/* The flat range of member `index` when the unit is split over `group` ranks (group divides unit->ranks). */
-struct layout_range layout_shard(const struct layout_unit *unit, int group, int index);
+/* The flat range of member `index` when a part of the unit is split over `group` ranks (group divides unit->ranks). Empty where the part is. */
+struct layout_range layout_shard(const struct layout_unit *unit, int group, int index);        /* of the trained part */
+struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group, int index); /* of the frozen part */
 
 /* The part of parameter p that lies in flat range r, in elements of the parameter (row-major, flattened). Empty if none. */
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r);

@@ -4,16 +4,12 @@
  * What a block keeps from forward to backward, besides its input, in rows of C elements a token: qkv 3, attention output 1, the residual stream between
  * the two halves 1, pre-activation 4, activation 4; and lse [B, H, T]. The outputs of the two norms (2 rows) are computed again from their inputs, a
  * pass over memory; the activation is kept because the weight gradient reads it and the device has no GELU of its own. */
-#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "model/parts.h"
 #include "model/unit.h"
 
-enum { MOST_LAYERS = 65536 };
-
-enum dim { DIM_END, DIM_C, DIM_3C, DIM_4C, DIM_T, DIM_V, DIMS };
+enum dim { DIM_END, DIM_C, DIM_3C, DIM_F, DIM_T, DIM_V, DIMS };
 
 enum { ROOT_WTE, ROOT_WPE, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, ROOT_PARAMS };
 static const struct unit_row root_rows[ROOT_PARAMS] = {
@@ -47,61 +43,27 @@ static const struct unit_row block_rows[BLOCK_PARAMS] = {
     [PROJECTION_BIAS] = {.name = "attn.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
     [NORM_2_WEIGHT] = {.name = "ln_2.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
     [NORM_2_BIAS] = {.name = "ln_2.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
-    [UP_WEIGHT] = {.name = "mlp.c_fc.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_4C}},
-    [UP_BIAS] = {.name = "mlp.c_fc.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_4C}},
-    [DOWN_WEIGHT] = {.name = "mlp.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_4C, DIM_C}, .residual = true},
+    [UP_WEIGHT] = {.name = "mlp.c_fc.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_F}},
+    [UP_BIAS] = {.name = "mlp.c_fc.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_F}},
+    [DOWN_WEIGHT] = {.name = "mlp.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}, .residual = true},
     [DOWN_BIAS] = {.name = "mlp.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
 };
 
-static enum status check_config(const struct model_config *c)
-{
-  const struct {
-    const char *key;
-    int64_t value, most;
-  } counts[] = {{"layers", c->layers, MOST_LAYERS},
-                {"width", c->width, INT_MAX},
-                {"heads", c->heads, INT_MAX},
-                {"context", c->context, INT_MAX},
-                {"vocab", c->vocab, INT_MAX}};
-  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-    if (counts[i].value < 1 || counts[i].value > counts[i].most)
-      return status_set(STATUS_USAGE, "model.%s is %lld: gpt2 takes 1 to %lld", counts[i].key, (long long)counts[i].value, (long long)counts[i].most);
-  if (c->width % c->heads)
-    return status_set(STATUS_USAGE, "model.width %lld cannot be split over model.heads %lld: make it a multiple", (long long)c->width,
-                      (long long)c->heads);
-  if (!(c->norm_eps > 0 && c->norm_eps < 1))
-    return status_set(STATUS_USAGE, "model.norm_eps is %g: it lies between 0 and 1, usually 1e-5", c->norm_eps);
-  if (!(c->init_std >= 0 && c->init_std < INFINITY))
-    return status_set(STATUS_USAGE, "model.init_std is %g: it is a standard deviation, usually 0.02", c->init_std);
-  return STATUS_OK;
-}
-
 static enum status gpt2_create(const struct model_config *config, struct model *model)
 {
-  enum status status = check_config(config);
+  enum status status = units_allocate(model, false);
   if (status)
     return status;
-  void *units;
-  status = mem_alloc(MEM_META, (size_t)(1 + config->layers) * sizeof(struct model_unit), &units);
-  if (status)
-    return status;
-  model->unit = units;
-  model->blocks = (int)config->layers;
-  model->units = 1 + model->blocks;
-
-  const int64_t C = config->width, size[DIMS] = {[DIM_C] = C, [DIM_3C] = 3 * C, [DIM_4C] = 4 * C, [DIM_T] = config->context, [DIM_V] = config->vocab};
+  const int64_t C = config->width,
+                size[DIMS] = {[DIM_C] = C, [DIM_3C] = 3 * C, [DIM_F] = config->ffn, [DIM_T] = config->context, [DIM_V] = config->vocab};
   struct unit_description root = {.row = root_rows, .rows = ROOT_PARAMS, .size = size, .std = (float)config->init_std}, block = root;
   block.row = block_rows;
   block.rows = BLOCK_PARAMS;
   block.residual_std = (float)(config->init_std / sqrt(2.0 * (double)config->layers));
 
   status = unit_create(&root, "root", "transformer.", &model->unit[0]);
-  for (int u = 1; u < model->units && status == STATUS_OK; u++) {
-    char name[32], prefix[32];
-    snprintf(name, sizeof name, "h.%d", u - 1);
-    snprintf(prefix, sizeof prefix, "transformer.h.%d.", u - 1);
-    status = unit_create(&block, name, prefix, &model->unit[u]);
-  }
+  if (status == STATUS_OK)
+    status = units_create_blocks(&block, "transformer.h.", model);
   return status;
 }
 
@@ -110,8 +72,8 @@ struct saved {
   void *attended;   /* [R, C] */
   float *lse;       /* [B, H, T] */
   void *middle;     /* [R, C] the residual stream after attention */
-  void *pre;        /* [R, 4C] */
-  void *activation; /* [R, 4C] */
+  void *pre;        /* [R, F] */
+  void *activation; /* [R, F] */
 };
 
 static struct saved lay_saved(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
@@ -123,8 +85,8 @@ static struct saved lay_saved(struct carve *from, const struct model *model, con
   saved.attended = carve(from, R, C, element);
   saved.lse = carve(from, R, model->config.heads, sizeof(float));
   saved.middle = carve(from, R, C, element);
-  saved.pre = carve(from, R, 4 * C, element);
-  saved.activation = carve(from, R, 4 * C, element);
+  saved.pre = carve(from, R, model->config.ffn, element);
+  saved.activation = carve(from, R, model->config.ffn, element);
   return saved;
 }
 
@@ -137,11 +99,10 @@ struct forward_work {
 
 struct backward_work {
   struct norm_stats stats;
-  void *dpre;      /* [R, 4C] gradient by the pre-activation; done with before the two that lie on it */
+  void *dpre;      /* [R, F] gradient by the pre-activation; done with before the two that lie on it */
   void *dqkv;      /* [R, 3C] */
   void *dattended; /* [R, C] */
-  void *y;         /* [R, C] output of either norm, again */
-  void *dy;        /* [R, C] its gradient */
+  void *y;         /* [R, C] output of either norm, again; then its gradient */
   void *scratch;
 };
 
@@ -164,10 +125,12 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   size_t element = dtype_size(device->compute);
   struct backward_work w;
   w.stats = norm_stats_carve(from, R);
-  w.dpre = w.dqkv = carve(from, R, 3 * C, element);
+  struct carve mlp = *from;
+  w.dpre = carve(&mlp, R, model->config.ffn, element);
+  w.dqkv = carve(from, R, 3 * C, element);
   w.dattended = carve(from, R, C, element);
+  carve_beyond(from, &mlp);
   w.y = carve(from, R, C, element);
-  w.dy = carve(from, R, C, element);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -176,33 +139,33 @@ static struct attention attention_of(const struct model *model, const struct dev
                                      void *work)
 {
   int64_t C = model->config.width, H = model->config.heads;
-  size_t row = (size_t)C * dtype_size(device->compute);
-  const char *qkv = saved->qkv;
   return (struct attention){.batch = s.B,
                             .tokens = s.T,
                             .heads = H,
                             .kv_heads = H,
                             .head_width = C / H,
-                            .q = qkv,
-                            .k = qkv ? qkv + row : NULL,
-                            .v = qkv ? qkv + 2 * row : NULL,
+                            .q = saved->qkv,
+                            .k = element_at(saved->qkv, C, device),
+                            .v = element_at(saved->qkv, 2 * C, device),
                             .q_stride = 3 * C,
-                            .kv_stride = 3 * C,
+                            .k_stride = 3 * C,
+                            .v_stride = 3 * C,
                             .out = saved->attended,
                             .out_stride = C,
                             .lse = saved->lse,
                             .work = work};
 }
 
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int64_t past, int threads)
 {
   struct attention op = attention_of(model, device, s, &(struct saved){0}, NULL);
+  op.past = past;
   return device->ops->attention_workspace(device, &op, threads);
 }
 
 static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
 {
-  size_t attention = attention_scratch(model, device, s, threads),
+  size_t attention = attention_scratch(model, device, s, 0, threads),
          norm = device->ops->layernorm_workspace(device, shape_rows(s), model->config.width, threads);
   return attention > norm ? attention : norm;
 }
@@ -226,11 +189,12 @@ static size_t gpt2_work_bytes(const struct model *model, struct device *device, 
   struct carve total = {0};
   size_t scratch = 0;
   switch (what) {
-  case WORK_FORWARD: lay_saved(&total, model, device, s); __attribute__((fallthrough));
+  case WORK_FORWARD:
+  case WORK_DECODE: lay_saved(&total, model, device, s); __attribute__((fallthrough));
   case WORK_FORWARD_SAVED:
     lay_forward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, threads);
+      scratch = attention_scratch(model, device, s, what == WORK_DECODE ? past_most(model, s) : 0, threads);
     break;
   case WORK_BACKWARD:
     lay_backward(&total, model, device, s);
@@ -250,24 +214,17 @@ static size_t gpt2_work_bytes(const struct model *model, struct device *device, 
 
 static double gpt2_block_flops(const struct model *model, struct model_shape s)
 {
-  double B = (double)s.B, T = (double)s.T, C = (double)model->config.width;
-  double projections = 2 * B * T * C * (3 * C + C + 4 * C + 4 * C), attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
+  double B = (double)s.B, T = (double)s.T, C = (double)model->config.width, F = (double)model->config.ffn;
+  double projections = 2 * B * T * C * (3 * C + C + F + F), attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
   return projections + attention;
 }
 
-static double gpt2_head_flops(const struct model *model, struct model_shape s)
+static enum status gpt2_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root,
+                              const int32_t *token, void *x)
 {
-  return 2 * (double)s.B * (double)s.T * (double)model->config.width * (double)model->config.vocab;
-}
-
-static enum status gpt2_embed(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const int32_t *token, void *x)
-{
-  const struct model_config *c = &model->config;
-  if (s.T > c->context)
-    return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld", (long long)s.T, (long long)c->context);
   struct flat flat = {.unit = &model->unit[0], .params = root, .device = lane->device};
-  return lane->device->ops->embedding(lane, shape_rows(s), s.T, c->width, c->vocab, token, flat_param(&flat, ROOT_WTE), flat_param(&flat, ROOT_WPE),
-                                      x);
+  struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
+  return embedding_forward(&embedding, model, lane, s, past, token, x);
 }
 
 struct block {
@@ -298,8 +255,9 @@ static enum status forward_mlp(const struct pass *pass, const struct block *bloc
   return status;
 }
 
-static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
-                                      const void *x_in, void *x_out, void *saved_base, void *work)
+/* cache NULL: training or evaluation. */
+static enum status run_block(const struct model *model, struct lane *lane, int unit, struct model_shape s, const struct cache *cache,
+                             const void *params, const void *x_in, void *x_out, void *saved_base, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved_base};
   struct saved saved = lay_saved(saved_base ? &keep : &room, model, lane->device, s);
@@ -311,6 +269,8 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
   enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
     status = linear_forward(&pass, &block.qkv, w.y, saved.qkv);
+  if (status == STATUS_OK && cache)
+    status = cache_append(lane, cache, &attention);
   if (status == STATUS_OK)
     status = lane->device->ops->attention(lane, &attention);
   if (status == STATUS_OK)
@@ -320,6 +280,18 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
   if (status == STATUS_OK)
     status = forward_mlp(&pass, &block, &saved, w.y, x_out);
   return status;
+}
+
+static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
+                                      const void *x_in, void *x_out, void *saved, void *work)
+{
+  return run_block(model, lane, unit, s, NULL, params, x_in, x_out, saved, work);
+}
+
+static enum status gpt2_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
+                                     const void *params, const void *x_in, void *x_out, void *cache, void *work)
+{
+  return run_block(model, lane, unit, s, &(struct cache){cache, past, capacity}, params, x_in, x_out, NULL, work);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -333,9 +305,9 @@ static enum status backward_mlp(const struct pass *pass, const struct block *blo
   if (status == STATUS_OK)
     status = linear_backward_params(pass, &block->up, w->y, w->dpre);
   if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->up, w->dpre, NULL, w->dy);
+    status = linear_backward_input(pass, &block->up, w->dpre, NULL, w->y);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_2, w->dy, saved->middle, w->stats, true, d, w->scratch);
+    status = norm_backward(pass, &block->norm_2, w->y, saved->middle, w->stats, true, d, w->scratch);
   return status;
 }
 
@@ -343,9 +315,16 @@ static enum status backward_mlp(const struct pass *pass, const struct block *blo
 static enum status backward_attention(const struct pass *pass, const struct block *block, const struct attention *attention,
                                       const struct saved *saved, const struct backward_work *w, const void *x_in, void *d)
 {
-  size_t row = (size_t)block->qkv.in * dtype_size(pass->lane->device->compute);
-  struct attention_backward op = {
-      .forward = *attention, .dout = w->dattended, .dq = w->dqkv, .dk = (char *)w->dqkv + row, .dv = (char *)w->dqkv + 2 * row};
+  const struct device *device = pass->lane->device;
+  int64_t C = block->qkv.in;
+  struct attention_backward op = {.forward = *attention,
+                                  .dout = w->dattended,
+                                  .dq = w->dqkv,
+                                  .dk = (void *)element_at(w->dqkv, C, device),
+                                  .dv = (void *)element_at(w->dqkv, 2 * C, device),
+                                  .dq_stride = 3 * C,
+                                  .dk_stride = 3 * C,
+                                  .dv_stride = 3 * C};
   enum status status = linear_backward_params(pass, &block->projection, saved->attended, d);
   if (status == STATUS_OK)
     status = linear_backward_input(pass, &block->projection, d, NULL, w->dattended);
@@ -356,9 +335,9 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
   if (status == STATUS_OK)
     status = linear_backward_params(pass, &block->qkv, w->y, w->dqkv);
   if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->qkv, w->dqkv, NULL, w->dy);
+    status = linear_backward_input(pass, &block->qkv, w->dqkv, NULL, w->y);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_1, w->dy, x_in, w->stats, true, d, w->scratch);
+    status = norm_backward(pass, &block->norm_1, w->y, x_in, w->stats, true, d, w->scratch);
   return status;
 }
 
@@ -384,10 +363,10 @@ static enum status clear_positions(const struct model *model, struct lane *lane,
 {
   const struct model_unit *root = &model->unit[0];
   struct flat flat = {.unit = root, .grads = grads, .device = lane->device};
-  size_t bytes = (size_t)root->layout.elements[ROOT_WPE] * dtype_size(lane->device->gradient);
+  void *dpositions = flat_grad(&flat, ROOT_WPE);
   enum status status = unit_zero_gaps(root, lane, grads);
-  if (status == STATUS_OK)
-    status = lane->device->ops->zero(lane, flat_grad(&flat, ROOT_WPE), bytes);
+  if (status == STATUS_OK && dpositions)
+    status = lane->device->ops->zero(lane, dpositions, (size_t)root->layout.elements[ROOT_WPE] * dtype_size(lane->device->gradient));
   return status;
 }
 
@@ -411,24 +390,27 @@ static enum status gpt2_head_logits(const struct model *model, struct lane *lane
 }
 
 static enum status gpt2_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
-                                       void *grads)
+                                       bool accumulate, void *grads)
 {
   struct flat flat = {.unit = &model->unit[0], .grads = grads, .device = lane->device};
-  return lane->device->ops->embedding_backward(lane, shape_rows(s), s.T, model->config.width, model->config.vocab, token, d,
-                                               flat_grad(&flat, ROOT_WTE), true, flat_grad(&flat, ROOT_WPE));
+  struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
+  return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
 }
 
-const struct model_ops model_gpt2 = {
-    .arch = "gpt2",
-    .create = gpt2_create,
-    .saved_bytes = gpt2_saved_bytes,
-    .work_bytes = gpt2_work_bytes,
-    .block_flops = gpt2_block_flops,
-    .head_flops = gpt2_head_flops,
-    .embed = gpt2_embed,
-    .block_forward = gpt2_block_forward,
-    .block_backward = gpt2_block_backward,
-    .head_loss = gpt2_head_loss,
-    .head_logits = gpt2_head_logits,
-    .embed_backward = gpt2_embed_backward,
+const struct architecture model_gpt2 = {
+    .features = FEATURE_FFN_4C,
+    .ops = {.arch = "gpt2",
+            .create = gpt2_create,
+            .saved_bytes = gpt2_saved_bytes,
+            .work_bytes = gpt2_work_bytes,
+            .block_flops = gpt2_block_flops,
+            .head_flops = head_flops,
+            .embed = gpt2_embed,
+            .block_forward = gpt2_block_forward,
+            .block_backward = gpt2_block_backward,
+            .head_loss = gpt2_head_loss,
+            .head_logits = gpt2_head_logits,
+            .embed_backward = gpt2_embed_backward,
+            .cache_bytes = cache_bytes,
+            .block_decode = gpt2_block_decode},
 };

@@ -37,13 +37,18 @@ static struct head_work lay_work(struct carve *from, const struct head *head, co
   return w;
 }
 
+double head_flops(const struct model *model, struct model_shape s)
+{
+  return 2 * (double)s.B * (double)s.T * (double)model->config.width * (double)model->config.vocab;
+}
+
 size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
   int64_t rows = what == WORK_LOGITS ? s.B : chunk_rows(s.T, head->linear.out);
   struct carve total = {0};
   lay_work(&total, head, device, rows, what);
   if (what == WORK_LOSS_GRADIENT)
-    carve(&total, 1, (int64_t)device->ops->layernorm_workspace(device, rows, head->norm.width, threads), 1);
+    carve(&total, 1, (int64_t)norm_workspace(&head->norm, device, rows, threads), 1);
   return total.used;
 }
 

@@ -1,11 +1,26 @@
 noinst_LIBRARIES += src/model/libmodel.a
 layers += src/model/libmodel.a
 src_model_libmodel_a_SOURCES = \
+	src/model/cache.c \
+	src/model/config.c \
+	src/model/config.h \
+	src/model/decoder.c \
+	src/model/decoder.h \
+	src/model/embedding.c \
+	src/model/freeze.c \
 	src/model/gpt2.c \
 	src/model/head.c \
+	src/model/hf.c \
+	src/model/hf.h \
+	src/model/hf_family.h \
+	src/model/hf_print.c \
+	src/model/llama.c \
+	src/model/mistral.c \
 	src/model/model.c \
 	src/model/model.h \
 	src/model/parts.c \
 	src/model/parts.h \
+	src/model/qwen2.c \
+	src/model/qwen3.c \
 	src/model/unit.c \
 	src/model/unit.h

@@ -7,19 +7,19 @@
 #include "model/parts.h"
 #include "model/unit.h"
 
-static const struct model_ops *const architectures[] = {&model_gpt2};
+static const struct architecture *const architectures[] = {&model_gpt2, &model_llama, &model_mistral, &model_qwen2, &model_qwen3};
 enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 
-static enum status find_architecture(const char *name, const struct model_ops **out)
+static enum status find_architecture(const char *name, const struct architecture **out)
 {
   char known[256] = "";
   for (int i = 0; i < ARCHITECTURES; i++) {
-    if (strcmp(architectures[i]->arch, name) == 0) {
+    if (strcmp(architectures[i]->ops.arch, name) == 0) {
       *out = architectures[i];
       return STATUS_OK;
     }
     size_t length = strlen(known);
-    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", architectures[i]->arch);
+    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", architectures[i]->ops.arch);
   }
   return status_set(STATUS_USAGE, "model.arch: there is no architecture \"%s\"; this build knows: %s", name, known);
 }
@@ -35,10 +35,20 @@ static enum status count_parameters(struct model *model)
   return STATUS_OK;
 }
 
+static enum status fill(struct model *model, const struct architecture *architecture)
+{
+  enum status status = config_resolve(architecture->features, &model->config);
+  if (status == STATUS_OK)
+    status = architecture->ops.create(&model->config, model);
+  if (status == STATUS_OK)
+    status = count_parameters(model);
+  return status;
+}
+
 enum status model_create(const struct model_config *config, struct model **out)
 {
-  const struct model_ops *ops;
-  enum status status = find_architecture(config->arch, &ops);
+  const struct architecture *architecture;
+  enum status status = find_architecture(config->arch, &architecture);
   if (status)
     return status;
   void *block;
@@ -46,12 +56,11 @@ enum status model_create(const struct model_config *config, struct model **out)
   if (status)
     return status;
   struct model *model = block;
-  model->ops = ops;
+  model->ops = &architecture->ops;
   model->config = *config;
-  model->config.arch = ops->arch;
-  status = ops->create(config, model);
-  if (status == STATUS_OK)
-    status = count_parameters(model);
+  model->config.arch = architecture->ops.arch;
+  model->ranks = 1;
+  status = fill(model, architecture);
   if (status) {
     model_destroy(model);
     return status;
@@ -67,6 +76,7 @@ void model_destroy(struct model *model)
   for (int u = 0; u < model->units; u++)
     unit_free(&model->unit[u]);
   mem_free(model->unit);
+  mem_free(model->inv_freq);
   mem_free(model);
 }
 

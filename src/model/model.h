@@ -1,8 +1,9 @@
 /* Models as units and parameter tables, and the forward and backward pass of each unit over device.h. Knows nothing of sharding: a unit's parameters are one
  * flat buffer, wherever it came from.
  *
- * Unit 0 is the root: token and position embedding, final norm, and the head (tied). Units 1..blocks are the decoder blocks.
- * Legend: B sequences, T tokens, C width, H heads, V vocabulary; R = B * T rows. */
+ * Unit 0 holds the embedding, units 1..blocks are the decoder blocks. Final norm and head are in unit 0 too if the head is tied to the embedding; an untied head
+ * has a unit of its own behind the blocks, so that the two matrices are never gathered at once. `head` says which.
+ * Legend: B sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the feed-forward part, V vocabulary; R = B * T rows. */
 #ifndef SLUICE_MODEL_MODEL_H
 #define SLUICE_MODEL_MODEL_H
 
@@ -22,40 +23,61 @@ struct model_param {
   int ndim;
   int64_t shape[LAYOUT_MAX_DIMS];
   enum param_init init;
-  float std; /* INIT_NORMAL */
+  float std;   /* INIT_NORMAL */
+  bool frozen; /* by model_freeze() */
 };
 
 struct model_unit {
-  char *name; /* "root", "h.0" */
+  char *name; /* "root", "h.0", "head" */
   int params;
   struct model_param *param;
-  struct layout_unit layout; /* packed for one rank: offsets hold for any number of ranks */
+  struct layout_unit layout; /* packed for model->ranks; where nothing is frozen, offsets are the same for any number of ranks */
 };
 
+enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
+struct rope_config {
+  double theta;                      /* 0: 10000 */
+  int scaling;                       /* enum rope_scaling */
+  double factor, low_freq, high_freq; /* LINEAR: factor; LLAMA3: all, and `original` */
+  int64_t original;                  /* context that the frequencies were made for */
+};
+
+/* Fields that an architecture does not have must be at their zero, else model_create() names the key. */
 struct model_config {
   const char *arch; /* "gpt2" */
   int64_t layers, width, heads, context, vocab;
+  int64_t kv_heads;            /* 0: heads */
+  int64_t head_width;          /* 0: width / heads */
+  int64_t ffn;                 /* 0: the architecture's own (gpt2: 4 width); others need it */
+  int64_t window, window_from; /* sliding window in tokens (0: none) of blocks window_from and up */
+  bool tied;                   /* the head is the embedding's matrix */
   double norm_eps, init_std;
+  struct rope_config rope;
 };
 
 struct model {
   const struct model_ops *ops;
-  struct model_config config;
-  int blocks, units; /* units = 1 + blocks */
+  struct model_config config; /* resolved: zeros replaced by what they stand for */
+  int blocks, units;          /* units = 1 + blocks + (head > 0) */
+  int head;                   /* unit of final norm and head: 0 or blocks + 1 */
+  int ranks;                  /* that the units' layouts are packed for */
   struct model_unit *unit;
-  int64_t parameters; /* elements, tied ones once */
+  int64_t parameters;         /* elements, tied ones once */
+  int64_t frozen;             /* of them */
+  float *inv_freq;            /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
 /* What one micro-batch is. */
 struct model_shape { int64_t B, T; };
 
-/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. */
-enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED };
+/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode. */
+enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
 
 /* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type, gradient type). `saved` is what the forward pass keeps for the
  * backward pass besides the block's input. Outputs are `=` unless said; gradients are `accumulate ? += : =`, where `=` also writes zero between the parameters
  * (what lies behind layout.used is the caller's). Sizes that overflow are SIZE_MAX. All Local, on `lane`.
- * Gradients are added one sequence after the other, so that each call gives the same bits as one call a sequence. */
+ * Gradients are added one sequence after the other, so that each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a unit's gradient
+ * buffer ends with its trained part (layout.trained), and is NULL where the whole unit is frozen. */
 struct model_ops {
   const char *arch;
   enum status (*create)(const struct model_config *config, struct model *model); /* fills unit[], blocks */
@@ -66,8 +88,8 @@ struct model_ops {
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
-  /* x [R, C] = embedding of token [R] */
-  enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const int32_t *token, void *x);
+  /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past` (0 but in generation) */
+  enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
   /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,
                                void *saved, void *work);
@@ -75,19 +97,29 @@ struct model_ops {
   enum status (*block_backward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
                                 void *d, bool accumulate, void *grads, void *work);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each row's loss to *loss (exact; sum over rows with target >= 0).
-   * With d != NULL also the gradient of scale * (sum of losses): d [R, C] by x, grads of the root unit: with accumulate false every parameter of the unit is
-   * written (position embeddings as zero). */
-  enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x, const int32_t *target, float scale,
+   * With d != NULL also the gradient of scale * (sum of losses): d [R, C] by x, grads of unit `head`: with accumulate false every trained parameter of the unit
+   * is written (a tied unit's position embeddings as zero). */
+  enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, const int32_t *target, float scale,
                            struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
   /* logits [B, V] fp32 of row `position` of each sequence */
-  enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x, int64_t position, float *logits,
+  enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, int64_t position, float *logits,
                              void *work);
-  /* grads of the root unit += embedding part, from d [R, C] by the embedding's output */
-  enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d, void *grads);
+  /* grads of unit 0 (= or += by accumulate; a tied head has written them before: then +=) the embedding's part, from d [R, C] by its output */
+  enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d, bool accumulate, void *grads);
+
+  /* Generation: s.T new tokens of each of s.B sequences behind `past` ones, whose keys and values are in `cache` (of this block; cache_bytes() for `capacity` tokens a
+   * sequence, past + s.T <= capacity); those of the new ones are added to it. As block_forward otherwise; the bits of x_out may differ from its. */
+  size_t (*cache_bytes)(const struct model *model, struct device *device, int64_t B, int64_t capacity);
+  enum status (*block_decode)(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity, const void *params,
+                              const void *x_in, void *x_out, void *cache, void *work);
 };
 
-/* Unknown arch: STATUS_USAGE listing the known ones. config->arch is copied. */
+/* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones. Sizes that cannot be, and keys that the architecture does not have: STATUS_USAGE
+ * naming the deck's key ("model.kv_heads ..."). Local. */
 enum status model_create(const struct model_config *config, struct model **out);
+/* Freeze the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*", "*.bias"), and pack every unit anew for `ranks` ranks, trained parameters
+ * first. A pattern that matches nothing, and all parameters frozen: STATUS_USAGE naming it. With n = 0 only the packing. Before any plan is made. Local. */
+enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
 
 /* Initial values of elements [range) of parameter p of unit u, as the architecture's paper has them; a pure function of (seed, name, element), so any rank

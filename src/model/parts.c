@@ -10,20 +10,33 @@ void *carve(struct carve *from, int64_t rows, int64_t width, size_t element)
   return from->base ? from->base + begin : NULL;
 }
 
+void carve_beyond(struct carve *from, const struct carve *copy)
+{
+  if (copy->used > from->used)
+    from->used = copy->used;
+}
+
 int64_t shape_rows(struct model_shape s)
 {
   int64_t rows;
   return __builtin_mul_overflow(s.B, s.T, &rows) ? INT64_MAX : rows;
 }
 
+const void *element_at(const void *base, int64_t elements, const struct device *device)
+{
+  return base ? (const char *)base + (size_t)elements * dtype_size(device->compute) : NULL;
+}
+
 const void *flat_param(const struct flat *flat, int p)
 {
-  return flat->params ? (const char *)flat->params + (size_t)flat->unit->layout.offset[p] * dtype_size(flat->device->compute) : NULL;
+  return element_at(flat->params, flat->unit->layout.offset[p], flat->device);
 }
 
 void *flat_grad(const struct flat *flat, int p)
 {
-  return flat->grads ? (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * dtype_size(flat->device->gradient) : NULL;
+  if (!flat->grads || flat->unit->param[p].frozen)
+    return NULL;
+  return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * dtype_size(flat->device->gradient);
 }
 
 struct linear linear_bind(const struct flat *flat, int weight, int bias, bool transposed)
@@ -31,6 +44,7 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
   const int64_t *shape = flat->unit->param[weight].shape;
   struct linear l = {.in = shape[transposed],
                      .out = shape[!transposed],
+                     .y_stride = shape[!transposed],
                      .transposed = transposed,
                      .weight = flat_param(flat, weight),
                      .dweight = flat_grad(flat, weight)};
@@ -58,7 +72,7 @@ static enum status multiply(const struct pass *pass, const struct linear *l, con
                                                                       .b = l->weight,
                                                                       .ldb = weight_ld(l),
                                                                       .c = y,
-                                                                      .ldc = l->out,
+                                                                      .ldc = l->y_stride,
                                                                       .epilogue = epilogue,
                                                                       .bias = l->bias,
                                                                       .aux = aux});
@@ -74,9 +88,8 @@ enum status linear_gelu_forward(const struct pass *pass, const struct linear *l,
   return multiply(pass, l, x, y, EPILOGUE_BIAS_GELU, pre);
 }
 
-enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
+static enum status weight_gradient(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
   struct matmul dweight = {.m = l->in,
                            .n = l->out,
                            .k = pass->rows,
@@ -86,49 +99,141 @@ enum status linear_backward_params(const struct pass *pass, const struct linear 
                            .a = x,
                            .lda = l->in,
                            .b = dy,
-                           .ldb = l->out,
+                           .ldb = l->y_stride,
                            .c = l->dweight,
                            .ldc = l->out};
   if (l->transposed) { /* dy^T x instead of x^T dy */
     dweight.m = l->out;
     dweight.n = l->in;
     dweight.a = dy;
-    dweight.lda = l->out;
+    dweight.lda = l->y_stride;
     dweight.b = x;
     dweight.ldb = l->in;
     dweight.ldc = l->in;
   }
-  enum status status = ops->matmul(pass->lane, &dweight);
+  return pass->lane->device->ops->matmul(pass->lane, &dweight);
+}
+
+enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
+{
+  enum status status = l->dweight ? weight_gradient(pass, l, x, dy) : STATUS_OK;
   if (status == STATUS_OK && l->dbias)
-    status = ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile, dy, pass->accumulate, l->dbias);
+    status = pass->lane->device->ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile, l->y_stride, dy, pass->accumulate, l->dbias);
   return status;
+}
+
+static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy, void *dx)
+{
+  return (struct matmul){.m = pass->rows,
+                         .n = l->in,
+                         .k = l->out,
+                         .tile = pass->tile,
+                         .trans_b = !l->transposed,
+                         .a = dy,
+                         .lda = l->y_stride,
+                         .b = l->weight,
+                         .ldb = weight_ld(l),
+                         .c = dx,
+                         .ldc = l->in};
 }
 
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy, const void *pre, void *dx)
 {
-  return pass->lane->device->ops->matmul(pass->lane, &(struct matmul){.m = pass->rows,
-                                                                      .n = l->in,
-                                                                      .k = l->out,
-                                                                      .tile = pass->tile,
-                                                                      .trans_b = !l->transposed,
-                                                                      .a = dy,
-                                                                      .lda = l->out,
-                                                                      .b = l->weight,
-                                                                      .ldb = weight_ld(l),
-                                                                      .c = dx,
-                                                                      .ldc = l->in,
-                                                                      .epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE,
-                                                                      .aux = (void *)pre}); /* read only with DGELU */
+  struct matmul op = input_gradient(pass, l, dy, dx);
+  op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
+  op.aux = (void *)pre; /* read only with DGELU */
+  return pass->lane->device->ops->matmul(pass->lane, &op);
+}
+
+/* Whether n parameters lie one behind the other, without gaps. */
+static bool adjoin(const struct layout_unit *layout, int n, const int *param)
+{
+  for (int i = 0; i + 1 < n; i++)
+    if (layout->offset[param[i]] + layout->elements[param[i]] != layout->offset[param[i + 1]])
+      return false;
+  return true;
+}
+
+static bool all_trained_or_none(const struct model_unit *unit, int n, const int *param)
+{
+  for (int i = 1; i < n; i++)
+    if (unit->param[param[i]].frozen != unit->param[param[0]].frozen)
+      return false;
+  return true;
+}
+
+struct fused fused_bind(const struct flat *flat, int parts, const int *weight, const int *bias)
+{
+  const struct model_unit *unit = flat->unit;
+  struct fused f = {.parts = parts};
+  for (int i = 0; i < parts; i++) {
+    f.part[i] = linear_bind(flat, weight[i], bias ? bias[i] : -1, true);
+    f.out += f.part[i].out;
+  }
+  for (int i = 0; i < parts; i++)
+    f.part[i].y_stride = f.out;
+  f.joined = adjoin(&unit->layout, parts, weight) && (!bias || adjoin(&unit->layout, parts, bias));
+  f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) && (!bias || all_trained_or_none(unit, parts, bias));
+  return f;
+}
+
+static struct linear join(const struct fused *f)
+{
+  struct linear all = f->part[0];
+  all.out = f->out;
+  return all;
+}
+
+enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
+{
+  const struct linear all = join(f);
+  if (f->joined)
+    return linear_forward(pass, &all, x, y);
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+    enum status status = linear_forward(pass, &f->part[i], x, (void *)element_at(y, column, pass->lane->device));
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x, const void *dy)
+{
+  const struct linear all = join(f);
+  if (f->gradients_joined)
+    return linear_backward_params(pass, &all, x, dy);
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+    enum status status = linear_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->lane->device));
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
+{
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+    struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->lane->device), dx);
+    op.accumulate = i > 0;
+    enum status status = pass->lane->device->ops->matmul(pass->lane, &op);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
 }
 
 struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps)
 {
-  return (struct norm){.width = flat->unit->param[weight].shape[0],
-                       .eps = (float)eps,
-                       .weight = flat_param(flat, weight),
-                       .bias = flat_param(flat, bias),
-                       .dweight = flat_grad(flat, weight),
-                       .dbias = flat_grad(flat, bias)};
+  struct norm n = {.rms = bias < 0,
+                   .width = flat->unit->param[weight].shape[0],
+                   .eps = (float)eps,
+                   .weight = flat_param(flat, weight),
+                   .dweight = flat_grad(flat, weight)};
+  if (bias >= 0) {
+    n.bias = flat_param(flat, bias);
+    n.dbias = flat_grad(flat, bias);
+  }
+  return n;
 }
 
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows)
@@ -137,14 +242,52 @@ struct norm_stats norm_stats_carve(struct carve *from, int64_t rows)
   return (struct norm_stats){mean, rstd};
 }
 
+size_t norm_workspace(const struct norm *n, struct device *device, int64_t rows, int threads)
+{
+  return n->rms ? device->ops->rmsnorm_workspace(device, rows, 1, n->width, threads)
+                : device->ops->layernorm_workspace(device, rows, n->width, threads);
+}
+
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats)
 {
-  return pass->lane->device->ops->layernorm(pass->lane, pass->rows, n->width, n->eps, x, add, sum, n->weight, n->bias, y, stats.mean, stats.rstd);
+  const struct device_ops *ops = pass->lane->device->ops;
+  if (!n->rms)
+    return ops->layernorm(pass->lane, pass->rows, n->width, n->eps, x, add, sum, n->weight, n->bias, y, stats.mean, stats.rstd);
+  return ops->rmsnorm(pass->lane, &(struct rmsnorm){.rows = pass->rows,
+                                                    .groups = 1,
+                                                    .C = n->width,
+                                                    .x_stride = n->width,
+                                                    .y_stride = n->width,
+                                                    .eps = n->eps,
+                                                    .x = x,
+                                                    .add = add,
+                                                    .sum = sum,
+                                                    .gamma = n->weight,
+                                                    .y = y,
+                                                    .rstd = stats.rstd});
 }
 
 enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x, struct norm_stats stats, bool add_to_dx,
                           void *dx, void *work)
 {
-  return pass->lane->device->ops->layernorm_backward(pass->lane, pass->rows, n->width, pass->tile, dy, x, n->weight, stats.mean, stats.rstd,
-                                                     add_to_dx, dx, pass->accumulate, n->dweight, n->dbias, work);
+  const struct device_ops *ops = pass->lane->device->ops;
+  if (!n->rms)
+    return ops->layernorm_backward(pass->lane, pass->rows, n->width, pass->tile, dy, x, n->weight, stats.mean, stats.rstd, add_to_dx, dx,
+                                   pass->accumulate, n->dweight, n->dbias, work);
+  return ops->rmsnorm_backward(pass->lane, &(struct rmsnorm_backward){.rows = pass->rows,
+                                                                      .groups = 1,
+                                                                      .C = n->width,
+                                                                      .tile = pass->tile,
+                                                                      .x_stride = n->width,
+                                                                      .dy_stride = n->width,
+                                                                      .dx_stride = n->width,
+                                                                      .dy = dy,
+                                                                      .x = x,
+                                                                      .gamma = n->weight,
+                                                                      .rstd = stats.rstd,
+                                                                      .dx_accumulate = add_to_dx,
+                                                                      .accumulate = pass->accumulate,
+                                                                      .dx = dx,
+                                                                      .dgamma = n->dweight,
+                                                                      .work = work});
 }

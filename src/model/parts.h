@@ -1,5 +1,5 @@
 /* Private to src/model: the pieces that blocks of every architecture are made of, over device.h. A piece is bound to a unit's flat buffers, then run.
- * All rows of a call are whole sequences of `tile` tokens, or a part of one. */
+ * All rows of a call are whole sequences of `tile` tokens, or a part of one. Gradients of frozen parameters are NULL, and are not made. */
 #ifndef SLUICE_MODEL_PARTS_H
 #define SLUICE_MODEL_PARTS_H
 
@@ -7,14 +7,18 @@
 #include "model/model.h"
 
 /* Cuts a buffer into pieces that start at multiples of 64 bytes. With base NULL nothing but `used` comes of it, so the same code measures
- * and places. Sizes that overflow end at SIZE_MAX. */
+ * and places. Sizes that overflow end at SIZE_MAX. A copy of it cuts pieces that lie on top of those cut from the original. */
 struct carve {
   char *base;
   size_t used;
 };
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
+void carve_beyond(struct carve *from, const struct carve *copy); /* go on behind what was cut from a copy */
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
+
+/* `elements` of the compute type further; NULL stays NULL. */
+const void *element_at(const void *base, int64_t elements, const struct device *device);
 
 /* What one call works on. accumulate: gradients of parameters are += instead of =. */
 struct pass {
@@ -31,11 +35,12 @@ struct flat {
   const struct device *device;
 };
 const void *flat_param(const struct flat *flat, int p);
-void *flat_grad(const struct flat *flat, int p); /* NULL if there are no gradients */
+void *flat_grad(const struct flat *flat, int p); /* NULL if there are no gradients, or the parameter is frozen */
 
-/* y = x W + b. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in nn.Linear and in embeddings. */
+/* y = x W + b. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and
+ * dy `y_stride`: linear_bind() makes that `out`. */
 struct linear {
-  int64_t in, out;
+  int64_t in, out, y_stride;
   bool transposed;
   const void *weight, *bias;
   void *dweight, *dbias;
@@ -49,8 +54,24 @@ enum status linear_backward_params(const struct pass *pass, const struct linear 
 /* dx = dy W^T; with `pre`, times gelu'(pre): then dx is the gradient by the pre-activation of the layer below. */
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy, const void *pre, void *dx);
 
-/* Layer normalisation. `stats` is written by the forward pass and read by the backward pass. */
+/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements. Where their weights lie one behind the other in the flat buffer, as they do
+ * if their sizes are multiples of LAYOUT_ALIGN, one product makes them all, and one their gradients. Which way it goes changes no bit. */
+enum { FUSED_MOST = 3 };
+struct fused {
+  int parts;
+  int64_t out;
+  struct linear part[FUSED_MOST];
+  bool joined, gradients_joined; /* one product does */
+};
+struct fused fused_bind(const struct flat *flat, int parts, const int *weight, const int *bias); /* bias NULL: none */
+enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
+enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x, const void *dy);
+/* The sum over the parts, one after the other, joined or not: what is frozen decides what is joined, and must not change the gradients of the rest. */
+enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx);
+
+/* Layer normalisation, or RMSNorm. `stats` is written by the forward pass and read by the backward pass. */
 struct norm {
+  bool rms;
   int64_t width;
   float eps;
   const void *weight, *bias;
@@ -59,19 +80,42 @@ struct norm {
 struct norm_stats {
   float *mean, *rstd;
 };
-struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps);
+struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps); /* bias -1: RMSNorm */
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
+size_t norm_workspace(const struct norm *n, struct device *device, int64_t rows, int threads);
 /* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. */
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats);
-/* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: layernorm_workspace() bytes. */
+/* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: norm_workspace() bytes. */
 enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x, struct norm_stats stats, bool add_to_dx,
                           void *dx, void *work);
+
+/* Embedding of tokens and, where there are, of positions; `positions` -1: none. */
+struct embedding {
+  const void *tokens, *positions;
+  void *dtokens, *dpositions;
+};
+struct embedding embedding_bind(const struct flat *flat, int tokens, int positions);
+/* STATUS_USAGE if the sequence does not fit the model's context. */
+enum status embedding_forward(const struct embedding *e, const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const int32_t *token, void *x);
+enum status embedding_backward(const struct embedding *e, const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
+                               bool accumulate);
+
+/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token side by side. */
+struct cache {
+  void *base;
+  int64_t past, capacity;
+};
+size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity); /* a model_ops.cache_bytes */
+int64_t past_most(const struct model *model, struct model_shape s);                                /* before s.T new tokens */
+/* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
+enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op);
 
 /* Final norm, output projection and loss, in chunks of tokens: see model_ops.head_loss. */
 struct head {
   struct norm norm;
   struct linear linear;
 };
+double head_flops(const struct model *model, struct model_shape s); /* a model_ops.head_flops */
 size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads);
 enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
                       struct exactsum *loss, void *d, bool accumulate, void *work);

@@ -1,5 +1,7 @@
 #include "model/unit.h"
 
+#include <stdio.h>
+
 #include "device/lane.h"
 
 static enum status describe_param(const struct unit_description *description, const struct unit_row *row, const char *prefix, struct model_param *out,
@@ -22,6 +24,35 @@ static enum status describe_param(const struct unit_description *description, co
   return STATUS_OK;
 }
 
+static bool is_present(const struct unit_row *row, unsigned features)
+{
+  return (row->needs & features) == row->needs;
+}
+
+int unit_param(const struct unit_row *rows, unsigned features, int row)
+{
+  int p = 0;
+  if (!is_present(&rows[row], features))
+    return -1;
+  for (int r = 0; r < row; r++)
+    p += is_present(&rows[r], features);
+  return p;
+}
+
+static enum status describe_params(const struct unit_description *description, const char *prefix, struct model_unit *unit, int64_t *elements)
+{
+  for (int r = 0; r < description->rows; r++) {
+    const struct unit_row *row = &description->row[r];
+    if (!is_present(row, description->features))
+      continue;
+    int p = unit->params++;
+    enum status status = describe_param(description, row, prefix, &unit->param[p], &elements[p]);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
 enum status unit_create(const struct unit_description *description, const char *name, const char *prefix, struct model_unit *out)
 {
   *out = (struct model_unit){.name = mem_strdup(name)};
@@ -32,16 +63,58 @@ enum status unit_create(const struct unit_description *description, const char *
   if (status)
     return status;
   out->param = params;
-  out->params = description->rows;
   status = mem_alloc(MEM_META, (size_t)description->rows * sizeof(int64_t), &elements);
   if (status)
     return status;
-  for (int p = 0; p < description->rows && status == STATUS_OK; p++)
-    status = describe_param(description, &description->row[p], prefix, &out->param[p], (int64_t *)elements + p);
+  status = describe_params(description, prefix, out, elements);
   if (status == STATUS_OK)
-    status = layout_unit_pack(description->rows, elements, 1, &out->layout);
+    status = layout_unit_pack(out->params, elements, NULL, 1, &out->layout);
   mem_free(elements);
   return status;
+}
+
+enum status units_allocate(struct model *model, bool head)
+{
+  void *units;
+  int64_t blocks = model->config.layers, count = 1 + blocks + head;
+  enum status status = mem_alloc(MEM_META, (size_t)count * sizeof(struct model_unit), &units);
+  if (status)
+    return status;
+  model->unit = units;
+  model->blocks = (int)blocks;
+  model->units = (int)count;
+  model->head = head ? (int)blocks + 1 : 0;
+  return STATUS_OK;
+}
+
+enum status units_create_blocks(const struct unit_description *description, const char *prefix, struct model *model)
+{
+  enum status status = STATUS_OK;
+  for (int block = 0; block < model->blocks && status == STATUS_OK; block++) {
+    char name[32], full[64];
+    snprintf(name, sizeof name, "h.%d", block);
+    snprintf(full, sizeof full, "%s%d.", prefix, block);
+    status = unit_create(description, name, full, &model->unit[1 + block]);
+  }
+  return status;
+}
+
+enum status unit_pack(struct model_unit *unit, int ranks)
+{
+  struct layout_unit packed;
+  void *frozen;
+  enum status status = mem_alloc(MEM_META, (size_t)unit->params * sizeof(bool), &frozen);
+  if (status)
+    return status;
+  for (int p = 0; p < unit->params; p++)
+    ((bool *)frozen)[p] = unit->param[p].frozen;
+  status = layout_unit_pack(unit->params, unit->layout.elements, frozen, ranks, &packed);
+  mem_free(frozen);
+  if (status)
+    return status;
+  layout_unit_free(&unit->layout);
+  unit->layout = packed;
+  return STATUS_OK;
 }
 
 void unit_free(struct model_unit *unit)
@@ -57,13 +130,17 @@ void unit_free(struct model_unit *unit)
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads)
 {
   size_t size = dtype_size(lane->device->gradient);
-  for (int p = 0; p + 1 < unit->params; p++) {
-    int64_t end = unit->layout.offset[p] + unit->layout.elements[p], gap = unit->layout.offset[p + 1] - end;
-    if (gap == 0)
+  int64_t end = 0;
+  for (int p = 0; grads && p < unit->params; p++) {
+    if (unit->param[p].frozen)
       continue;
-    enum status status = lane->device->ops->zero(lane, (char *)grads + (size_t)end * size, (size_t)gap * size);
-    if (status)
-      return status;
+    int64_t gap = unit->layout.offset[p] - end;
+    if (gap > 0) {
+      enum status status = lane->device->ops->zero(lane, (char *)grads + (size_t)end * size, (size_t)gap * size);
+      if (status)
+        return status;
+    }
+    end = unit->layout.offset[p] + unit->layout.elements[p];
   }
   return STATUS_OK;
 }

@@ -2,10 +2,15 @@
 #ifndef SLUICE_MODEL_UNIT_H
 #define SLUICE_MODEL_UNIT_H
 
+#include "model/config.h"
 #include "model/model.h"
 
-/* One explicit list of architectures is in model.c. */
-extern const struct model_ops model_gpt2;
+/* A model's `ops` is always the first member of one of these. One explicit list of them is in model.c. */
+struct architecture {
+  struct model_ops ops;
+  unsigned features; /* enum feature */
+};
+extern const struct architecture model_gpt2, model_llama, model_mistral, model_qwen2, model_qwen3;
 
 /* A row of a unit's description. `dim` indexes the architecture's array of sizes; 0 ends it. */
 struct unit_row {
@@ -14,11 +19,13 @@ struct unit_row {
   enum param_init init;
   int dim[LAYOUT_MAX_DIMS];
   bool residual; /* projects into the residual stream: initialised with the smaller deviation */
+  unsigned needs; /* features without which there is no such parameter */
 };
 
 struct unit_description {
   const struct unit_row *row;
   int rows;
+  unsigned features;
   const int64_t *size; /* by dim[] */
   float std, residual_std;
 };
@@ -27,7 +34,18 @@ struct unit_description {
 enum status unit_create(const struct unit_description *description, const char *name, const char *prefix, struct model_unit *out);
 void unit_free(struct model_unit *unit); /* takes a zeroed one */
 
-/* Zero the gradient elements between the unit's parameters, which nothing else writes but which are reduced and summed with them. */
+/* model->unit for config.layers blocks and, with `head`, a unit of the head behind them: all zeroed, sizes set. */
+enum status units_allocate(struct model *model, bool head);
+/* Units "h.N" of the blocks; prefix "model.layers." makes names like "model.layers.N.ROW". */
+enum status units_create_blocks(const struct unit_description *description, const char *prefix, struct model *model);
+
+/* The parameter that row `row` describes; -1: there is none without the features it needs. */
+int unit_param(const struct unit_row *rows, unsigned features, int row);
+
+/* Pack anew, as the parameters' frozen flags say. */
+enum status unit_pack(struct model_unit *unit, int ranks);
+
+/* Zero the gradient elements between the unit's trained parameters, which nothing else writes but which are reduced and summed with them. grads may be NULL. */
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads);
 
 #endif

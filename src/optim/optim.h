@@ -21,8 +21,8 @@ double optim_clip_scale(double norm, double clip);
 /* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
 unsigned optim_exempt_kinds(const struct deck *deck);
 
-/* Runs of elements of one unit with one decay: [0, used) cut at parameter boundaries, neighbours with equal decay joined. Padding between parameters goes with
- * its left neighbour (its gradients and values are zero). */
+/* Runs of trained elements of one unit with one decay: [0, used) cut at parameter boundaries, neighbours with equal decay joined. Padding between parameters goes
+ * with its left neighbour (its gradients and values are zero). None where the unit is frozen. */
 struct optim_segments { int n; int64_t *begin; bool *decays; int64_t end; };
 enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */

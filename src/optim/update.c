@@ -31,6 +31,8 @@ enum status optim_segments_create(const struct model *model, int unit, unsigned 
   }
   struct optim_segments segments = {.begin = begin, .decays = decays, .end = layout->used};
   for (int p = 0; p < layout->params; p++) {
+    if (layout->frozen[p])
+      continue;
     bool decay = model_decays(model, unit, p, exempt_kinds);
     if (segments.n > 0 && segments.decays[segments.n - 1] == decay)
       continue;

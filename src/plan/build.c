@@ -1,9 +1,10 @@
 /* The builder: the only place that knows strategies. It writes a step in an order that is right when run one after another; how far ahead a gather
  * stands of its use, and how far behind its backward pass a reduce, is how much of them the lanes may overlap and how many windows that costs.
  *
- * Compute goes through `visits`, the uses of gathered parameters in order: per micro-batch the root (embedding), the blocks forward, the root (loss), the blocks
- * backward. While visit v computes, the windows of visits v .. v + prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again
- * within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block from forward over the loss to backward, for one. */
+ * Compute goes through `visits`, the uses of parameters in order: per micro-batch the root (embedding), the blocks forward, the head's unit (loss), the blocks
+ * backward, down to the lowest one whose gradient somebody wants. While visit v computes, the windows of visits v .. v + prefetch are held, no others:
+ * prefetch + 1 at most. So a unit that is visited again within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
+ * from forward over the loss to backward, for one. */
 #include <limits.h>
 #include <string.h>
 
@@ -22,17 +23,19 @@ struct window {
 };
 
 struct sizes {
-  int64_t tokens, x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits;
+  int64_t tokens, x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits, work_decode, cache;
 };
 
 /* Buffers of a unit. */
 struct unit_buffers {
   int params;   /* whole, persistent; -1: gathered into a window */
+  int trained;  /* of `params`, what is gathered around the master; -1: nothing */
   int grads;    /* what ADAM reads */
   int shard;    /* what REDUCE writes */
   int piece;    /* what no other rank has */
   int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
   int x, saved; /* of the micro-batch at hand: output and activations */
+  int cache;    /* keys and values of generation */
 };
 
 struct builder {
@@ -43,6 +46,8 @@ struct builder {
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
   bool grads_whole;   /* the backward pass writes `grads` itself */
+  bool embeds;        /* the embedding has a gradient */
+  int lowest;         /* block at which the backward pass ends; behind the last: there is none */
   struct sizes size;
   struct unit_buffers *unit;
   struct visit *visit;
@@ -75,6 +80,9 @@ static enum status check_input(const struct plan_input *input)
     return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch or recompute");
   if (input->mode == PLAN_GENERATE && shape->micros != 1)
     return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
+  if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
+    return status_set(STATUS_USAGE, "a cache of %lld tokens cannot take the %lld new ones of a step", (long long)input->capacity,
+                      (long long)shape->sequence);
   if (input->model->blocks < 1)
     return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
   if (input->device->compute != DTYPE_F32 || input->device->gradient != DTYPE_F32)
@@ -92,6 +100,13 @@ static enum status size_from(size_t bytes, int64_t *out)
     return status_set(STATUS_USAGE, "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
   *out = (int64_t)bytes;
   return STATUS_OK;
+}
+
+static enum status measure_decode(const struct plan_input *input, struct model_shape s, struct sizes *size)
+{
+  const struct model_ops *ops = input->model->ops;
+  enum status status = size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads), &size->work_decode);
+  return status ? status : size_from(ops->cache_bytes(input->model, input->device, s.B, input->capacity), &size->cache);
 }
 
 static enum status measure(const struct plan_input *input, struct sizes *size)
@@ -118,6 +133,8 @@ static enum status measure(const struct plan_input *input, struct sizes *size)
     status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
   if (!status)
     status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
+  if (!status && input->mode == PLAN_GENERATE)
+    status = measure_decode(input, s, size);
   return status;
 }
 
@@ -139,7 +156,79 @@ static void choose(struct builder *b)
   b->grads_whole = b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros);
 }
 
+/* ---- what a rank owns ---- */
+
+static enum status pack_unit(struct builder *b, int u)
+{
+  const struct layout_unit *unit = &b->model->unit[u].layout;
+  struct plan *plan = b->plan;
+  struct layout_unit *layout = &plan->layout[u];
+  int64_t bytes;
+  enum status status = layout_unit_pack(unit->params, unit->elements, unit->frozen, plan->input.ranks, layout);
+  if (!status)
+    status = layout_mul(layout->flat, sizeof(float), &bytes);
+  if (status)
+    return status;
+  if (layout->trained < layout->flat && b->model->ranks != plan->input.ranks)
+    return status_set(STATUS_INTERNAL, "%s has frozen parameters and was packed for %d ranks, the plan is for %d", b->model->unit[u].name,
+                      b->model->ranks, plan->input.ranks);
+  bool whole = !b->gathers, frozen_whole = whole || plan->input.strategy == STRATEGY_SHARD_OPTIM;
+  plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
+  plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
+  return STATUS_OK;
+}
+
+static int64_t bytes_of(struct layout_range range)
+{
+  return (range.end - range.begin) * (int64_t)sizeof(float);
+}
+static int64_t unit_bytes(const struct builder *b, int u)
+{
+  return b->plan->layout[u].flat * (int64_t)sizeof(float);
+}
+static int64_t trained_bytes(const struct builder *b, int u)
+{
+  return b->plan->layout[u].trained * (int64_t)sizeof(float);
+}
+static int64_t shard_bytes(const struct builder *b, int u)
+{
+  return trained_bytes(b, u) / b->group;
+}
+
+/* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the head's. */
+static bool trains_embedding(const struct builder *b)
+{
+  const struct model_unit *unit = &b->model->unit[0];
+  bool trains = false;
+  for (int p = 0; p < unit->params; p++)
+    trains |= !unit->layout.frozen[p] && (b->model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING);
+  return trains;
+}
+
+static enum status pack_units(struct builder *b)
+{
+  int64_t trained = 0;
+  for (int u = 0; u < b->model->units; u++) {
+    enum status status = pack_unit(b, u);
+    if (status)
+      return status;
+    trained |= b->plan->layout[u].trained;
+  }
+  if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
+    return status_set(STATUS_USAGE, "train.freeze: all parameters are frozen, nothing is left to train");
+  b->embeds = trains_embedding(b);
+  for (b->lowest = 1; !b->embeds && b->lowest <= b->model->blocks && b->plan->layout[b->lowest].trained == 0;)
+    b->lowest++;
+  return STATUS_OK;
+}
+
 /* ---- visits and windows ---- */
+
+/* ZeRO-1 has the frozen parameters in place, and so all of a unit that is frozen. */
+static bool has_window(const struct builder *b, int u)
+{
+  return b->gathers && (b->plan->input.strategy != STRATEGY_SHARD_OPTIM || b->plan->layout[u].trained > 0);
+}
 
 /* A window for visit v, or the one that the unit still has. */
 static int window_of_visit(struct builder *b, int *last_window, int v)
@@ -161,15 +250,16 @@ static void list_visits(struct builder *b, int *last_window)
   for (int m = 0; m < b->micros; m++) {
     b->visit[b->visits++] = (struct visit){OP_EMBED, 0, m, -1};
     for (int u = 1; u <= blocks; u++)
-      b->visit[b->visits++] = (struct visit){OP_FORWARD, u, m, -1};
-    b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, 0, m, -1};
-    for (int u = blocks; u >= 1 && mode == PLAN_TRAIN; u--)
+      b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_DECODE : OP_FORWARD, u, m, -1};
+    b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, b->model->head, m, -1};
+    for (int u = blocks; u >= b->lowest && mode == PLAN_TRAIN; u--)
       b->visit[b->visits++] = (struct visit){OP_BACKWARD, u, m, -1};
   }
-  for (int u = 0; u <= blocks; u++)
+  for (int u = 0; u < b->model->units; u++)
     last_window[u] = -1;
-  for (int v = 0; v < b->visits && b->gathers; v++)
-    b->visit[v].window = window_of_visit(b, last_window, v);
+  for (int v = 0; v < b->visits; v++)
+    if (has_window(b, b->visit[v].unit))
+      b->visit[v].window = window_of_visit(b, last_window, v);
 }
 
 /* ---- buffers and instructions: there is room for all of them, see make_room() ---- */
@@ -198,6 +288,15 @@ static int add_view(struct builder *b, const char *name, int parent, int64_t off
   view.parent_offset = offset;
   view.bytes = bytes;
   return add_buffer(b, name, view.unit, view);
+}
+
+/* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
+static int add_part(struct builder *b, const char *name, int u, int whole, bool frozen)
+{
+  int64_t trained = trained_bytes(b, u), all = unit_bytes(b, u), begin = frozen ? trained : 0, bytes = frozen ? all - trained : trained;
+  if (bytes == 0)
+    return -1;
+  return bytes == all ? whole : add_view(b, name, whole, begin, bytes);
 }
 
 /* Of unit `of` by name only, unless the values are those of its parameters. */
@@ -230,64 +329,52 @@ static enum status make_room(struct builder *b)
 {
   struct plan *plan = b->plan;
   int64_t units = b->model->units, micros = b->micros;
-  int64_t instructions = 2 * micros + 2 * (int64_t)b->windows + 2 * (int64_t)b->visits + (micros + 5) * units + 1;
-  int64_t buffers = 7 * units + 2 * micros + 4 + b->windows + 4 * (int64_t)b->visits;
+  int64_t instructions = 2 * micros + 3 * (int64_t)b->windows + 2 * (int64_t)b->visits + (micros + 5) * units + 1;
+  int64_t buffers = 10 * units + 3 * micros + 4 + 3 * (int64_t)b->windows + 4 * (int64_t)b->visits;
   enum status status = alloc_array(instructions, sizeof *plan->instr, &plan->instr);
   if (!status)
     status = alloc_array(buffers, sizeof *plan->buffer, &plan->buffer);
   return status;
 }
 
-/* ---- what a rank owns ---- */
-
-static enum status pack_units(struct builder *b)
-{
-  struct plan *plan = b->plan;
-  for (int u = 0; u < b->model->units; u++) {
-    const struct layout_unit *unit = &b->model->unit[u].layout;
-    int64_t bytes;
-    enum status status = layout_unit_pack(unit->params, unit->elements, plan->input.ranks, &plan->layout[u]);
-    if (!status)
-      status = layout_mul(plan->layout[u].flat, sizeof(float), &bytes);
-    if (status)
-      return status;
-    plan->owned[u] = b->gathers ? layout_shard(&plan->layout[u], b->group, b->shard_index) : (struct layout_range){0, plan->layout[u].flat};
-  }
-  return STATUS_OK;
-}
-
-static int64_t unit_bytes(const struct builder *b, int u)
-{
-  return b->plan->layout[u].flat * (int64_t)sizeof(float);
-}
-static int64_t shard_bytes(const struct builder *b, int u)
-{
-  return unit_bytes(b, u) / b->group;
-}
-static int64_t owned_bytes(const struct builder *b, int u)
-{
-  return (b->plan->owned[u].end - b->plan->owned[u].begin) * (int64_t)sizeof(float);
-}
+/* ---- storage ---- */
 
 static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  int *master = &b->plan->master[u];
-  unit->params = -1;
-  if (!b->gathers) {
-    *master = unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
-  } else if (b->plan->input.strategy == STRATEGY_SHARD_OPTIM) {
-    unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
-    *master = add_view(b, "master", unit->params, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
-  } else {
-    *master = add_persistent(b, "master", u, PURPOSE_PARAMS, shard_bytes(b, u));
+  int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
+  bool shards_frozen = b->gathers && b->plan->input.strategy != STRATEGY_SHARD_OPTIM;
+  int64_t mine = bytes_of(b->plan->owned[u]), frozen_mine = bytes_of(b->plan->frozen_owned[u]);
+  unit->params = unit->trained = *master = *frozen = -1;
+  if (shards_frozen) {
+    if (mine > 0)
+      *master = add_persistent(b, "master", u, PURPOSE_PARAMS, mine);
+    if (frozen_mine > 0)
+      *frozen = add_persistent(b, "frozen", u, PURPOSE_PARAMS, frozen_mine);
+    return;
   }
+  unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
+  if (!b->gathers) {
+    *master = add_part(b, "master", u, unit->params, false);
+  } else if (mine > 0) {
+    unit->trained = add_part(b, "trained_window", u, unit->params, false);
+    *master = add_view(b, "master", unit->trained, b->shard_index * mine, mine);
+  }
+  *frozen = add_part(b, "frozen", u, unit->params, true);
+}
+
+static int add_state(struct builder *b, const char *name, int u, enum plan_purpose purpose)
+{
+  bool wanted = b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
+  return wanted ? add_persistent(b, name, u, purpose, bytes_of(b->plan->owned[u])) : -1;
 }
 
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  unit->grads = unit->shard = add_persistent(b, "grads", u, PURPOSE_GRADS, owned_bytes(b, u));
+  unit->grads = unit->shard = unit->piece = add_state(b, "grads", u, PURPOSE_GRADS);
+  if (unit->grads < 0)
+    return;
   if (!b->gathers && b->group > 1)
     unit->shard = add_view(b, "shard", unit->grads, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
   unit->piece = unit->shard;
@@ -300,16 +387,17 @@ static void add_grads(struct builder *b, int u)
 static void add_storage(struct builder *b)
 {
   struct plan *plan = b->plan;
-  bool train = plan->input.mode == PLAN_TRAIN;
   int units = b->model->units;
   for (int u = 0; u < units; u++)
     add_params(b, u);
   for (int u = 0; u < units; u++)
-    plan->moment1[u] = train ? add_persistent(b, "m", u, PURPOSE_MOMENTS, owned_bytes(b, u)) : -1;
+    plan->moment1[u] = add_state(b, "m", u, PURPOSE_MOMENTS);
   for (int u = 0; u < units; u++)
-    plan->moment2[u] = train ? add_persistent(b, "v", u, PURPOSE_MOMENTS, owned_bytes(b, u)) : -1;
-  for (int u = 0; u < units && train; u++)
+    plan->moment2[u] = add_state(b, "v", u, PURPOSE_MOMENTS);
+  for (int u = 0; u < units; u++)
     add_grads(b, u);
+  for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
+    b->unit[u].cache = add_persistent(b, "cache", u, PURPOSE_CACHE, b->size.cache);
 
   plan->loss = plan->metrics = plan->logits = -1;
   for (int m = 0; m < b->micros; m++)
@@ -327,21 +415,23 @@ static void add_staging(struct builder *b)
 {
   int64_t most = 0;
   for (int u = 0; u < b->model->units; u++)
-    if (unit_bytes(b, u) > most)
-      most = unit_bytes(b, u);
+    if (trained_bytes(b, u) > most)
+      most = trained_bytes(b, u);
   b->staging = add_transient(b, "staging", -1, PURPOSE_STAGING, most);
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
 /* ---- gradients ---- */
 
-/* What the backward pass of micro-batch m writes for unit u. The first one of a sum writes, later ones add. */
+/* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum writes, later ones add. */
 static void use_gradient(struct builder *b, struct instr *instr, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
   bool fresh = m == 0 || b->reduce_micros;
+  if (unit->grads < 0)
+    return;
   if (fresh)
-    unit->dparams = b->grads_whole ? unit->grads : add_transient(b, "dparams", u, PURPOSE_GRAD_WINDOW, unit_bytes(b, u));
+    unit->dparams = b->grads_whole ? unit->grads : add_transient(b, "dparams", u, PURPOSE_GRAD_WINDOW, trained_bytes(b, u));
   use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
 }
 
@@ -385,6 +475,16 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->shard, unit->grads);
 }
 
+/* The gradient of a unit is complete, for this micro-batch or the step. */
+static void add_pending(struct builder *b, int u)
+{
+  if (b->unit[u].grads < 0)
+    return;
+  if (b->staging < 0 && b->plan->input.ranks > 1)
+    add_staging(b);
+  b->pending[b->n_pending++] = u;
+}
+
 static void emit_pending(struct builder *b, int m)
 {
   for (int i = 0; i < b->n_pending; i++)
@@ -394,18 +494,34 @@ static void emit_pending(struct builder *b, int m)
 
 /* ---- the walk ---- */
 
+static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
+{
+  struct instr *gather = emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
+  use(gather, shard, ACCESS_READ);
+  use(gather, part, ACCESS_WRITE);
+}
+
+static void open_window(struct builder *b, struct window *window)
+{
+  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u];
+  window->buffer = b->unit[u].params;
+  if (window->buffer >= 0) {
+    emit_gather(b, window, master, b->unit[u].trained);
+    return;
+  }
+  window->buffer = add_transient(b, "params", u, PURPOSE_WINDOW, unit_bytes(b, u));
+  if (master >= 0)
+    emit_gather(b, window, master, add_part(b, "trained_window", u, window->buffer, false));
+  if (frozen >= 0)
+    emit_gather(b, window, frozen, add_part(b, "frozen_window", u, window->buffer, true));
+}
+
 static void emit_gathers(struct builder *b, int v)
 {
-  int prefetch = b->plan->input.prefetch;
   for (; b->next_window < b->windows; b->next_window++) {
-    struct window *window = &b->window[b->next_window];
-    if (window->first - v > prefetch)
+    if (b->window[b->next_window].first - v > b->plan->input.prefetch)
       return;
-    int whole = b->unit[window->unit].params;
-    window->buffer = whole >= 0 ? whole : add_transient(b, "params", window->unit, PURPOSE_WINDOW, unit_bytes(b, window->unit));
-    struct instr *gather = emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
-    use(gather, b->plan->master[window->unit], ACCESS_READ);
-    use(gather, window->buffer, ACCESS_WRITE);
+    open_window(b, &b->window[b->next_window]);
   }
 }
 
@@ -433,7 +549,7 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   use(forward, params, ACCESS_READ);
   use(forward, b->unit[u - 1].x, ACCESS_READ);
   use(forward, unit->x, ACCESS_WRITE);
-  bool keeps = b->plan->input.mode == PLAN_TRAIN && !is_recomputed(b, u);
+  bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !is_recomputed(b, u);
   use(forward, add_transient(b, "work", -1, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward), ACCESS_WRITE);
   if (!keeps)
     return;
@@ -441,10 +557,22 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   use(forward, unit->saved, ACCESS_WRITE);
 }
 
+static void emit_decode(struct builder *b, const struct visit *visit, int params)
+{
+  int u = visit->unit;
+  struct instr *decode = emit(b, OP_DECODE, u, visit->micro);
+  b->unit[u].x = add_transient(b, "x", u, PURPOSE_STREAM, b->size.x);
+  use(decode, params, ACCESS_READ);
+  use(decode, b->unit[u - 1].x, ACCESS_READ);
+  use(decode, b->unit[u].x, ACCESS_WRITE);
+  use(decode, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_decode), ACCESS_WRITE);
+  use(decode, b->unit[u].cache, ACCESS_ADD);
+}
+
 static void emit_head(struct builder *b, const struct visit *visit, int params)
 {
   const struct plan *plan = b->plan;
-  struct instr *head = emit(b, visit->op, 0, visit->micro);
+  struct instr *head = emit(b, visit->op, visit->unit, visit->micro);
   use(head, params, ACCESS_READ);
   use(head, b->unit[b->model->blocks].x, ACCESS_READ);
   if (visit->op == OP_LOSS) {
@@ -458,7 +586,7 @@ static void emit_head(struct builder *b, const struct visit *visit, int params)
     return;
   b->d[visit->micro] = add_transient(b, "d", -1, PURPOSE_STREAM, b->size.x);
   use(head, b->d[visit->micro], ACCESS_WRITE);
-  use_gradient(b, head, 0, visit->micro);
+  use_gradient(b, head, visit->unit, visit->micro);
 }
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
@@ -491,7 +619,10 @@ static void emit_embed_backward(struct builder *b, int m)
   struct instr *backward = emit(b, OP_EMBED_BACKWARD, 0, m);
   use(backward, b->plan->tokens[m], ACCESS_READ);
   use(backward, b->d[m], ACCESS_READ);
-  use(backward, b->unit[0].dparams, ACCESS_ADD);
+  if (b->model->head > 0)
+    use_gradient(b, backward, 0, m);
+  else
+    use(backward, b->unit[0].dparams, ACCESS_ADD); /* to what the head wrote */
 }
 
 static void emit_visit(struct builder *b, int v)
@@ -502,6 +633,7 @@ static void emit_visit(struct builder *b, int v)
   switch (visit->op) {
   case OP_EMBED: emit_embed(b, visit, params); break;
   case OP_FORWARD: emit_forward(b, visit, params); break;
+  case OP_DECODE: emit_decode(b, visit, params); break;
   case OP_BACKWARD: emit_backward(b, visit, params); break;
   default: emit_head(b, visit, params);
   }
@@ -510,27 +642,35 @@ static void emit_visit(struct builder *b, int v)
 }
 
 /* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of all micro-batches comes after the head's of all, as if they
- * were one batch: the cut into micro-batches then changes no bit. It costs a `d` a micro-batch.
- *
- * Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
+ * were one batch: the cut into micro-batches then changes no bit. It costs a `d` a micro-batch. */
+static void end_walk(struct builder *b, int m, bool ready)
+{
+  if (!b->embeds)
+    return;
+  bool at_once = b->reduce_micros || b->model->head > 0;
+  for (int k = at_once ? m : 0; k <= m && (at_once || ready); k++)
+    emit_embed_backward(b, k);
+  if (ready)
+    add_pending(b, 0);
+}
+
+/* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
  * embedding is too short a visit to hide them. */
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
+  int u = visit->unit, m = visit->micro;
+  bool ready = b->reduce_micros || m == b->micros - 1;
   if (visit->op == OP_FORWARD)
-    emit_pending(b, visit->micro - 1);
+    emit_pending(b, m - 1);
+  if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds))
+    add_pending(b, u);
   if (visit->op != OP_BACKWARD)
     return;
-  emit_pending(b, visit->micro);
-  bool ready = b->reduce_micros || visit->micro == b->micros - 1;
-  if (ready && b->staging < 0 && b->plan->input.ranks > 1)
-    add_staging(b);
+  emit_pending(b, m);
   if (ready)
-    b->pending[b->n_pending++] = visit->unit;
-  if (visit->unit > 1 || !ready)
-    return;
-  for (int m = b->reduce_micros ? visit->micro : 0; m <= visit->micro; m++)
-    emit_embed_backward(b, m);
-  b->pending[b->n_pending++] = 0;
+    add_pending(b, u);
+  if (u == b->lowest)
+    end_walk(b, m, ready);
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
@@ -538,6 +678,8 @@ static void emit_updates(struct builder *b)
 {
   const struct plan *plan = b->plan;
   for (int u = 0; u < b->model->units; u++) {
+    if (plan->master[u] < 0)
+      continue;
     struct instr *adam = emit(b, OP_ADAM, u, -1);
     use(adam, plan->metrics, ACCESS_READ);
     use(adam, b->unit[u].grads, ACCESS_READ);
@@ -582,6 +724,10 @@ static enum status alloc_plan(struct builder *b)
   if (!status)
     status = alloc_array(units, sizeof *plan->owned, &plan->owned);
   if (!status)
+    status = alloc_array(units, sizeof *plan->frozen, &plan->frozen);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->frozen_owned, &plan->frozen_owned);
+  if (!status)
     status = alloc_array(units, sizeof *plan->layout, &plan->layout);
   if (!status)
     status = alloc_array(b->micros, sizeof *plan->tokens, &plan->tokens);
@@ -601,12 +747,12 @@ static enum status alloc_plan(struct builder *b)
 static enum status build(struct builder *b)
 {
   enum status status = alloc_plan(b);
+  if (!status)
+    status = pack_units(b);
   if (status)
     return status;
   list_visits(b, b->pending); /* which is empty still: room for one number a unit */
   status = make_room(b);
-  if (!status)
-    status = pack_units(b);
   if (status)
     return status;
   add_storage(b);

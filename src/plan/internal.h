@@ -4,7 +4,8 @@
 
 #include "plan/plan.h"
 
-/* The table in plan.h, as data. `uses`: one letter a use, r reads, w writes, a adds, * writes or adds; `more` may follow, as a whole or not at all. */
+/* The table in plan.h, as data. `uses`: one letter a use, r reads, w writes, a adds, * writes or adds; `more` may follow, or some of it
+ * from the left. */
 struct op_traits {
   const char *name;
   enum plan_lane lane;

@@ -13,8 +13,9 @@ const struct op_traits op_traits[OP_COUNT] = {
     [OP_RECOMPUTE] = {"RECOMPUTE", LANE_COMPUTE, "rrww", "", false, false},
     [OP_LOSS] = {"LOSS", LANE_COMPUTE, "rrr*w", "w*", false, false},
     [OP_LOGITS] = {"LOGITS", LANE_COMPUTE, "rrww", "", false, false},
-    [OP_BACKWARD] = {"BACKWARD", LANE_COMPUTE, "rrraw*", "", false, false},
-    [OP_EMBED_BACKWARD] = {"EMBED_BACKWARD", LANE_COMPUTE, "rra", "", false, false},
+    [OP_DECODE] = {"DECODE", LANE_COMPUTE, "rrwwa", "", false, false},
+    [OP_BACKWARD] = {"BACKWARD", LANE_COMPUTE, "rrraw", "*", false, false},
+    [OP_EMBED_BACKWARD] = {"EMBED_BACKWARD", LANE_COMPUTE, "rr*", "", false, false},
     [OP_RELEASE] = {"RELEASE", LANE_COMPUTE, "r", "", false, false},
     [OP_REDUCE] = {"REDUCE", LANE_REDUCE, "aw*", "", true, true},
     [OP_REPLICA_REDUCE] = {"REPLICA_REDUCE", LANE_REDUCE, "aww", "", true, true},
@@ -39,6 +40,7 @@ static const char *const purpose_names[PURPOSE_COUNT] = {
     [PURPOSE_STREAM] = "residual stream",
     [PURPOSE_WORK] = "work",
     [PURPOSE_TOKENS] = "tokens",
+    [PURPOSE_CACHE] = "keys and values",
     [PURPOSE_METRICS] = "results",
 };
 
@@ -139,6 +141,8 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->moment1);
   mem_free(plan->moment2);
   mem_free(plan->owned);
+  mem_free(plan->frozen);
+  mem_free(plan->frozen_owned);
   mem_free(plan->layout);
   mem_free(plan->tokens);
   mem_free(plan);

@@ -20,14 +20,15 @@
 
 /* op            lane     uses, by position (see the enums below; verify holds every plan against this table)
  * LOAD          io       = tokens                                              tokens and targets of a micro-batch
- * GATHER        gather   shard, = params                                       all-gather of a unit over the shard group
+ * GATHER        gather   shard, = params                                       all-gather of a unit, or of one of its parts, over the shard group
  * EMBED         compute  params, tokens, = x
  * FORWARD       compute  params, x_in, = x_out, = work [, = saved]
  * RECOMPUTE     compute  params, x_in, = work, = saved
- * LOSS          compute  params, x, tokens, = or + loss, = work [, = d, = or + grads]
+ * LOSS          compute  params, x, tokens, = or + loss, = work [, = d [, = or + grads]]
  * LOGITS        compute  params, x, = work, = logits
- * BACKWARD      compute  params, x_in, saved, + d, = work, = or + grads
- * EMBED_BACKWARD compute tokens, d, + grads
+ * DECODE        compute  params, x_in, = x_out, = work, + cache                new tokens behind those in the cache (PLAN_GENERATE)
+ * BACKWARD      compute  params, x_in, saved, + d, = work [, = or + grads]     without them where the unit is frozen
+ * EMBED_BACKWARD compute tokens, d, = or + grads                             "=" where the head has a unit of its own
  * RELEASE       compute  params                                                the gathered window ends here
  * REDUCE        reduce   + grads, = staging, = or + shard                      reduce-scatter over the shard group
  * REPLICA_REDUCE reduce  + shard, = staging, = piece                           reduce-scatter of the shard over the replicas
@@ -35,17 +36,20 @@
  * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
  * METRICS       reduce   + loss, = or + metrics                                exact sums over all ranks; clip factor; finite or not
  * ADAM          host     metrics, grads, + master, + m, + v
- * Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for whoever executes it:
+ * In brackets: where the mode or the unit has it. Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for
+ * whoever executes it:
  *   - loss and metrics with "=" are zeroed first: the first LOSS and the first SQUARES of a step, and METRICS where nothing was squared (PLAN_EVAL).
  *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
- *     flat, are zeroed by the executor, so that sums and norms see zeros there.
+ *     trained, are zeroed by the executor, so that sums and norms see zeros there.
  *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
  *   - shard of GATHER and piece of GATHER_GRADS may be parts of what is gathered, at their place. Whole and part tell the group's size.
  * Groups: GATHER and REDUCE the shard group, REPLICA_REDUCE the replicas, GATHER_GRADS the replicas or, with STRATEGY_NO_SHARD, the shard group; METRICS the
- * world. micro is -1 where an instruction stands for the whole step. RELEASE does nothing by itself; parameters that stay in place (ZeRO-1) are released
- * too, because from the update on they are old. */
+ * world. Frozen parameters: a unit's window is its trained part and its frozen part, each gathered by a GATHER of its own from a shard of its own (where parameters
+ * stay in place, the frozen part is there all the time and never gathered); gradients, moments, REDUCE, SQUARES and ADAM are of trained parts only, and a unit
+ * without one has none of them; nor is there a BACKWARD of a block below which, it included, nothing is trained. micro is -1 where an instruction stands for the
+ * whole step. RELEASE does nothing by itself; parameters that stay in place (ZeRO-1) are released too, because from the update on they are old. */
 enum op {
-  OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
+  OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
   OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_COUNT
 };
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_COUNT };
@@ -62,6 +66,7 @@ enum plan_purpose {
   PURPOSE_STREAM,      /* residual stream and its gradient */
   PURPOSE_WORK,
   PURPOSE_TOKENS,
+  PURPOSE_CACHE,       /* keys and values of the tokens generated so far */
   PURPOSE_METRICS,
   PURPOSE_COUNT
 };
@@ -85,8 +90,9 @@ struct plan_buffer {
   enum plan_tier tier;
   enum plan_purpose purpose;
   int unit;            /* -1: none */
-  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters and PURPOSE_MOMENTS carry over;
-   * everything else, gradients and what is gathered around a master included, has to be written anew in each step before it is read or added to. */
+  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
+   * PURPOSE_MOMENTS and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
+   * step before it is read or added to. */
   bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
@@ -101,9 +107,10 @@ struct plan_input {
   enum plan_mode mode;
   int rank, ranks;
   enum deck_strategy strategy;
-  struct deck_shape shape;
+  struct deck_shape shape;    /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
+  int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
   int prefetch;               /* units gathered ahead of their use */
-  const struct model *model;
+  const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   struct device *device;      /* sizes only: nothing is allocated */
   int threads;                /* of the compute lane, for workspace sizes */
 };
@@ -115,8 +122,10 @@ struct plan {
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   /* Buffers by meaning, index or -1; arrays of model->units. */
-  int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN */
+  int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN; all -1 where the unit is frozen */
   struct layout_range *owned;          /* flat range (elements) of those */
+  int *frozen;                         /* this rank's frozen parameters, -1: none */
+  struct layout_range *frozen_owned;   /* flat range of those, inside [layout.trained, layout.flat) */
   struct layout_unit *layout;          /* each unit packed for `ranks` */
   /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the caller until the next step is released. */
   int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */

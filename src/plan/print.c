@@ -38,9 +38,13 @@ static void print_waits(const struct plan *plan, const struct instr *instr, FILE
 void plan_print(const struct plan *plan, FILE *to)
 {
   const struct plan_input *input = &plan->input;
-  fprintf(to, "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens, prefetch %d: %d instructions\n",
+  char cache[64] = "";
+  if (input->mode == PLAN_GENERATE)
+    snprintf(cache, sizeof cache, " into a cache of %lld", (long long)input->capacity);
+  fprintf(to, "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens%s, prefetch %d: %d instructions\n",
           mode_names[input->mode], strategy_names[input->strategy], input->rank, input->ranks, input->shape.group, (long long)input->shape.micros,
-          input->shape.micros == 1 ? "" : "es", (long long)input->shape.micro_batch, (long long)input->shape.sequence, input->prefetch, plan->n);
+          input->shape.micros == 1 ? "" : "es", (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache, input->prefetch,
+          plan->n);
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     char micro[16] = "";
@@ -128,6 +132,17 @@ static void print_row(const char *name, int64_t persistent, int64_t transient, F
   fprintf(to, "  %-22s %14s %14s %14s\n", name, human(persistent).text, human(transient).text, human(persistent + transient).text);
 }
 
+/* A part of the parameters that are kept. */
+static void print_frozen(const struct plan *plan, enum plan_tier tier, FILE *to)
+{
+  int64_t bytes = 0;
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->frozen[u] >= 0 && plan->buffer[plan->frozen[u]].tier == tier)
+      bytes += plan->buffer[plan->frozen[u]].bytes;
+  if (bytes > 0)
+    print_row("  of which frozen", bytes, 0, to);
+}
+
 static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
 {
   int peak = peak_instr(plan, tier);
@@ -141,6 +156,8 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
             passing = purpose_bytes_at(plan, tier, (enum plan_purpose)p, false, peak);
     if (kept + passing > 0)
       print_row(plan_purpose_name((enum plan_purpose)p), kept, passing, to);
+    if (p == PURPOSE_PARAMS)
+      print_frozen(plan, tier, to);
     sum += passing;
   }
   if (plan->transient_bytes[tier] > sum)

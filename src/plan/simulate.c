@@ -23,10 +23,11 @@ static double flops_of(const struct plan *plan, const struct instr *instr)
   struct model_shape s = {plan->input.shape.micro_batch, plan->input.shape.sequence};
   switch (instr->op) {
   case OP_FORWARD:
-  case OP_RECOMPUTE: return model->ops->block_flops(model, s);
-  case OP_BACKWARD: return 2 * model->ops->block_flops(model, s);
-  case OP_LOSS: return (plan->input.mode == PLAN_TRAIN ? 3 : 1) * model->ops->head_flops(model, s);
-  case OP_LOGITS: return model->ops->head_flops(model, s) / (double)s.T; /* one token of each sequence */
+  case OP_RECOMPUTE:
+  case OP_DECODE: return model->ops->block_flops(model, s);
+  case OP_BACKWARD: return (instr->n_use > 5 ? 2 : 1) * model->ops->block_flops(model, s); /* by the input; with gradients by the parameters too */
+  case OP_LOSS: return (instr->n_use - 4) * model->ops->head_flops(model, s);              /* forward; by the input; by the parameters */
+  case OP_LOGITS: return model->ops->head_flops(model, s) / (double)s.T;                   /* one token of each sequence */
   default: return 0;
   }
 }

@@ -79,7 +79,7 @@ static enum status check_uses(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   const struct op_traits *traits = &op_traits[instr->op];
   int required = (int)strlen(traits->uses), most = required + (int)strlen(traits->more);
-  if (instr->n_use != required && instr->n_use != most)
+  if (instr->n_use < required || instr->n_use > most)
     return fail_instr(plan, i, "has not the uses that its operation takes");
   for (int k = 0; k < instr->n_use; k++) {
     const struct plan_use *use = &instr->use[k];
@@ -172,37 +172,101 @@ static enum status check_lifetimes(const struct plan *plan)
   return STATUS_OK;
 }
 
+/* ---- nothing changes what is frozen ---- */
+
+/* Of another unit than the instruction's nothing is used: see check_uses(). */
+static enum status check_frozen_of(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  if (instr->unit < 0 || plan->frozen[instr->unit] < 0)
+    return STATUS_OK;
+  const struct plan_buffer *frozen = &plan->buffer[plan->frozen[instr->unit]];
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_buffer *used = &plan->buffer[instr->use[k].buffer];
+    bool meets = used->persistent && used->tier == frozen->tier && used->offset < frozen->offset + frozen->bytes &&
+                 frozen->offset < used->offset + used->bytes;
+    if (meets && instr->use[k].access != ACCESS_READ)
+      return status_set(STATUS_PLAN, "%s %s %s, but %s never changes", name_of(plan, i, i).text, verb(instr->use[k].access), used->name,
+                        frozen->name);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_frozen(const struct plan *plan)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plan->n && !status; i++)
+    status = check_frozen_of(plan, i);
+  return status;
+}
+
 /* ---- gather -> use -> release ---- */
+
+static bool reads_params(enum op op)
+{
+  return op == OP_EMBED || op == OP_FORWARD || op == OP_RECOMPUTE || op == OP_LOSS || op == OP_LOGITS || op == OP_DECODE || op == OP_BACKWARD;
+}
+
+/* Whether one of the two parts of a whole unit is there: on this rank all the time, or gathered into the buffer or a part of it. */
+static bool part_is_there(const struct plan *plan, int buffer, bool frozen, const bool *open)
+{
+  int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
+  int64_t trained = plan->layout[u].trained * (int64_t)sizeof(float), all = plan->layout[u].flat * (int64_t)sizeof(float);
+  int64_t begin = frozen ? trained : 0, bytes = frozen ? all - trained : trained, offset;
+  if (bytes == 0)
+    return true;
+  if (mine >= 0 && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == bytes)
+    return true;
+  for (int b = 0; b < plan->buffers; b++)
+    if (open[b] && plan_root(plan, b, &offset) == buffer && offset == begin && plan->buffer[b].bytes == bytes)
+      return true;
+  return false;
+}
+
+static enum status check_params(const struct plan *plan, int i, int buffer, const bool *open)
+{
+  const struct plan_buffer *params = &plan->buffer[buffer];
+  int unit = plan->instr[i].unit;
+  if (params->unit != unit)
+    return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", name_of(plan, i, i).text, params->name);
+  if (params->bytes != plan->layout[unit].flat * (int64_t)sizeof(float))
+    return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", name_of(plan, i, i).text, params->name);
+  if (!part_is_there(plan, buffer, false, open) || !part_is_there(plan, buffer, true, open))
+    return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", name_of(plan, i, i).text, params->name);
+  return STATUS_OK;
+}
+
+static enum status open_window(const struct plan *plan, int i, bool *open)
+{
+  int buffer = plan->instr[i].use[1].buffer;
+  if (open[buffer])
+    return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", name_of(plan, i, i).text, plan->buffer[buffer].name);
+  open[buffer] = true;
+  return STATUS_OK;
+}
+
+/* A window is closed as a whole. */
+static enum status close_window(const struct plan *plan, int i, bool *open)
+{
+  int buffer = plan->instr[i].use[0].buffer, closed = 0;
+  for (int b = 0; b < plan->buffers; b++)
+    if (open[b] && plan_root(plan, b, NULL) == buffer) {
+      open[b] = false;
+      closed++;
+    }
+  if (closed == 0)
+    return status_set(STATUS_PLAN, "%s releases %s, which is not gathered", name_of(plan, i, i).text, plan->buffer[buffer].name);
+  return STATUS_OK;
+}
 
 static enum status check_window(const struct plan *plan, int i, bool *open)
 {
   const struct instr *instr = &plan->instr[i];
-  int buffer = instr->use[instr->op == OP_GATHER ? 1 : 0].buffer;
-  const char *name = plan->buffer[buffer].name;
-  switch (instr->op) {
-  case OP_GATHER:
-    if (open[buffer])
-      return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", name_of(plan, i, i).text, name);
-    open[buffer] = true;
-    return STATUS_OK;
-  case OP_RELEASE:
-    if (!open[buffer])
-      return status_set(STATUS_PLAN, "%s releases %s, which is not gathered", name_of(plan, i, i).text, name);
-    open[buffer] = false;
-    return STATUS_OK;
-  case OP_EMBED:
-  case OP_FORWARD:
-  case OP_RECOMPUTE:
-  case OP_LOSS:
-  case OP_LOGITS:
-  case OP_BACKWARD:
-    if (plan->buffer[buffer].unit != instr->unit)
-      return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", name_of(plan, i, i).text, name);
-    if (buffer != plan->master[instr->unit] && !open[buffer])
-      return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", name_of(plan, i, i).text, name);
-    return STATUS_OK;
-  default: return STATUS_OK;
-  }
+  if (instr->op == OP_GATHER)
+    return open_window(plan, i, open);
+  if (instr->op == OP_RELEASE)
+    return close_window(plan, i, open);
+  return reads_params(instr->op) ? check_params(plan, i, instr->use[0].buffer, open) : STATUS_OK;
 }
 
 static enum status walk_windows(const struct plan *plan, bool *open)
@@ -386,16 +450,23 @@ static enum status check_race(struct verifier *v, int time, const struct plan_us
   return STATUS_OK;
 }
 
-/* Whether the bytes mean something from step to step: this rank's masters and moments. What is gathered around a master is as old as its gradients. */
+static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin, int64_t end)
+{
+  if (buffer < 0 || plan_root(plan, buffer, NULL) != root)
+    return false;
+  return begin >= plan->buffer[buffer].offset && end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
+}
+
+/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters, moments and caches. What is gathered around a master is as old as
+ * its gradients. */
 static bool carries(const struct plan *plan, int root, int64_t begin, int64_t end)
 {
   const struct plan_buffer *buffer = &plan->buffer[root];
   if (!buffer->persistent || buffer->unit < 0)
     return false;
   if (buffer->purpose != PURPOSE_PARAMS)
-    return buffer->purpose == PURPOSE_MOMENTS;
-  const struct plan_buffer *master = &plan->buffer[plan->master[buffer->unit]];
-  return begin >= master->offset && end <= master->offset + master->bytes;
+    return buffer->purpose == PURPOSE_MOMENTS || buffer->purpose == PURPOSE_CACHE;
+  return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 
 static bool carries_over(const struct plan *plan, const struct place *place, const struct span *span)
@@ -473,6 +544,20 @@ static enum status walk_one(struct verifier *v, int time)
   return status;
 }
 
+/* A span is then inside or outside of the buffer: what carries over ends with it. */
+static enum status cut_at(struct verifier *v, int buffer)
+{
+  if (buffer < 0)
+    return STATUS_OK;
+  struct place place = place_of(v, buffer);
+  enum status status = make_span_room(place.list, 2);
+  if (!status) {
+    split(place.list, place.begin);
+    split(place.list, place.end);
+  }
+  return status;
+}
+
 /* Persistent buffers own their bytes before the first step, each its own. */
 static enum status start(struct verifier *v)
 {
@@ -492,6 +577,11 @@ static enum status start(struct verifier *v)
         return status_set(STATUS_PLAN, "%s and %s are persistent and share bytes", plan->buffer[place.list->span[s].owner].name,
                           plan->buffer[b].name);
     status = write_span(&place, -1);
+  }
+  for (int u = 0; u < plan->input.model->units && !status; u++) {
+    status = cut_at(v, plan->master[u]);
+    if (!status)
+      status = cut_at(v, plan->frozen[u]);
   }
   return status;
 }
@@ -516,7 +606,7 @@ static enum status check_bytes(const struct plan *plan)
   return status;
 }
 
-/* ---- nothing is missing: a sum lacks no part, and every unit learns ---- */
+/* ---- nothing is missing: a sum lacks no part, and every unit learns what it has to ---- */
 
 struct tally {
   int of[OP_COUNT];
@@ -529,6 +619,7 @@ static const char *const loss_of[OP_COUNT] = {
     [OP_FORWARD] = "nothing would pass through it",
     [OP_LOSS] = "the loss would lack a part",
     [OP_LOGITS] = "there would be no result",
+    [OP_DECODE] = "nothing would pass through it",
     [OP_BACKWARD] = "its gradient would lack a part",
     [OP_EMBED_BACKWARD] = "its gradient would lack a part",
     [OP_REDUCE] = "its gradient would lack the other ranks' part",
@@ -545,26 +636,58 @@ static bool reduces_micros(const struct plan *plan)
   return plan->input.shape.reduce_every_micro && plan->input.shape.micros > 1;
 }
 
+static bool learns(const struct plan *plan, int unit)
+{
+  return unit >= 0 && plan->input.mode == PLAN_TRAIN && plan->layout[unit].trained > 0;
+}
+
+/* The embedding's matrices, whatever else is in their unit. */
+static bool embedding_learns(const struct plan *plan)
+{
+  const struct model_unit *unit = &plan->input.model->unit[0];
+  for (int p = 0; p < unit->params; p++)
+    if (learns(plan, 0) && !plan->layout[0].frozen[p] && (plan->input.model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING))
+      return true;
+  return false;
+}
+
+/* Whether the gradient by a block's output is for anybody: the block, one before it, or the embedding. */
+static bool passes_back(const struct plan *plan, int unit)
+{
+  if (embedding_learns(plan))
+    return true;
+  for (int u = 1; u <= unit; u++)
+    if (learns(plan, u))
+      return true;
+  return false;
+}
+
+static bool is_block(const struct plan *plan, int unit)
+{
+  return unit > 0 && unit <= plan->input.model->blocks;
+}
+
 /* How many of an operation there must be for a unit (-1: none) and micro-batch (-1: the step); -1: as many as there are. */
 static int due(const struct plan *plan, enum op op, int unit, int micro)
 {
   const struct plan_input *input = &plan->input;
-  bool train = input->mode == PLAN_TRAIN, whole = micro < 0;
+  bool train = input->mode == PLAN_TRAIN, generate = input->mode == PLAN_GENERATE, whole = micro < 0;
   switch (op) {
   case OP_LOAD: return unit < 0 && !whole;
   case OP_EMBED: return unit == 0 && !whole;
-  case OP_FORWARD: return unit > 0 && !whole;
-  case OP_LOSS: return unit == 0 && !whole && input->mode != PLAN_GENERATE;
-  case OP_LOGITS: return unit == 0 && !whole && input->mode == PLAN_GENERATE;
-  case OP_BACKWARD: return unit > 0 && !whole && train;
-  case OP_EMBED_BACKWARD: return unit == 0 && !whole && train;
-  case OP_REDUCE: return unit >= 0 && train && input->shape.group > 1 && whole == !reduces_micros(plan);
-  case OP_REPLICA_REDUCE: return unit >= 0 && train && whole && input->shape.replicas > 1;
+  case OP_FORWARD: return is_block(plan, unit) && !whole && !generate;
+  case OP_DECODE: return is_block(plan, unit) && !whole && generate;
+  case OP_LOSS: return unit == input->model->head && !whole && !generate;
+  case OP_LOGITS: return unit == input->model->head && !whole && generate;
+  case OP_BACKWARD: return is_block(plan, unit) && !whole && train && passes_back(plan, unit);
+  case OP_EMBED_BACKWARD: return unit == 0 && !whole && embedding_learns(plan);
+  case OP_REDUCE: return learns(plan, unit) && input->shape.group > 1 && whole == !reduces_micros(plan);
+  case OP_REPLICA_REDUCE: return learns(plan, unit) && whole && input->shape.replicas > 1;
   case OP_GATHER_GRADS:
-    return unit >= 0 && train && whole && (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
+    return learns(plan, unit) && whole && (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
   case OP_SQUARES:
-  case OP_ADAM: return unit >= 0 && train && whole;
-  case OP_METRICS: return unit < 0 && whole && input->mode != PLAN_GENERATE;
+  case OP_ADAM: return learns(plan, unit) && whole;
+  case OP_METRICS: return unit < 0 && whole && !generate;
   default: return -1;
   }
 }
@@ -614,10 +737,29 @@ static enum status check_role(const struct plan *plan, int i, int k, int buffer)
                     plan->buffer[buffer].name);
 }
 
+static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t elements)
+{
+  const struct plan_buffer *buffer = &plan->buffer[plan->instr[i].use[k].buffer];
+  if (buffer->bytes == elements * (int64_t)sizeof(float))
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s %s the %lld bytes of %s where there must be %lld", name_of(plan, i, i).text, verb(plan->instr[i].use[k].access),
+                    (long long)buffer->bytes, buffer->name, (long long)(elements * (int64_t)sizeof(float)));
+}
+
+/* Over the ranks, what each of them updates is all that is trained, once: its shard, or with replicas the same shard by the same gradient. */
 static enum status check_update(const struct plan *plan, int i)
 {
+  const struct plan_input *input = &plan->input;
   int unit = plan->instr[i].unit;
-  enum status status = check_role(plan, i, 0, plan->metrics);
+  bool whole = input->strategy == STRATEGY_NO_SHARD || input->shape.group == 1;
+  int64_t mine = plan->layout[unit].trained / (whole ? 1 : input->shape.group), begin = whole ? 0 : input->rank % input->shape.group * mine;
+  if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
+    return fail_instr(plan, i, "updates another part of the unit than this rank's");
+  enum status status = STATUS_OK;
+  for (int k = 1; k <= 4 && !status; k++)
+    status = check_bytes_of(plan, i, k, mine);
+  if (!status)
+    status = check_role(plan, i, 0, plan->metrics);
   if (!status)
     status = check_role(plan, i, 2, plan->master[unit]);
   if (!status)
@@ -632,7 +774,7 @@ static enum status check_squares(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const struct plan_buffer *piece = &plan->buffer[instr->use[0].buffer];
-  int64_t bytes = plan->layout[instr->unit].flat / plan->input.ranks * (int64_t)sizeof(float);
+  int64_t bytes = plan->layout[instr->unit].trained / plan->input.ranks * (int64_t)sizeof(float);
   if (piece->bytes != bytes)
     return status_set(STATUS_PLAN, "%s squares the %lld bytes of %s where %lld are this rank's part", name_of(plan, i, i).text,
                       (long long)piece->bytes, piece->name, (long long)bytes);
@@ -648,11 +790,58 @@ static enum status check_reduce(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
+/* What is gathered is the trained part, from the masters, or the frozen part, from the frozen shards, each to its place. */
+static enum status check_gather(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  bool frozen = instr->use[0].buffer == plan->frozen[instr->unit];
+  int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
+  enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, plan->master[instr->unit]);
+  if (!status)
+    status = check_bytes_of(plan, i, 0, elements / plan->input.shape.group);
+  if (!status)
+    status = check_bytes_of(plan, i, 1, elements);
+  plan_root(plan, instr->use[1].buffer, &offset);
+  if (!status && offset != begin * (int64_t)sizeof(float))
+    return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", name_of(plan, i, i).text, plan->buffer[instr->use[1].buffer].name);
+  return status;
+}
+
+/* Who has a gradient to write writes it, and nobody else: `before` uses come before it, `k` is its place. */
+static enum status check_gradient(const struct plan *plan, int i, int before, int k)
+{
+  const struct instr *instr = &plan->instr[i];
+  bool wanted = learns(plan, instr->unit);
+  if (plan->input.mode == PLAN_TRAIN && instr->n_use < before)
+    return fail_instr(plan, i, "passes no gradient on");
+  if (wanted != (instr->n_use > k))
+    return fail_instr(plan, i, wanted ? "writes no gradient of its unit, which is trained" : "writes a gradient where there is none");
+  return wanted ? check_bytes_of(plan, i, k, plan->layout[instr->unit].trained) : STATUS_OK;
+}
+
+static enum status check_decode(const struct plan *plan, int i)
+{
+  const struct plan_input *input = &plan->input;
+  const struct plan_buffer *cache = &plan->buffer[plan->instr[i].use[4].buffer];
+  if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != plan->instr[i].unit)
+    return status_set(STATUS_PLAN, "%s changes %s in the place of its keys and values", name_of(plan, i, i).text, cache->name);
+  size_t needed = input->model->ops->cache_bytes(input->model, input->device, input->shape.micro_batch, input->capacity);
+  if ((uint64_t)cache->bytes < needed)
+    return status_set(STATUS_PLAN, "%s adds to %s, which is too small for %lld tokens", name_of(plan, i, i).text, cache->name,
+                      (long long)input->capacity);
+  return STATUS_OK;
+}
+
 static enum status check_roles(const struct plan *plan, int i)
 {
   enum status status;
   switch (plan->instr[i].op) {
-  case OP_LOSS: return check_role(plan, i, 3, plan->loss);
+  case OP_GATHER: return check_gather(plan, i);
+  case OP_LOSS: status = check_role(plan, i, 3, plan->loss); return status ? status : check_gradient(plan, i, 6, 6);
+  case OP_DECODE: return check_decode(plan, i);
+  case OP_BACKWARD: return check_gradient(plan, i, 5, 5);
+  case OP_EMBED_BACKWARD: return check_gradient(plan, i, 3, 2);
   case OP_REDUCE: return check_reduce(plan, i);
   case OP_SQUARES: return check_squares(plan, i);
   case OP_METRICS: status = check_role(plan, i, 0, plan->loss); return status ? status : check_role(plan, i, 1, plan->metrics);
@@ -704,6 +893,8 @@ enum status plan_verify(const struct plan *plan)
     status = check_buffers(plan);
   if (!status)
     status = check_lifetimes(plan);
+  if (!status)
+    status = check_frozen(plan);
   if (!status)
     status = check_windows(plan);
   if (!status)

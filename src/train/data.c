@@ -38,20 +38,28 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
   return STATUS_OK;
 }
 
+/* Of the last window only what has a target is there to be read: token by token. */
+static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens, int32_t *targets)
+{
+  enum status status = STATUS_OK;
+  for (int64_t t = 0; t < n && !status; t++)
+    status = token_set_read(set, first + t, 1, tokens + t, targets + t);
+  return status;
+}
+
 enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct data_scan *scan = arg;
   (void)micro; /* one a step */
-  const int64_t first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
+  const int64_t T = scan->sequence, first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
   for (int64_t b = 0; b < scan->micro_batch; b++) {
-    int32_t *token = tokens + b * scan->sequence, *target = targets + b * scan->sequence;
-    if (first + b < scan->windows) {
-      const enum status status = token_set_read(scan->set, first + b, scan->sequence, token, target);
-      if (status)
-        return status;
-      continue;
-    }
-    for (int64_t t = 0; t < scan->sequence; t++) {
+    int32_t *token = tokens + b * T, *target = targets + b * T;
+    const int64_t left = scan->scored - (first + b) * T, n = left < 0 ? 0 : left < T ? left : T;
+    const enum status status =
+        n == T ? token_set_read(scan->set, first + b, T, token, target) : load_part(scan->set, (first + b) * T, n, token, target);
+    if (status)
+      return status;
+    for (int64_t t = n; t < T; t++) {
       token[t] = 0;
       target[t] = -1;
     }

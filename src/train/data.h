@@ -17,15 +17,16 @@ struct data_order {
 };
 enum status data_load_train(void *order, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* The windows of a set in order; what lies beyond `windows` has targets -1. */
+/* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step belongs to rank i / micro_batch. The last window may be a part of one; what lies
+ * behind the last target has targets -1. */
 struct data_scan {
   struct token_set *set;
-  int64_t windows, first_step, micro_batch, sequence;
+  int64_t scored, first_step, micro_batch, sequence;
   int rank, ranks;
 };
 enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* Open a split and check that the model's vocabulary holds its tokens and that it holds a window. Collective. */
+/* Open a split and check that the model's vocabulary holds its tokens and that it holds a window of `sequence` tokens and their targets. Collective. */
 enum status data_open(struct comm *comm, const char *key, const char *dir, enum token_split split, int64_t vocab, int64_t sequence,
                       struct token_set **out);
 

@@ -15,8 +15,7 @@ enum status evaluator_open(struct job *job, struct evaluator *out)
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
-  enum status status =
-      data_open(job->comm, *deck->data.val ? "data.val" : "data.train", dir, SPLIT_VAL, deck->model.vocab, out->scan.sequence, &out->scan.set);
+  enum status status = data_open(job->comm, *deck->data.val ? "data.val" : "data.train", dir, SPLIT_VAL, deck->model.vocab, 1, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
@@ -59,21 +58,21 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
 enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
-  const int64_t per_step = scan->micro_batch * scan->ranks, batch = evaluator->job->deck->data.batch;
-  const int64_t all = token_set_windows(scan->set, scan->sequence);
-  scan->windows = batches > 0 && batches < all / batch ? batches * batch : all;
+  const int64_t T = scan->sequence, per_step = scan->micro_batch * scan->ranks, batch = evaluator->job->deck->data.batch;
+  const int64_t all = token_set_tokens(scan->set) - 1;
+  scan->scored = batches > 0 && batches <= all / T / batch ? batches * batch * T : all;
   scan->first_step = evaluator->next_step;
 
   const double start = clock_s();
   struct exactsum sum;
   exactsum_zero(&sum);
-  enum status status = run_steps(evaluator, (scan->windows + per_step - 1) / per_step, show, &sum);
+  const int64_t windows = (scan->scored + T - 1) / T;
+  enum status status = run_steps(evaluator, (windows + per_step - 1) / per_step, show, &sum);
   if (status)
     return status;
-  const int64_t tokens = scan->windows * scan->sequence;
-  const double loss = exactsum_value(&sum) / (double)tokens;
+  const double loss = exactsum_value(&sum) / (double)scan->scored;
   const double bytes_per_token = (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
   *out = (struct evaluation){
-      .loss = loss, .perplexity = exp(loss), .bits_per_byte = loss / M_LN2 / bytes_per_token, .tokens = tokens, .seconds = clock_s() - start};
+      .loss = loss, .perplexity = exp(loss), .bits_per_byte = loss / M_LN2 / bytes_per_token, .tokens = scan->scored, .seconds = clock_s() - start};
   return STATUS_OK;
 }

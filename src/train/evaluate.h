@@ -9,8 +9,8 @@
 struct evaluation {
   double loss;          /* mean negative log likelihood a token, nats */
   double perplexity;    /* exp(loss) */
-  double bits_per_byte; /* of the text that the tokens stand for */
-  int64_t tokens;
+  double bits_per_byte; /* loss / ln 2 / (bytes a token of the split stands for, on average) */
+  int64_t tokens;       /* that were scored */
   double seconds;
 };
 
@@ -24,7 +24,9 @@ struct evaluator {
 enum status evaluator_open(struct job *job, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* All windows, or the first `batches` batches of data.batch sequences: the same ones at any rank count. The training executor must be drained. Shows progress when `show`. Collective. */
+/* Every token of the split but its first, which nothing foretells; or only the first `batches` batches of data.batch sequences. The same ones at any rank count. The split is
+ * cut into windows of the sequence length, and a token is scored given those before it in its window. The training executor must be drained. Shows progress when `show`.
+ * Collective. */
 enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
 
 #endif

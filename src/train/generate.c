@@ -1,81 +1,125 @@
 #include "train/generate.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/rng.h"
 
-static int descending(const void *a, const void *b)
-{
-  const float x = *(const float *)a, y = *(const float *)b;
-  return (x < y) - (x > y);
-}
+/* What rank 0 tells the others after each step. */
+struct word {
+  int32_t token; /* -1: none */
+  int32_t last;
+};
 
-static int32_t likeliest(const float *logits, int64_t V)
-{
-  int64_t best = 0;
-  for (int64_t v = 1; v < V; v++)
-    if (logits[v] > logits[best])
-      best = v;
-  return (int32_t)best;
-}
+/* What comes next on rank 0's input. */
+enum turn { TURN_TEXT, TURN_NEW, TURN_OVER };
 
-int32_t generate_sample(const float *logits, int64_t V, const struct generate_options *options, int64_t draw, float *scratch)
-{
-  if (options->temperature <= 0)
-    return likeliest(logits, V);
-  float least = -INFINITY;
-  if (options->top_k > 0 && options->top_k < V) {
-    memcpy(scratch, logits, (size_t)V * sizeof *scratch);
-    qsort(scratch, (size_t)V, sizeof *scratch, descending);
-    least = scratch[options->top_k - 1];
-  }
-  const float most = logits[likeliest(logits, V)];
-  double total = 0;
-  for (int64_t v = 0; v < V; v++) {
-    scratch[v] = logits[v] < least ? 0 : (float)exp(((double)logits[v] - (double)most) / options->temperature);
-    total += (double)scratch[v];
-  }
-  double left = rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * total;
-  int64_t picked = likeliest(logits, V);
-  for (int64_t v = 0; v < V; v++) {
-    if (scratch[v] <= 0)
-      continue;
-    picked = v;
-    left -= (double)scratch[v];
-    if (left < 0)
-      break;
-  }
-  return (int32_t)picked;
-}
+/* Tokens that went through the model, many at a time or one by one. */
+struct speed {
+  int64_t tokens;
+  double seconds;
+};
 
 struct generation {
   struct job *job;
-  struct tokenizer *tokenizer;
+  struct exec *exec;
   const struct generate_options *options;
-  int32_t *token; /* prompt and what came after it */
-  int64_t n, room;
-  char *text; /* decoded, not yet printed */
+  int64_t capacity, chunk; /* tokens of the cache, and of a step at most */
+  int64_t step, draw;
+
+  int32_t *token;  /* the context [capacity] */
+  int64_t n, past; /* in the context; of them, in the cache */
+
+  int32_t *line; /* the tokens of a turn */
+  int64_t line_n, line_room;
+
+  struct speed prompt, answer;
+
+  /* Rank 0's own. */
+  struct tokenizer *tokenizer; /* NULL: ids */
+  char *text;                  /* decoded, not yet printed */
   int64_t bytes, text_room;
-  float *scratch;
+  uint64_t *scratch;
+  bool at_end;        /* the last token ended a text */
+  char *typed, *page; /* a line as getline(3) has it, and as it stands on the page */
+  size_t typed_room;
 };
 
-/* The exec_load of generation: the last `context` tokens, padded behind. */
+static bool is_root(const struct generation *g)
+{
+  return comm_rank(g->job->comm) == 0;
+}
+
+/* ---- the context */
+
+/* Behind what is there; where it does not fit, the last half of the cache is kept and computed anew. */
+static void append(struct generation *g, const int32_t *token, int64_t n)
+{
+  if (n <= g->capacity - g->n) {
+    memcpy(g->token + g->n, token, (size_t)n * sizeof *token);
+    g->n += n;
+    return;
+  }
+  const int64_t keep = g->capacity > 1 ? g->capacity / 2 : 1, fresh = n < keep ? n : keep, kept = keep - fresh;
+  memmove(g->token, g->token + g->n - kept, (size_t)kept * sizeof *token);
+  memcpy(g->token + kept, token + n - fresh, (size_t)fresh * sizeof *token);
+  g->n = keep;
+  g->past = 0;
+}
+
+/* The exec_load of generation. */
 static enum status load_window(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct generation *g = arg;
-  const int64_t T = g->job->shape.sequence, first = g->n > T ? g->n - T : 0;
+  const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
   (void)step;
   (void)micro;
-  for (int64_t t = 0; t < T; t++) {
-    tokens[t] = first + t < g->n ? g->token[first + t] : 0;
+  for (int64_t t = 0; t < n; t++) {
+    tokens[t] = g->token[g->past + t];
     targets[t] = -1;
   }
   return STATUS_OK;
+}
+
+/* Bring all of the context into the cache, in chunks; the logits are then those behind its last token. */
+static void feed(struct generation *g)
+{
+  const double start = clock_s();
+  struct speed *speed = g->n - g->past == 1 && g->past > 0 ? &g->answer : &g->prompt;
+  while (g->past < g->n) {
+    struct exec_result result;
+    const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
+    exec_set_window(g->exec, g->past, n);
+    enum status status = exec_step(g->exec, g->step++, 0, 0.0, &result);
+    if (!status)
+      status = exec_drain(g->exec);
+    if (status)
+      comm_abort(g->job->comm, status);
+    g->past += n;
+    speed->tokens += n;
+  }
+  speed->seconds += clock_s() - start;
+}
+
+/* ---- rank 0: text */
+
+/* What cannot be written is forgotten, once it has been said. */
+static enum status flush_text(void)
+{
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return STATUS_OK;
+  const enum status status = status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno));
+  __fpurge(stdout);
+  clearerr(stdout);
+  return status;
 }
 
 /* Print the whole characters of what is pending; a lone broken byte becomes U+FFFD. */
@@ -93,86 +137,274 @@ static void print_whole_characters(struct generation *g, bool last)
     fputs("\xEF\xBF\xBD", stdout);
     memmove(g->text, g->text + 1, (size_t)--g->bytes);
   }
-  fflush(stdout);
 }
 
-static enum status emit(struct generation *g, const int32_t *tokens, int64_t n)
+static enum status print_token(struct generation *g, int32_t token, bool first)
 {
-  if (comm_rank(g->job->comm) != 0)
-    return STATUS_OK;
-  const enum status status = tokenizer_decode(g->tokenizer, tokens, n, &g->text, &g->bytes, &g->text_room);
-  if (!status)
-    print_whole_characters(g, false);
-  return status;
-}
-
-static enum status next_token(struct generation *g, int64_t draw, int32_t *out)
-{
-  struct exec *exec = g->job->exec[PLAN_GENERATE];
-  struct exec_result result;
-  const int64_t T = g->job->shape.sequence;
-  exec_set_position(exec, (g->n < T ? g->n : T) - 1);
-  enum status status = exec_step(exec, draw, 0, 0.0, &result);
-  if (!status)
-    status = exec_drain(exec);
+  if (!g->tokenizer) {
+    printf("%s%d", first ? "" : " ", token);
+    return flush_text();
+  }
+  const enum status status = tokenizer_decode(g->tokenizer, &token, 1, &g->text, &g->bytes, &g->text_room);
   if (status)
-    comm_abort(g->job->comm, status);
-  const float *logits = exec_pointer(exec, g->job->plan[PLAN_GENERATE]->logits);
-  *out = generate_sample(logits, tokenizer_vocab(g->tokenizer), g->options, draw, g->scratch); /* the model's vocabulary may be padded */
+    return status;
+  print_whole_characters(g, false);
+  return flush_text();
+}
+
+static bool is_end(const struct generation *g, int32_t token)
+{
+  if (!g->tokenizer)
+    return false; /* ids: as many as were asked for */
+  for (int64_t i = 0; i < g->options->n_end; i++)
+    if (g->options->end[i] == token)
+      return true;
+  return token == tokenizer_end_of_text(g->tokenizer);
+}
+
+/* The tokens that may be picked: the model's vocabulary may be padded beyond the tokenizer's. */
+static int64_t vocabulary(const struct generation *g)
+{
+  return g->tokenizer ? tokenizer_vocab(g->tokenizer) : g->job->model->config.vocab;
+}
+
+static enum status pick(struct generation *g, int32_t *out)
+{
+  const float *logits = exec_pointer(g->exec, g->job->plan[PLAN_GENERATE]->logits);
+  const int64_t V = vocabulary(g);
+  for (int64_t v = 0; v < V; v++)
+    if (!isfinite(logits[v]))
+      return status_set(STATUS_NONFINITE,
+                        "the model gives token %lld a logit that is not a finite number: its weights are damaged, or its training diverged",
+                        (long long)v);
+  *out = sample_token(logits, V, &g->options->sample, g->draw++, g->scratch);
   return STATUS_OK;
 }
 
-static enum status start(struct generation *g)
+/* The next token: picked and written. */
+static enum status say(struct generation *g, int64_t i, struct word *word)
 {
-  const int64_t V = g->job->model->config.vocab;
-  const char *prompt = g->options->prompt;
-  const int64_t invalid = utf8_find_invalid(prompt, strlen(prompt));
-  if (invalid >= 0)
-    return status_set(STATUS_INPUT, "prompt: byte %lld is not valid UTF-8", (long long)invalid);
-  if (tokenizer_vocab(g->tokenizer) > V)
-    return status_set(STATUS_USAGE, "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not the tokenizer it was trained with",
-                      tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer), (long long)V);
-  enum status status = tokenizer_encode(g->tokenizer, prompt, strlen(prompt), &g->token, &g->n, &g->room);
+  int32_t token = -1;
+  enum status status = pick(g, &token);
   if (status)
     return status;
-  const int64_t room = g->n + g->options->tokens + 1;
-  status = mem_resize(MEM_DATA, (size_t)room * sizeof *g->token, (void **)&g->token);
-  if (status)
-    return status;
-  g->room = room;
-  if (g->n == 0)
-    g->token[g->n++] = tokenizer_end_of_text(g->tokenizer); /* an empty prompt: a new document */
-  return mem_alloc(MEM_DATA, (size_t)V * sizeof *g->scratch, (void **)&g->scratch);
+  g->at_end = is_end(g, token);
+  if (!g->at_end)
+    status = print_token(g, token, i == 0);
+  if (!status)
+    *word = (struct word){.token = token, .last = g->at_end};
+  return status;
 }
 
-static enum status run_tokens(struct generation *g)
+/* ---- turns */
+
+/* Continue the context. */
+static enum status answer(struct generation *g)
 {
-  enum status status = emit(g, g->token, g->n);
-  for (int64_t i = 0; i < g->options->tokens && !status; i++) {
-    int32_t token = 0;
-    status = next_token(g, i, &token);
-    if (status || token == tokenizer_end_of_text(g->tokenizer))
+  struct comm *comm = g->job->comm;
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < g->options->tokens; i++) {
+    struct word word = {.token = -1, .last = true};
+    feed(g);
+    if (is_root(g))
+      status = say(g, i, &word);
+    const enum status told = comm_broadcast(comm, &word, sizeof word, 0);
+    if (told)
+      return told;
+    if (word.token >= 0)
+      append(g, &word.token, 1);
+    if (word.last)
       break;
-    g->token[g->n++] = token;
-    status = emit(g, &token, 1);
   }
-  if (!status && comm_rank(g->job->comm) == 0) {
+  if (is_root(g) && !status) {
     print_whole_characters(g, true);
-    fputc('\n', stdout);
+    putchar('\n');
+    status = flush_text();
   }
+  return comm_agree(comm, status);
+}
+
+/* Rank 0: the tokens of `text` [n] as they follow on the context. A context begins with the tokenizer's begin of text; if it has none, an empty one begins behind an end. */
+static enum status encode(struct generation *g, const char *text, size_t n)
+{
+  const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
+  g->line_n = 0;
+  if (g->line_room == 0) {
+    const enum status status = mem_resize(MEM_DATA, sizeof *g->line, (void **)&g->line);
+    if (status)
+      return status;
+    g->line_room = 1;
+  }
+  if (g->n == 0 && (begin >= 0 || n == 0))
+    g->line[g->line_n++] = begin >= 0 ? begin : tokenizer_end_of_text(g->tokenizer);
+  return tokenizer_encode(g->tokenizer, text, n, &g->line, &g->line_n, &g->line_room);
+}
+
+/* Rank 0: a line as it follows on the page. What cannot be encoded is said, and asked for again. */
+static enum status take_line(struct generation *g, char *line, size_t n, bool *taken)
+{
+  const size_t gap = g->n > 0 && n > 0 && !g->at_end; /* a new line on the page */
+  enum status status = mem_resize(MEM_DATA, n + gap + 1, (void **)&g->page);
+  if (status)
+    return status;
+  memcpy(g->page, "\n", gap);
+  memcpy(g->page + gap, line, n);
+  status = encode(g, g->page, n + gap);
+  *taken = status == STATUS_OK;
+  if (status != STATUS_INPUT)
+    return status;
+  log_warn("%s", status_text());
+  return STATUS_OK;
+}
+
+static enum status read_turn(struct generation *g, enum turn *turn)
+{
+  const bool asks = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+  for (bool taken = false; !taken;) {
+    if (asks)
+      fputs("> ", stdout);
+    enum status status = flush_text();
+    if (status)
+      return status;
+    ssize_t n = getline(&g->typed, &g->typed_room, stdin);
+    if (n < 0 && asks)
+      putchar('\n');
+    if (n < 0 && ferror(stdin))
+      return status_set(STATUS_IO, "standard input cannot be read: %s", strerror(errno));
+    while (n > 0 && (g->typed[n - 1] == '\n' || g->typed[n - 1] == '\r'))
+      n--;
+    *turn = n < 0 ? TURN_OVER : n == 4 && memcmp(g->typed, "/new", 4) == 0 ? TURN_NEW : TURN_TEXT;
+    if (*turn != TURN_TEXT)
+      return STATUS_OK;
+    status = take_line(g, g->typed, (size_t)n, &taken);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* Rank 0's line, to everybody and into the context. */
+static enum status share_line(struct generation *g)
+{
+  struct comm *comm = g->job->comm;
+  enum status status = comm_broadcast(comm, &g->line_n, sizeof g->line_n, 0);
+  if (!status && !is_root(g))
+    status = mem_resize(MEM_DATA, (size_t)g->line_n * sizeof *g->line, (void **)&g->line);
+  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_broadcast(comm, g->line, g->line_n * (int64_t)sizeof *g->line, 0);
+  if (!status)
+    append(g, g->line, g->line_n);
   return status;
+}
+
+static enum status converse(struct generation *g)
+{
+  struct comm *comm = g->job->comm;
+  for (;;) {
+    enum turn turn = TURN_OVER;
+    enum status status = comm_agree(comm, is_root(g) ? read_turn(g, &turn) : STATUS_OK);
+    if (!status)
+      status = comm_broadcast(comm, &turn, sizeof turn, 0);
+    if (status || turn == TURN_OVER)
+      return status;
+    if (turn == TURN_NEW) {
+      g->n = g->past = 0;
+      continue;
+    }
+    status = share_line(g);
+    if (!status)
+      status = answer(g);
+    if (status)
+      return status;
+  }
+}
+
+/* ---- the run */
+
+static enum status begin_with_ids(struct generation *g)
+{
+  const struct generate_options *options = g->options;
+  const int64_t V = g->job->model->config.vocab;
+  for (int64_t i = 0; i < options->n_ids; i++)
+    if (options->ids[i] < 0 || options->ids[i] >= V)
+      return status_set(STATUS_USAGE, "ids: %d is no token of the model, whose vocabulary is 0 to %lld", options->ids[i], (long long)V - 1);
+  append(g, options->ids, options->n_ids);
+  for (int64_t i = 0; is_root(g) && i < options->n_ids; i++)
+    printf("%s%d", i ? " " : "", options->ids[i]);
+  if (is_root(g))
+    putchar('\n');
+  return STATUS_OK;
+}
+
+static enum status begin_with_prompt(struct generation *g)
+{
+  const struct generate_options *options = g->options;
+  enum status status = is_root(g) ? encode(g, options->prompt, options->prompt_bytes) : STATUS_OK;
+  if (status == STATUS_INPUT)
+    status = status_prefix(status, "prompt");
+  status = comm_agree(g->job->comm, status);
+  if (!status)
+    status = share_line(g);
+  if (!status && is_root(g))
+    fwrite(options->prompt, 1, options->prompt_bytes, stdout);
+  return status;
+}
+
+static enum status run(struct generation *g)
+{
+  const struct generate_options *options = g->options;
+  enum status status = STATUS_OK;
+  if (options->ids || options->prompt_bytes > 0 || !options->interactive) {
+    status = options->ids ? begin_with_ids(g) : begin_with_prompt(g);
+    const int64_t given = options->ids ? options->n_ids : g->line_n;
+    if (!status && given > g->capacity)
+      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld count", (long long)given, (long long)g->capacity,
+               (long long)g->n);
+    if (!status)
+      status = answer(g);
+  }
+  if (!status && options->interactive)
+    status = converse(g);
+  return status;
+}
+
+/* Memory, and what rank 0 needs to know before anything is computed. */
+static enum status prepare(struct generation *g)
+{
+  const int64_t V = g->job->model->config.vocab;
+  if (g->tokenizer && tokenizer_vocab(g->tokenizer) > V)
+    return status_set(STATUS_USAGE, "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not the tokenizer it was trained with",
+                      tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer), (long long)V);
+  enum status status = mem_alloc(MEM_DATA, (size_t)g->capacity * sizeof *g->token, (void **)&g->token);
+  if (!status && is_root(g))
+    status = mem_alloc(MEM_DATA, (size_t)V * sizeof *g->scratch, (void **)&g->scratch);
+  return status;
+}
+
+static double rate(const struct speed *speed)
+{
+  return speed->seconds > 0 ? (double)speed->tokens / speed->seconds : 0;
 }
 
 enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options)
 {
-  struct generation g = {.job = job, .tokenizer = tokenizer, .options = options};
-  enum status status = comm_agree(job->comm, start(&g));
+  const struct plan_input *input = &job->plan[PLAN_GENERATE]->input;
+  struct generation g = {.job = job, .tokenizer = tokenizer, .options = options, .capacity = input->capacity, .chunk = input->shape.sequence};
+  enum status status = comm_agree(job->comm, prepare(&g));
   if (!status)
     status = job_start(job, PLAN_GENERATE, load_window, &g);
+  g.exec = job->exec[PLAN_GENERATE];
   if (!status)
-    status = comm_agree(job->comm, run_tokens(&g));
+    status = run(&g);
+  if (!status && g.prompt.tokens > 0)
+    log_info("%lld tokens read at %.1f tokens/s, %lld written at %.1f tokens/s", (long long)g.prompt.tokens, rate(&g.prompt), (long long)g.draw,
+             rate(&g.answer));
+  free(g.typed);
+  mem_free(g.page);
   mem_free(g.scratch);
   mem_free(g.text);
+  mem_free(g.line);
   mem_free(g.token);
   return status;
 }

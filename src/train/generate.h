@@ -1,21 +1,28 @@
-/* Text from a trained model, token by token. */
+/* Text from a model, token by token, with keys and values kept in the plan's cache. */
 #ifndef SLUICE_TRAIN_GENERATE_H
 #define SLUICE_TRAIN_GENERATE_H
 
 #include "io/tokenizer.h"
 #include "train/job.h"
+#include "train/sample.h"
 
 struct generate_options {
-  const char *prompt;
-  int64_t tokens, top_k;
-  double temperature;
-  uint64_t seed;
-}; /* temperature 0: the likeliest token; top_k 0: all */
+  const char *prompt; /* of rank 0; valid UTF-8, `prompt_bytes` of it; empty: a new document */
+  size_t prompt_bytes;
+  const int32_t *ids; /* instead of a prompt, the same on all ranks: ids are written, the prompt's on a line and those that follow on a line; NULL: text */
+  int64_t n_ids;
+  const int32_t *end; /* tokens that end a text besides the tokenizer's end of text */
+  int64_t n_end;
+  bool interactive;   /* after the prompt, if there is one, go on with lines of standard input */
+  int64_t tokens;     /* most tokens of an answer */
+  struct sample_options sample;
+};
 
-/* Continue the prompt and write text to stdout as it comes (rank 0), in whole characters. The context slides: the last `context` tokens count. Collective. */
+/* Continue the prompt and write to stdout as tokens come (rank 0), in whole characters. Rank 0 alone reads, picks and writes: `tokenizer` is its own (unused with ids, and
+ * on other ranks: NULL), and the text is the same on any number of ranks.
+ * When the context is as long as the cache (the plan's capacity) it slides: its last half stays and is computed anew. The same holds for a prompt that is longer.
+ * Interactive: each line is continued, and the context goes on from line to line as if all had been typed on one page; "/new" begins a new one, the end of the input leaves.
+ * Collective. */
 enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options);
-
-/* Pick from logits [V]: a pure function of them, the options and the draw's number. Scratch [V] is overwritten. Local. */
-int32_t generate_sample(const float *logits, int64_t V, const struct generate_options *options, int64_t draw, float *scratch);
 
 #endif

@@ -3,20 +3,25 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. */
-static enum status shape_without_batch(const struct job *job, enum plan_mode mode, struct plan_input *input)
+static int64_t least_of(int64_t a, int64_t b)
 {
-  const struct deck *deck = job->deck;
-  const int ranks = comm_ranks(job->comm);
+  return a < b ? a : b;
+}
+
+/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. */
+static void shape_without_batch(const struct deck *deck, struct plan_input *input)
+{
+  enum { EVAL_SEQUENCES = 8, NEW_TOKENS = 256, CACHED_TOKENS = 2048 };
   int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
-  int64_t micro = deck->data.micro_batch ? deck->data.micro_batch : 1;
-  if (mode == PLAN_GENERATE) {
-    sequence = deck->model.context;
+  int64_t micro = deck->data.micro_batch ? deck->data.micro_batch : least_of(deck->data.batch, EVAL_SEQUENCES);
+  if (input->mode == PLAN_GENERATE) {
+    input->capacity = deck->data.sequence ? deck->data.sequence : least_of(deck->model.context, CACHED_TOKENS);
+    sequence = least_of(input->capacity, NEW_TOKENS);
     micro = 1;
   }
   input->strategy = STRATEGY_FULL_SHARD;
-  input->shape = (struct deck_shape){.ranks = ranks,
-                                     .group = ranks,
+  input->shape = (struct deck_shape){.ranks = input->ranks,
+                                     .group = input->ranks,
                                      .replicas = 1,
                                      .rank_batch = micro,
                                      .micro_batch = micro,
@@ -24,26 +29,20 @@ static enum status shape_without_batch(const struct job *job, enum plan_mode mod
                                      .sequence = sequence,
                                      .recompute_every = 0,
                                      .reduce_every_micro = true};
-  return STATUS_OK;
 }
 
-/* During training, evaluation uses the training's storage, one micro-batch a step. */
-static enum status shape_input(const struct job *job, enum job_use use, enum plan_mode mode, struct plan_input *input)
+enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input)
 {
-  *input = (struct plan_input){.mode = mode,
-                               .rank = comm_rank(job->comm),
-                               .ranks = comm_ranks(job->comm),
-                               .prefetch = (int)job->deck->shard.prefetch,
-                               .model = job->model,
-                               .device = job->device,
-                               .threads = job->threads};
-  if (use == JOB_EVAL || use == JOB_GENERATE)
-    return shape_without_batch(job, mode, input);
-  input->strategy = (enum deck_strategy)job->deck->shard.strategy;
-  enum status status = deck_resolve(job->deck, input->ranks, comm_local_ranks(job->comm), &input->shape);
+  input->prefetch = (int)deck->shard.prefetch;
+  if (use == JOB_EVAL || use == JOB_GENERATE) {
+    shape_without_batch(deck, input);
+    return STATUS_OK;
+  }
+  input->strategy = (enum deck_strategy)deck->shard.strategy;
+  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape);
   if (status)
     return status;
-  if (mode == PLAN_EVAL) {
+  if (input->mode == PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
     input->shape.micros = 1;
     input->shape.rank_batch = input->shape.micro_batch;
   }
@@ -63,8 +62,13 @@ static enum status create_plans(struct job *job, enum job_use use)
   };
   for (int i = 0; i < plans_of[use].n; i++) {
     const enum plan_mode mode = plans_of[use].mode[i];
-    struct plan_input input;
-    enum status status = shape_input(job, use, mode, &input);
+    struct plan_input input = {.mode = mode,
+                               .rank = comm_rank(job->comm),
+                               .ranks = comm_ranks(job->comm),
+                               .model = job->model,
+                               .device = job->device,
+                               .threads = job->threads};
+    enum status status = job_shape(job->deck, use, comm_local_ranks(job->comm), &input);
     if (status)
       return status;
     if (i == 0)
@@ -155,14 +159,41 @@ static enum status place_rank(struct job *job)
 
 struct model_config job_model_config(const struct deck *deck)
 {
+  static const enum rope_scaling scalings[] = {[DECK_ROPE_NONE] = ROPE_PLAIN, [DECK_ROPE_LINEAR] = ROPE_LINEAR, [DECK_ROPE_LLAMA3] = ROPE_LLAMA3};
   return (struct model_config){.arch = deck->model.arch,
                                .layers = deck->model.layers,
                                .width = deck->model.width,
                                .heads = deck->model.heads,
                                .context = deck->model.context,
                                .vocab = deck->model.vocab,
+                               .kv_heads = deck->model.kv_heads,
+                               .head_width = deck->model.head_width,
+                               .ffn = deck->model.ffn,
+                               .window = deck->model.window,
+                               .window_from = deck->model.window_from,
+                               .tied = deck->model.tied,
                                .norm_eps = deck->model.norm_eps,
-                               .init_std = deck->model.init_std};
+                               .init_std = deck->model.init_std,
+                               .rope = {.theta = deck->model.rope_theta,
+                                        .scaling = scalings[deck->model.rope_scaling],
+                                        .factor = deck->model.rope_factor,
+                                        .low_freq = deck->model.rope_low_freq,
+                                        .high_freq = deck->model.rope_high_freq,
+                                        .original = deck->model.rope_original}};
+}
+
+enum status job_model(const struct deck *deck, int ranks, struct model **out)
+{
+  const struct model_config config = job_model_config(deck);
+  struct model *model = NULL;
+  enum status status = model_create(&config, &model);
+  if (!status)
+    status = model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
+  if (status)
+    model_destroy(model);
+  else
+    *out = model;
+  return status;
 }
 
 static enum status create_parts(struct job *job, enum job_use use)
@@ -174,8 +205,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   status = device_create("host", DTYPE_F32, &job->device);
   if (status)
     return status;
-  const struct model_config config = job_model_config(deck);
-  status = model_create(&config, &job->model);
+  status = job_model(deck, comm_ranks(job->comm), &job->model);
   if (status)
     return status;
   status = create_plans(job, use);
@@ -200,8 +230,11 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
     job_destroy(job);
     return status;
   }
-  log_info("%s: %.1f M parameters, %d rank%s (%s), %d thread%s each", deck->model.arch, (double)job->model->parameters * 1e-6, comm_ranks(comm),
-           comm_ranks(comm) == 1 ? "" : "s", comm_description(comm), job->threads, job->threads == 1 ? "" : "s");
+  char frozen[48] = "";
+  if (job->model->frozen > 0)
+    snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
+  log_info("%s: %.1f M parameters%s, %d rank%s (%s), %d thread%s each", deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
+           comm_ranks(comm), comm_ranks(comm) == 1 ? "" : "s", comm_description(comm), job->threads, job->threads == 1 ? "" : "s");
   log_info("rank 0 runs on %s", topo_description(job->topo));
   *out = job;
   return STATUS_OK;
@@ -252,40 +285,70 @@ static float *state_pointer(const struct job *job, const struct plan *plan, int 
   return (float *)((char *)job->memory.persistent[b->tier] + b->offset);
 }
 
-/* Where element `range.begin` of parameter p lies in a buffer that holds the flat range `owned`. */
-static float *param_pointer(float *base, const struct plan *plan, int u, int p, struct layout_range part)
+/* What this rank keeps of one of a parameter's kinds: a buffer (-1: none) that holds a range of the unit's flat elements. */
+struct holding {
+  int buffer;
+  struct layout_range range;
+};
+
+/* kind 0: the parameters; 1 and 2: the moments, which frozen ones do not have. */
+static struct holding holding_of(const struct plan *plan, int u, int p, int kind)
 {
-  return base + (plan->layout[u].offset[p] + part.begin - plan->owned[u].begin);
+  const int *const trained[3] = {plan->master, plan->moment1, plan->moment2};
+  if (!plan->layout[u].frozen[p])
+    return (struct holding){trained[kind][u], plan->owned[u]};
+  return (struct holding){kind == 0 ? plan->frozen[u] : -1, plan->frozen_owned[u]};
+}
+
+/* Where element `part.begin` of parameter p lies. */
+static float *param_pointer(const struct job *job, const struct plan *plan, int u, int p, const struct holding *holding, struct layout_range part)
+{
+  return state_pointer(job, plan, holding->buffer) + (plan->layout[u].offset[p] + part.begin - holding->range.begin);
 }
 
 void job_init(struct job *job)
 {
   const struct plan *plan = any_plan(job);
-  for (int u = 0; u < job->model->units; u++) {
-    float *base = state_pointer(job, plan, plan->master[u]);
+  for (int u = 0; u < job->model->units; u++)
     for (int p = 0; p < job->model->unit[u].params; p++) {
-      const struct layout_range part = layout_param_part(&plan->layout[u], p, plan->owned[u]);
+      const struct holding holding = holding_of(plan, u, p, 0);
+      const struct layout_range part = layout_param_part(&plan->layout[u], p, holding.range);
       if (part.begin < part.end)
-        model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, part, param_pointer(base, plan, u, p, part));
+        model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, part, param_pointer(job, plan, u, p, &holding, part));
     }
-  }
 }
 
-/* Of what a rank owns, the part that it alone writes: what several ranks own is cut among them. */
-static struct layout_range unique_range(const struct job *job, const struct plan *plan, int u)
+/* Of what a rank holds of a part of `all` elements, the piece that it alone writes: what several ranks hold is cut among them. */
+static struct layout_range unique_range(const struct job *job, struct layout_range held, int64_t all)
 {
-  const struct layout_range owned = plan->owned[u];
-  const int64_t size = owned.end - owned.begin;
-  const int holders = (int)(plan->layout[u].flat / size); /* ranks that hold different shards */
-  const int copies = comm_ranks(job->comm) / holders;
-  const int64_t piece = size / copies;
+  const int64_t size = held.end - held.begin;
+  const int holders = size > 0 ? (int)(all / size) : 1; /* ranks that hold different shards */
+  const int64_t piece = size / (comm_ranks(job->comm) / holders);
   const int index = holders == 1 ? comm_rank(job->comm) : comm_rank(job->comm) / holders;
-  return (struct layout_range){owned.begin + index * piece, owned.begin + (index + 1) * piece};
+  return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
+}
+
+static void describe_tensor(const struct job *job, const struct plan *plan, int u, int p, int kind, bool unique, struct io_tensor *out)
+{
+  static const char *const group[3] = {"model", "exp_avg", "exp_avg_sq"};
+  const struct model_param *param = &job->model->unit[u].param[p];
+  const struct layout_unit *layout = &plan->layout[u];
+  const struct holding holding = holding_of(plan, u, p, kind);
+  const int64_t all = layout->frozen[p] ? layout->flat - layout->trained : layout->trained;
+  const struct layout_range range = unique ? unique_range(job, holding.range, all) : holding.range;
+  *out = (struct io_tensor){.group = group[kind],
+                            .name = param->name,
+                            .type = DTYPE_F32,
+                            .ndim = param->ndim,
+                            .writer = true,
+                            .range = layout_param_part(layout, p, range)};
+  for (int d = 0; d < param->ndim; d++)
+    out->shape[d] = param->shape[d];
+  out->data = param_pointer(job, plan, u, p, &holding, out->range);
 }
 
 enum status job_tensors(struct job *job, bool moments, bool unique, struct io_tensor **out, int *n)
 {
-  static const char *const group[3] = {"model", "exp_avg", "exp_avg_sq"};
   const struct plan *plan = any_plan(job);
   const int kinds = moments ? 3 : 1;
   int params = 0;
@@ -298,23 +361,10 @@ enum status job_tensors(struct job *job, bool moments, bool unique, struct io_te
     return status;
   int k = 0;
   for (int kind = 0; kind < kinds; kind++)
-    for (int u = 0; u < job->model->units; u++) {
-      const int buffer = kind == 0 ? plan->master[u] : kind == 1 ? plan->moment1[u] : plan->moment2[u];
-      const struct layout_range range = unique ? unique_range(job, plan, u) : plan->owned[u];
-      for (int p = 0; p < job->model->unit[u].params; p++) {
-        const struct model_param *param = &job->model->unit[u].param[p];
-        struct io_tensor *t = &tensors[k++];
-        *t = (struct io_tensor){.group = group[kind],
-                                .name = param->name,
-                                .type = DTYPE_F32,
-                                .ndim = param->ndim,
-                                .writer = true,
-                                .range = layout_param_part(&plan->layout[u], p, range)};
-        for (int d = 0; d < param->ndim; d++)
-          t->shape[d] = param->shape[d];
-        t->data = param_pointer(state_pointer(job, plan, buffer), plan, u, p, t->range);
-      }
-    }
+    for (int u = 0; u < job->model->units; u++)
+      for (int p = 0; p < job->model->unit[u].params; p++)
+        if (holding_of(plan, u, p, kind).buffer >= 0)
+          describe_tensor(job, plan, u, p, kind, unique, &tensors[k++]);
   *out = tensors;
   *n = k;
   return STATUS_OK;

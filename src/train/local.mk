@@ -5,13 +5,21 @@ src_train_libtrain_a_SOURCES = \
 	src/train/data.h \
 	src/train/evaluate.c \
 	src/train/evaluate.h \
+	src/train/exchange.c \
+	src/train/exchange.h \
 	src/train/generate.c \
 	src/train/generate.h \
 	src/train/job.c \
 	src/train/job.h \
+	src/train/origin.c \
+	src/train/origin.h \
+	src/train/sample.c \
+	src/train/sample.h \
 	src/train/signals.c \
 	src/train/signals.h \
 	src/train/stats.c \
 	src/train/stats.h \
 	src/train/train.c \
-	src/train/train.h
+	src/train/train.h \
+	src/train/weights.c \
+	src/train/weights.h

@@ -18,6 +18,7 @@
 #include "train/job.h"
 #include "train/signals.h"
 #include "train/stats.h"
+#include "train/weights.h"
 
 /* A run under way. */
 struct run {
@@ -87,54 +88,9 @@ static enum status run_paths(struct run *run)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
 
-/* Numbers without a shape would not be noticed by loading. */
-static enum status check_model(const struct deck *deck, const char *path, const struct deck *saved)
-{
-  const struct {
-    const char *key;
-    double here, there;
-  } numbers[] = {
-      {"model.layers", (double)deck->model.layers, (double)saved->model.layers},
-      {"model.width", (double)deck->model.width, (double)saved->model.width},
-      {"model.heads", (double)deck->model.heads, (double)saved->model.heads},
-      {"model.context", (double)deck->model.context, (double)saved->model.context},
-      {"model.vocab", (double)deck->model.vocab, (double)saved->model.vocab},
-      {"model.norm_eps", deck->model.norm_eps, saved->model.norm_eps},
-  };
-  if (strcmp(deck->model.arch, saved->model.arch) != 0)
-    return status_set(STATUS_USAGE, "%s holds a model of model.arch=%s, the deck says %s", path, saved->model.arch, deck->model.arch);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (numbers[i].here != numbers[i].there)
-      return status_set(STATUS_USAGE, "%s holds a model of %s=%g, the deck says %g: they must agree", path, numbers[i].key, numbers[i].there,
-                        numbers[i].here);
-  return STATUS_OK;
-}
-
-static enum status check_saved_deck(const struct job *job, const char *path, const struct checkpoint_meta *meta)
-{
-  struct deck saved = {0};
-  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
-  if (!status)
-    status = check_model(job->deck, path, &saved);
-  deck_destroy(&saved);
-  return status;
-}
-
 enum status train_load(struct job *job, const char *path, bool moments)
 {
-  struct checkpoint_meta meta = {0};
-  struct io_tensor *tensors = NULL;
-  int n = 0;
-  enum status status = checkpoint_read_meta(job->comm, path, &meta);
-  if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
-  if (!status)
-    status = comm_agree(job->comm, job_tensors(job, moments, false, &tensors, &n));
-  if (!status)
-    status = checkpoint_load(job->comm, path, true, n, tensors);
-  mem_free(tensors);
-  checkpoint_meta_free(&meta);
-  return status;
+  return weights_load(job, path, moments);
 }
 
 static enum status save(struct run *run)
@@ -178,7 +134,7 @@ static enum status resume_from(struct run *run, const char *path)
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
   if (!status)
-    status = train_load(run->job, path, true);
+    status = weights_load(run->job, path, true);
   if (!status)
     status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
   if (!status) {
@@ -208,10 +164,8 @@ static enum status refuse_used_folder(struct run *run)
 
 static enum status start_state(struct run *run, const char *resume)
 {
-  if (!strcmp(resume, "none")) {
-    job_init(run->job);
-    return STATUS_OK;
-  }
+  if (!strcmp(resume, "none"))
+    return weights_start(run->job);
   if (strcmp(resume, "auto") != 0)
     return resume_from(run, resume);
 
@@ -222,7 +176,7 @@ static enum status start_state(struct run *run, const char *resume)
   if (path) {
     status = resume_from(run, path);
   } else {
-    job_init(run->job);
+    status = weights_start(run->job);
     log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
   }
   mem_free(path);

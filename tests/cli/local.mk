@@ -1,11 +1,23 @@
 check_scripts += \
 	tests/cli/cli.sh \
+	tests/cli/decks.sh \
+	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
+	tests/cli/huggingface.sh \
+	tests/cli/fit.sh \
+	tests/cli/generate.sh \
 	tests/cli/memory.sh \
 	tests/cli/reshard.sh \
-	tests/cli/stopping.sh
+	tests/cli/stopping.sh \
+	tests/cli/tokenizer.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
+	tests/peers/bpe_train.py \
+	tests/peers/bpe_train.sh \
 	tests/peers/cpu.sh \
 	tests/peers/gpt2_cpu.py \
-	tests/peers/scaling.sh
+	tests/peers/huggingface.py \
+	tests/peers/scaling.sh \
+	tests/peers/tokenizer.py \
+	tests/peers/tokenizer.sh \
+	tests/peers/unicode_tables.py

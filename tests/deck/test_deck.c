@@ -33,8 +33,8 @@ static void test_impossible_combinations(void **state)
     const char *given, *sentence;
   } known[] = {
       {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
-      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108"},
-      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12"},
+      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108, or give model.head_width"},
+      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12, or give model.head_width"},
       {"data.sequence=2048",
        "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
       {"data.batch=10 data.micro_batch=4", "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a "
@@ -115,7 +115,7 @@ static void test_where_of_files(void **state)
   struct deck deck;
   static const char text[] = "model:\n  layers: 2\n  width: 10\n  heads: 4\n";
   assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL), STATUS_USAGE);
-  assert_string_equal(status_text(), "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12");
+  assert_string_equal(status_text(), "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12, or give model.head_width");
   char *assignments[] = {"model.width=8"};
   assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 1, assignments), STATUS_OK);
   assert_int_equal(deck.model.width, 8);
@@ -298,7 +298,7 @@ static void check_input(const char *path)
     snprintf(stated, sizeof stated, "\n# %lld,%03lld,%03lld parameters", n / 1000000, n / 1000 % 1000, n % 1000);
   else
     snprintf(stated, sizeof stated, "\n# %lld,%03lld parameters", n / 1000, n % 1000);
-  if (!strstr(content, stated))
+  if (strcmp(deck.model.arch, "gpt2") == 0 && !strstr(content, stated)) /* the others': tests/cli/decks.sh */
     fail_msg("%s does not say '%s'", path, stated + 1);
   mem_free(text);
   deck_destroy(&deck);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "device/host/host.h"
 
 struct device *device;
 const struct device_ops *ops;
@@ -75,6 +76,41 @@ float *copy_of(const float *x, int64_t n)
 double *doubles(int64_t n)
 {
   return bytes((size_t)n * sizeof(double));
+}
+
+double *doubles_of(const float *x, int64_t n)
+{
+  double *wide = doubles(n);
+  for (int64_t i = 0; i < n; i++)
+    wide[i] = x[i];
+  return wide;
+}
+
+void assert_is_gradient(double (*loss)(void *), void *arg, double *x, const double *gradient, int64_t n, int64_t step, double tolerance)
+{
+  const double h = 1e-5;
+  double scale = 0;
+  for (int64_t i = 0; i < n; i++)
+    scale = fmax(scale, fabs(gradient[i]));
+  for (int64_t i = 0; i < n; i += step) {
+    double at = x[i], above, below;
+    x[i] = at + h;
+    above = loss(arg);
+    x[i] = at - h;
+    below = loss(arg);
+    x[i] = at;
+    if (!(fabs((above - below) / (2 * h) - gradient[i]) <= tolerance * scale))
+      fail_msg("element %lld: the slope is %.9g, the twin's gradient %.9g", (long long)i, (above - below) / (2 * h), gradient[i]);
+  }
+}
+
+bool fixture_use(int variant)
+{
+  struct host_device *host = (struct host_device *)device;
+  const struct kernels *kernels = variant < 0 ? kernels_best() : kernels_variant(variant);
+  if (kernels)
+    host->kernels = kernels;
+  return kernels;
 }
 
 void assert_near(const float *got, const double *want, int64_t n, double tolerance)

@@ -1,6 +1,6 @@
-/* Causal attention. Oracles: the definition in fp64, score by score, its gradient by the chain rule; bit equality over 1, 2, 3 threads and of a batch in one
- * call with the same batch sequence by sequence. Tolerances are relative to the largest element: scores are sums of at most 40 products, outputs and gradients sums of
- * at most a few hundred, errors of 1e-7 each that walk at random. */
+/* Causal attention. Oracles: the definition in fp64, score by score, and its gradient by the chain rule, which is held against finite differences; bit equality
+ * over 1 to 4 threads and of a batch in one call with the same batch sequence by sequence. Tolerances are relative to the largest element: scores are sums of at
+ * most 128 products, outputs and gradients sums of at most some hundreds, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 
 #include <math.h>
@@ -10,188 +10,489 @@
 
 struct shape {
   int64_t B, T, H, KV, D, window;
+  int64_t past; /* of the T tokens: those that are cached, and no queries */
 };
 static const struct shape shapes[] = {
-    {3, 77, 3, 3, 40, 0},  /* an odd everything; two blocks of rows */
-    {2, 1, 2, 1, 8, 0},    /* one token */
-    {2, 150, 6, 2, 16, 0}, /* grouped queries */
-    {1, 64, 4, 1, 8, 0},   /* exactly one block, one key/value head */
-    {2, 77, 3, 3, 8, 1},   /* windows: a token sees itself alone, */
-    {2, 150, 4, 2, 8, 5},  /* a few, */
-    {1, 200, 2, 2, 8, 70}, /* more than a block, */
-    {1, 77, 2, 2, 8, 500}, /* and more than there are */
+    {3, 77, 3, 3, 40, 0, 0},    /* an odd everything; two strips of rows */
+    {2, 1, 2, 1, 8, 0, 0},      /* one token */
+    {2, 150, 6, 2, 16, 0, 0},   /* grouped queries */
+    {3, 77, 3, 1, 40, 0, 0},    /* one key/value head for all */
+    {1, 64, 4, 1, 8, 0, 0},     /* exactly one strip */
+    {1, 70, 2, 1, 1, 0, 0},     /* the narrowest head */
+    {2, 70, 6, 3, 33, 0, 0},    /* an odd one */
+    {1, 1100, 3, 1, 40, 0, 0},  /* three chunks of keys */
+    {2, 77, 3, 3, 8, 1, 0},     /* windows: a token sees itself alone, */
+    {2, 150, 4, 2, 8, 5, 0},    /* a few, */
+    {1, 200, 3, 1, 40, 64, 0},  /* a strip, */
+    {1, 200, 2, 2, 8, 70, 0},   /* more than a strip, */
+    {1, 1150, 2, 1, 8, 600, 0}, /* more than a chunk of keys, */
+    {1, 77, 2, 2, 8, 500, 0},   /* and more than there are */
 };
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+static const struct shape cached[] = {
+    {3, 2, 3, 1, 40, 0, 1},       /* one new token to one cached one */
+    {2, 301, 3, 3, 33, 0, 300},   /* two spans of keys */
+    {2, 301, 3, 1, 40, 0, 300},   /* heads stacked */
+    {1, 1507, 6, 2, 16, 0, 1500}, /* more rows than the narrow products take */
+    {2, 764, 3, 1, 40, 0, 700},   /* several strips of stacked rows */
+    {2, 301, 3, 1, 40, 1, 300},   /* windows */
+    {2, 305, 3, 3, 40, 5, 300},   {2, 764, 3, 1, 40, 64, 700}, {1, 764, 2, 1, 1, 400, 700}, {1, 70, 2, 2, 8, 500, 5}, {1, 2500, 4, 4, 8, 0, 2499},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0], CACHED = sizeof cached / sizeof cached[0] };
 
-/* A fused matrix [B, T, (H + 2 KV) D] of q, k, v. */
-static int64_t fused(const struct shape *s)
+static int64_t queries_of(const struct shape *s)
 {
-  return (s->H + 2 * s->KV) * s->D;
+  return s->T - s->past;
 }
 
-static struct attention describe(const struct shape *s, const float *qkv, float *out, float *lse, void *work)
-{
-  return (struct attention){.batch = s->B,
-                            .tokens = s->T,
-                            .heads = s->H,
-                            .kv_heads = s->KV,
-                            .head_width = s->D,
-                            .window = s->window,
-                            .q = qkv,
-                            .k = qkv + s->H * s->D,
-                            .v = qkv + (s->H + s->KV) * s->D,
-                            .q_stride = fused(s),
-                            .kv_stride = fused(s),
-                            .out = out,
-                            .out_stride = s->H * s->D,
-                            .lse = lse,
-                            .work = work};
-}
+/* One sequence, its arrays one behind the other: q, out [queries, H, D], k, v [T, KV, D], lse [H, queries]. */
+struct twin {
+  const struct shape *shape;
+  const double *q, *k, *v, *dout; /* dout NULL: forward only */
+  double *out, *lse, *dq, *dk, *dv;
+};
 
-/* Probabilities of row t: p[j] for j <= t. Returns log of the sum of exponentials. */
-static double probabilities(const struct shape *s, const float *q, const float *k, int64_t t, double *p)
+/* Probabilities of token t: p[j] for j <= t. Returns log of the sum of exponentials. */
+static double probabilities(const struct shape *s, const double *q, const double *k, int64_t t, double *p)
 {
-  double sum = 0;
+  double sum = 0, top = -INFINITY;
   for (int64_t j = 0; j <= t; j++) {
-    double score = 0;
+    p[j] = s->window && t - j >= s->window ? -INFINITY : 0;
     for (int64_t d = 0; d < s->D; d++)
-      score += (double)q[t * fused(s) + d] * k[j * fused(s) + d];
-    p[j] = s->window && t - j >= s->window ? 0 : exp(score / sqrt((double)s->D));
-    sum += p[j];
+      p[j] += q[d] * k[j * s->KV * s->D + d] / sqrt((double)s->D);
+    top = fmax(top, p[j]);
   }
   for (int64_t j = 0; j <= t; j++)
+    sum += p[j] = exp(p[j] - top);
+  for (int64_t j = 0; j <= t; j++)
     p[j] /= sum;
-  return log(sum);
+  return top + log(sum);
 }
 
-struct twin {
-  double *out, *lse, *dqkv;
+static void twin_row(struct twin *w, int64_t h, int64_t t, double *p, double *dp)
+{
+  const struct shape *s = w->shape;
+  int64_t D = s->D, C = s->KV * D, at = ((t - s->past) * s->H + h) * D, kv = h / (s->H / s->KV) * D;
+  double delta = 0, scale = 1 / sqrt((double)D);
+  w->lse[h * queries_of(s) + t - s->past] = probabilities(s, w->q + at, w->k + kv, t, p);
+  memset(w->out + at, 0, (size_t)D * sizeof(double));
+  for (int64_t j = 0; j <= t; j++)
+    for (int64_t d = 0; d < D; d++)
+      w->out[at + d] += p[j] * w->v[j * C + kv + d];
+  for (int64_t j = 0; w->dout && j <= t; j++) {
+    dp[j] = 0;
+    for (int64_t d = 0; d < D; d++) {
+      dp[j] += w->dout[at + d] * w->v[j * C + kv + d];
+      w->dv[j * C + kv + d] += p[j] * w->dout[at + d];
+    }
+    delta += p[j] * dp[j];
+  }
+  for (int64_t j = 0; w->dout && j <= t; j++)
+    for (int64_t d = 0; d < D; d++) {
+      w->dq[at + d] += scale * p[j] * (dp[j] - delta) * w->k[j * C + kv + d];
+      w->dk[j * C + kv + d] += scale * p[j] * (dp[j] - delta) * w->q[at + d];
+    }
+}
+
+static void twin_run(struct twin *w)
+{
+  double p[2600], dp[2600];
+  assert_in_range(w->shape->T, 1, 2600);
+  for (int64_t h = 0; h < w->shape->H; h++)
+    for (int64_t t = w->shape->past; t < w->shape->T; t++)
+      twin_row(w, h, t, p, dp);
+}
+
+/* A batch of the above in fp32, and what must come out. */
+struct problem {
+  const struct shape *shape;
+  int64_t queries, keys; /* elements of q and of k, all sequences */
+  float *q, *k, *v, *dout;
+  double *out, *lse, *dq, *dk, *dv;
 };
 
-/* dout NULL: forward only */
-static struct twin twin_of(const struct shape *s, const float *qkv, const float *dout)
+static struct problem problem_of(const struct shape *s, float size, bool backward)
 {
-  int64_t C = s->H * s->D, F = fused(s);
-  struct twin w = {doubles(s->B * s->T * C), doubles(s->B * s->H * s->T), doubles(s->B * s->T * F)};
-  double *p = doubles(s->T), *dp = doubles(s->T), scale = 1 / sqrt((double)s->D);
-  for (int64_t b = 0; b < s->B; b++)
-    for (int64_t h = 0; h < s->H; h++)
-      for (int64_t t = 0; t < s->T; t++) {
-        int64_t base = b * s->T * F, q_at = h * s->D, k_at = (s->H + h / (s->H / s->KV)) * s->D, v_at = k_at + s->KV * s->D,
-                row = (b * s->T + t) * C + h * s->D;
-        const float *q = qkv + base + q_at, *k = qkv + base + k_at, *v = qkv + base + v_at;
-        double *dq = w.dqkv + base + q_at, *dk = w.dqkv + base + k_at, *dv = w.dqkv + base + v_at, delta = 0;
-        w.lse[(b * s->H + h) * s->T + t] = probabilities(s, q, k, t, p);
-        for (int64_t j = 0; j <= t; j++)
-          for (int64_t d = 0; d < s->D; d++)
-            w.out[row + d] += p[j] * v[j * F + d];
-        for (int64_t j = 0; dout && j <= t; j++) {
-          dp[j] = 0;
-          for (int64_t d = 0; d < s->D; d++) {
-            dp[j] += (double)dout[row + d] * v[j * F + d];
-            dv[j * F + d] += p[j] * dout[row + d];
-          }
-          delta += p[j] * dp[j];
-        }
-        for (int64_t j = 0; dout && j <= t; j++)
-          for (int64_t d = 0; d < s->D; d++) {
-            dq[t * F + d] += scale * p[j] * (dp[j] - delta) * k[j * F + d];
-            dk[j * F + d] += scale * p[j] * (dp[j] - delta) * q[t * F + d];
-          }
-      }
-  return w;
+  struct problem p = {.shape = s, .queries = s->B * queries_of(s) * s->H * s->D, .keys = s->B * s->T * s->KV * s->D};
+  p.q = normals(p.queries, size);
+  p.k = normals(p.keys, size);
+  p.v = normals(p.keys, 1);
+  p.dout = normals(p.queries, 1);
+  p.out = doubles(p.queries), p.lse = doubles(p.queries / s->D);
+  p.dq = doubles(p.queries), p.dk = doubles(p.keys), p.dv = doubles(p.keys);
+  const double *q = doubles_of(p.q, p.queries), *k = doubles_of(p.k, p.keys), *v = doubles_of(p.v, p.keys), *dout = doubles_of(p.dout, p.queries);
+  for (int64_t b = 0; b < s->B; b++) {
+    int64_t at = b * queries_of(s) * s->H * s->D, key = b * s->T * s->KV * s->D;
+    struct twin twin = {s, q + at, k + key, v + key, backward ? dout + at : NULL, p.out + at, p.lse + at / s->D, p.dq + at, p.dk + key, p.dv + key};
+    twin_run(&twin);
+  }
+  return p;
+}
+
+/* How q, k and v lie in memory: all in one matrix, q and k in one, or each by itself, always with room between the rows. */
+enum layout { FUSED, PAIRED, APART, LAYOUTS };
+struct place {
+  float *q, *k, *v, *block[3];
+  int64_t q_stride, k_stride, v_stride, size[3];
+};
+
+static struct place place_of(const struct shape *s, enum layout layout)
+{
+  int64_t rows = s->B * s->T, C = s->H * s->D, K = s->KV * s->D, pad = 3;
+  struct place p = {.q_stride = C + pad, .k_stride = K + pad, .v_stride = K + pad + 1};
+  if (layout == FUSED)
+    p.q_stride = p.k_stride = p.v_stride = C + 2 * K + pad;
+  else if (layout == PAIRED)
+    p.q_stride = p.k_stride = C + K + pad;
+  p.q = nans(rows * p.q_stride);
+  p.k = layout == APART ? nans(rows * p.k_stride) : p.q + C;
+  p.v = layout == FUSED ? p.k + K : nans(rows * p.v_stride);
+  return p;
+}
+
+static void spread(int64_t rows, int64_t n, const float *from, float *to, int64_t stride)
+{
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(to + r * stride, from + r * n, (size_t)n * sizeof *to);
+}
+
+static float *gather(int64_t rows, int64_t n, const float *from, int64_t stride)
+{
+  float *to = nans(rows * n);
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(to + r * n, from + r * stride, (size_t)n * sizeof *to);
+  return to;
 }
 
 struct outputs {
-  float *out, *lse, *dqkv;
+  float *out, *lse, *dq, *dk, *dv;
 };
 
 /* Forward and backward, `each` sequences a call. */
-static struct outputs run(const struct shape *s, struct lane *on, int64_t each, const float *qkv, const float *dout)
+static struct outputs run(const struct problem *p, enum layout layout, struct lane *on, int64_t each)
 {
-  int64_t C = s->H * s->D, F = fused(s);
-  struct outputs o = {nans(s->B * s->T * C), nans(s->B * s->H * s->T), nans(s->B * s->T * F)};
+  const struct shape *s = p->shape;
+  int64_t rows = s->B * s->T, C = s->H * s->D, K = s->KV * s->D, out_stride = C + 1;
+  struct place x = place_of(s, layout), d = place_of(s, (layout + 1) % LAYOUTS);
+  float *out = nans(rows * out_stride), *dout = nans(rows * out_stride);
+  struct outputs o = {.lse = nans(rows * s->H)};
+  spread(rows, C, p->q, x.q, x.q_stride);
+  spread(rows, K, p->k, x.k, x.k_stride);
+  spread(rows, K, p->v, x.v, x.v_stride);
+  spread(rows, C, p->dout, dout, out_stride);
   for (int64_t b = 0; b < s->B; b += each) {
-    struct shape part = *s;
-    int64_t token = b * s->T;
-    part.B = s->B - b < each ? s->B - b : each;
-    struct attention op = describe(&part, qkv + token * F, o.out + token * C, o.lse + b * s->H * s->T, NULL);
-    size_t size = ops->attention_workspace(device, &op, team_size(on->team));
-    op.work = nans((int64_t)(size / sizeof(float)));
+    int64_t row = b * s->T;
+    struct attention op = {.batch = s->B - b < each ? s->B - b : each,
+                           .tokens = s->T,
+                           .heads = s->H,
+                           .kv_heads = s->KV,
+                           .head_width = s->D,
+                           .window = s->window,
+                           .q = x.q + row * x.q_stride,
+                           .k = x.k + row * x.k_stride,
+                           .v = x.v + row * x.v_stride,
+                           .q_stride = x.q_stride,
+                           .k_stride = x.k_stride,
+                           .v_stride = x.v_stride,
+                           .out = out + row * out_stride,
+                           .out_stride = out_stride,
+                           .lse = o.lse + row * s->H};
+    op.work = nans((int64_t)(ops->attention_workspace(device, &op, team_size(on->team)) / sizeof(float)));
+    struct attention_backward back = {.forward = op,
+                                      .dout = dout + row * out_stride,
+                                      .dq = d.q + row * d.q_stride,
+                                      .dk = d.k + row * d.k_stride,
+                                      .dv = d.v + row * d.v_stride,
+                                      .dq_stride = d.q_stride,
+                                      .dk_stride = d.k_stride,
+                                      .dv_stride = d.v_stride};
     assert_ok(ops->attention(on, &op));
-    float *dq = o.dqkv + token * F;
-    struct attention_backward back = {op, dout + token * C, dq, dq + s->H * s->D, dq + (s->H + s->KV) * s->D};
     assert_ok(ops->attention_backward(on, &back));
   }
+  o.out = gather(rows, C, out, out_stride);
+  o.dq = gather(rows, C, d.q, d.q_stride);
+  o.dk = gather(rows, K, d.k, d.k_stride);
+  o.dv = gather(rows, K, d.v, d.v_stride);
   return o;
+}
+
+static void compare(const struct problem *p, const struct outputs *o, double tolerance)
+{
+  const struct shape *s = p->shape;
+  assert_near(o->out, p->out, p->queries, tolerance);
+  assert_near(o->lse, p->lse, p->queries / s->D, tolerance);
+  assert_near(o->dv, p->dv, p->keys, 2 * tolerance);
+  if (s->T > 1 && s->window != 1) { /* of a token alone these are 0: what is left is rounding */
+    assert_near(o->dq, p->dq, p->queries, 2.5 * tolerance);
+    assert_near(o->dk, p->dk, p->keys, 2.5 * tolerance);
+  }
+}
+
+static void assert_same(const struct problem *p, const struct outputs *a, const struct outputs *b)
+{
+  size_t queries = (size_t)p->queries * sizeof(float), keys = (size_t)p->keys * sizeof(float);
+  assert_same_bits(a->out, b->out, queries);
+  assert_same_bits(a->lse, b->lse, queries / (size_t)p->shape->D);
+  assert_same_bits(a->dq, b->dq, queries);
+  assert_same_bits(a->dk, b->dk, keys);
+  assert_same_bits(a->dv, b->dv, keys);
 }
 
 static void forward_and_backward_are_the_definition(void **state)
 {
   (void)state;
   for (int i = 0; i < SHAPES; i++) {
-    const struct shape *s = &shapes[i];
-    int64_t C = s->H * s->D, F = fused(s), rows = s->B * s->T;
-    float *qkv = normals(rows * F, 1), *dout = normals(rows * C, 1);
-    struct twin want = twin_of(s, qkv, dout);
-    struct outputs first = {0};
-    for (int l = 0; l < LANE_SIZES; l++)
-      for (int64_t each = 1; each <= s->B; each++) {
-        struct outputs got = run(s, lanes[l], each, qkv, dout);
-        if (!first.out) {
-          assert_near(got.out, want.out, rows * C, 2e-6);
-          assert_near(got.lse, want.lse, s->B * s->H * s->T, 2e-6);
-          assert_near(got.dqkv, want.dqkv, rows * F, 5e-6);
-          first = got;
-          continue;
+    struct problem p = problem_of(&shapes[i], 1, true);
+    for (int v = 0; fixture_use(v); v++) {
+      struct outputs first = run(&p, FUSED, lanes[0], shapes[i].B);
+      compare(&p, &first, 2e-6);
+      for (int l = 0; l < LANE_SIZES; l++)
+        for (int64_t each = 1; each <= shapes[i].B; each++) {
+          struct outputs got = run(&p, (l + each) % LAYOUTS, lanes[l], each);
+          assert_same(&p, &got, &first);
         }
-        assert_same_bits(got.out, first.out, (size_t)(rows * C) * sizeof(float));
-        assert_same_bits(got.lse, first.lse, (size_t)(s->B * s->H * s->T) * sizeof(float));
-        assert_same_bits(got.dqkv, first.dqkv, (size_t)(rows * F) * sizeof(float));
-      }
+    }
+    fixture_free(state);
+  }
+  fixture_use(-1);
+}
+
+struct sample {
+  struct twin twin;
+  const double *dout;
+};
+
+static double sample_loss(void *arg)
+{
+  struct sample *s = arg;
+  double sum = 0;
+  s->twin.dout = NULL;
+  twin_run(&s->twin);
+  for (int64_t i = 0; i < s->twin.shape->T * s->twin.shape->H * s->twin.shape->D; i++)
+    sum += s->twin.out[i] * s->dout[i];
+  return sum;
+}
+
+static void the_twin_has_its_own_gradient(void **state)
+{
+  (void)state;
+  static const struct shape small[] = {{1, 9, 3, 1, 5, 0, 0}, {1, 12, 2, 1, 5, 4, 0}, {1, 6, 2, 2, 3, 1, 0}};
+  for (int i = 0; i < 3; i++) {
+    const struct shape *s = &small[i];
+    int64_t n = s->T * s->H * s->D, m = s->T * s->KV * s->D;
+    double *q = doubles_of(normals(n, 1), n), *k = doubles_of(normals(m, 1), m), *v = doubles_of(normals(m, 1), m),
+           *dout = doubles_of(normals(n, 1), n);
+    struct sample sample = {{s, q, k, v, dout, doubles(n), doubles(n), doubles(n), doubles(m), doubles(m)}, dout};
+    twin_run(&sample.twin);
+    if (s->window != 1) {
+      assert_is_gradient(sample_loss, &sample, q, sample.twin.dq, n, 1, 1e-7);
+      assert_is_gradient(sample_loss, &sample, k, sample.twin.dk, m, 1, 1e-7);
+    }
+    assert_is_gradient(sample_loss, &sample, v, sample.twin.dv, m, 1, 1e-7);
   }
 }
 
-/* Scores of several hundred: exponentials overflow unless the largest score is taken off first. */
+/* Scores of several hundred: exponentials overflow unless the largest score is taken off first; over several chunks of keys the largest score moves. */
 static void large_scores_stay_finite(void **state)
 {
   (void)state;
-  const struct shape s = {1, 77, 2, 2, 40, 0};
-  float *qkv = normals(s.T * fused(&s), 10), *dout = normals(s.T * 80, 1);
-  struct twin want = twin_of(&s, qkv, NULL);
-  struct outputs got = run(&s, lanes[1], 1, qkv, dout);
-  assert_near(got.out, want.out, s.T * 80, 1e-4); /* scores to 600 have errors of 5e-5, which the exponential hands on */
-  for (int64_t i = 0; i < s.T * fused(&s); i++)
-    assert_true(isfinite(got.dqkv[i]));
+  static const struct shape large[] = {{1, 77, 2, 2, 40, 0, 0}, {1, 1100, 1, 1, 40, 0, 0}};
+  for (int i = 0; i < 2; i++) {
+    struct problem p = problem_of(&large[i], 10, false);
+    struct outputs got = run(&p, FUSED, lanes[1], 1);
+    assert_near(got.out, p.out, p.queries, 1e-4); /* scores to 600 have errors of 5e-5, which the exponential hands on */
+    for (int64_t j = 0; j < p.queries; j++)
+      assert_true(isfinite(got.dq[j]));
+    for (int64_t j = 0; j < p.keys; j++)
+      assert_true(isfinite(got.dk[j]) && isfinite(got.dv[j]));
+  }
+}
+
+/* Keys and values in a cache with room for more tokens, none of which may be read; `each` sequences a call. lse NULL: not wanted. */
+static float *run_cached(const struct problem *p, struct lane *on, int64_t each, float *lse)
+{
+  const struct shape *s = p->shape;
+  int64_t C = s->H * s->D, K = s->KV * s->D, queries = queries_of(s), stride = K + 5, room = (s->T + 9) * stride, q_stride = C + 2,
+          out_stride = C + 1;
+  float *k = nans(s->B * room), *v = nans(s->B * room), *q = nans(s->B * queries * q_stride), *out = nans(s->B * queries * out_stride);
+  spread(s->B * queries, C, p->q, q, q_stride);
+  for (int64_t b = 0; b < s->B; b++) {
+    spread(s->T, K, p->k + b * s->T * K, k + b * room, stride);
+    spread(s->T, K, p->v + b * s->T * K, v + b * room, stride);
+  }
+  for (int64_t b = 0; b < s->B; b += each) {
+    struct attention op = {.batch = s->B - b < each ? s->B - b : each,
+                           .tokens = queries,
+                           .heads = s->H,
+                           .kv_heads = s->KV,
+                           .head_width = s->D,
+                           .window = s->window,
+                           .past = s->past,
+                           .q = q + b * queries * q_stride,
+                           .k = k + b * room,
+                           .v = v + b * room,
+                           .q_stride = q_stride,
+                           .k_stride = stride,
+                           .v_stride = stride,
+                           .kv_batch_stride = room,
+                           .out = out + b * queries * out_stride,
+                           .out_stride = out_stride,
+                           .lse = lse ? lse + b * queries * s->H : NULL};
+    op.work = nans((int64_t)(ops->attention_workspace(device, &op, team_size(on->team)) / sizeof(float)));
+    assert_ok(ops->attention(on, &op));
+  }
+  return gather(s->B * queries, C, out, out_stride);
+}
+
+static void a_cache_serves_the_last_tokens(void **state)
+{
+  (void)state;
+  for (int i = 0; i < CACHED; i++) {
+    struct problem p = problem_of(&cached[i], 1, false);
+    size_t size = (size_t)p.queries * sizeof(float), lse_size = size / (size_t)cached[i].D;
+    for (int v = 0; fixture_use(v); v++) {
+      float *first = NULL, *first_lse = NULL;
+      for (int l = 0; l < LANE_SIZES; l++)
+        for (int64_t each = 1; each <= cached[i].B; each++) {
+          float *lse = nans(p.queries / cached[i].D), *got = run_cached(&p, lanes[l], each, lse);
+          if (!first) {
+            assert_near(got, p.out, p.queries, 2e-6);
+            assert_near(lse, p.lse, p.queries / cached[i].D, 2e-6);
+            assert_same_bits(run_cached(&p, lanes[l], each, NULL), got, size);
+            first = got, first_lse = lse;
+          }
+          assert_same_bits(got, first, size);
+          assert_same_bits(lse, first_lse, lse_size);
+        }
+    }
+  }
+  fixture_use(-1);
+}
+
+/* Sequences one behind the other, without a stride of their own; and a first call that fills the cache. */
+static void caches_need_no_stride_and_begin_empty(void **state)
+{
+  (void)state;
+  const struct shape s = {2, 40, 3, 1, 8, 0, 37}, whole = {2, 40, 3, 1, 8, 0, 0};
+  struct problem p = problem_of(&s, 1, false);
+  float *out = nans(p.queries);
+  struct attention op = {.batch = 2,
+                         .tokens = 3,
+                         .heads = 3,
+                         .kv_heads = 1,
+                         .head_width = 8,
+                         .past = 37,
+                         .q = p.q,
+                         .k = p.k,
+                         .v = p.v,
+                         .q_stride = 24,
+                         .k_stride = 8,
+                         .v_stride = 8,
+                         .out = out,
+                         .out_stride = 24};
+  op.work = nans((int64_t)(ops->attention_workspace(device, &op, 2) / sizeof(float)));
+  assert_ok(ops->attention(lanes[1], &op));
+  assert_near(out, p.out, p.queries, 2e-6);
+  struct problem start = problem_of(&whole, 1, false);
+  float *got = run_cached(&start, lanes[1], 2, NULL);
+  assert_near(got, start.out, start.queries, 2e-6);
+}
+
+/* A generator asks for workspace once. */
+static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
+{
+  (void)state;
+  for (int64_t H = 1; H <= 32; H *= 4)
+    for (int64_t tokens = 1; tokens <= 600; tokens += 7) {
+      struct attention op = {.batch = 2, .tokens = tokens, .heads = H, .kv_heads = 1, .head_width = 40, .past = 3000};
+      size_t most = ops->attention_workspace(device, &op, 3);
+      for (op.tokens = 1; op.tokens <= tokens; op.tokens += 5)
+        for (op.past = 1; op.past <= 3000; op.past += 599)
+          assert_true(ops->attention_workspace(device, &op, 3) <= most);
+    }
 }
 
 static void products_are_counted(void **state)
 {
   (void)state;
   const struct shape *s = &shapes[0];
+  struct problem p = problem_of(s, 1, false);
   int64_t flops = lanes[0]->matmul_flops, ns = lanes[0]->matmul_ns, pairs = s->B * s->H;
-  run(s, lanes[0], s->B, normals(s->B * s->T * fused(s), 1), normals(s->B * s->T * s->H * s->D, 1));
+  run(&p, FUSED, lanes[0], s->B);
   flops = lanes[0]->matmul_flops - flops;
   assert_true(lanes[0]->matmul_ns > ns);
   /* seven products: between those of the triangle and those of the square */
   assert_in_range(flops, 7 * pairs * s->T * s->T * s->D, 7 * 2 * pairs * s->T * s->T * s->D);
 }
 
+/* Products with keys that no row of a strip sees are left out, forward and backward. */
+static void a_window_saves_the_work_outside_it(void **state)
+{
+  (void)state;
+  const struct shape s = {1, 1024, 3, 1, 8, 16, 0};
+  struct problem p = problem_of(&s, 1, false);
+  int64_t flops = lanes[0]->matmul_flops;
+  run(&p, FUSED, lanes[0], 1);
+  flops = lanes[0]->matmul_flops - flops;
+  assert_true(flops <= 7 * 2 * s.H * s.T * s.D * (64 + 16)); /* a strip's rows and a window before them */
+  struct shape late = {1, 2048, 3, 1, 8, 16, 2047};
+  struct problem cache = problem_of(&late, 1, false);
+  flops = lanes[0]->matmul_flops;
+  run_cached(&cache, lanes[0], 1, NULL);
+  assert_true(lanes[0]->matmul_flops - flops <= 2 * 2 * late.H * late.D * 16);
+}
+
 static void guards_fire(void **state)
 {
   (void)state;
-  struct attention op = {.batch = 1, .tokens = 4, .heads = 3, .kv_heads = 2, .head_width = 4, .q_stride = 12, .kv_stride = 8, .out_stride = 12};
-  struct attention_backward back = {.forward = op};
+  float x[64] = {0};
+  const struct attention good = {
+      .batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4, .q_stride = 8, .k_stride = 8, .v_stride = 8, .out_stride = 8, .lse = x};
+  struct attention_backward back = {.forward = good, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
+  struct attention op = good;
+  op.heads = 3;
+  back.forward = op;
   assert_int_equal(ops->attention(lanes[0], &op), STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), "3 heads over 2"));
   assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
-  op.kv_heads = 0;
-  assert_int_equal(ops->attention(lanes[0], &op), STATUS_INTERNAL);
-  op.kv_heads = 3;
-  op.q_stride = INT64_C(1) << 40;
-  back.forward = op;
-  if (sizeof(blasint) == 4) { /* a 64-bit OpenBLAS would take it */
-    assert_int_equal(ops->attention(lanes[0], &op), STATUS_UNSUPPORTED);
+  struct attention bad[] = {good, good, good, good, good, good, good, good};
+  bad[0].kv_heads = 0;
+  bad[1].heads = 0;
+  bad[2].batch = -1;
+  bad[3].tokens = -1;
+  bad[4].head_width = 0;
+  bad[5].window = -1;
+  bad[6].past = -1;
+  bad[7].kv_batch_stride = -1;
+  for (int i = 0; i < 8; i++) {
+    back.forward = bad[i];
+    assert_int_equal(ops->attention(lanes[0], &bad[i]), STATUS_INTERNAL);
+    assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
+  }
+  back.forward = good;
+  back.forward.past = 1;
+  assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "no backward pass"));
+  back.forward = good;
+  back.forward.lse = NULL;
+  assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "log-sum-exp"));
+}
+
+static void strides_that_do_not_fit_the_library_are_refused(void **state)
+{
+  (void)state;
+  float x[64] = {0};
+  if (sizeof(blasint) != 4) /* a 64-bit OpenBLAS takes them */
+    return;
+  for (int i = 0; i < 7; i++) {
+    struct attention op = {
+        .batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4, .q_stride = 8, .k_stride = 8, .v_stride = 8, .out_stride = 8, .lse = x};
+    struct attention_backward back = {.forward = op, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
+    int64_t *stride[] = {&back.forward.q_stride, &back.forward.k_stride, &back.forward.v_stride, &back.forward.out_stride,
+                         &back.dq_stride,        &back.dk_stride,        &back.dv_stride};
+    *stride[i] = INT64_C(1) << 40;
+    if (i < 4)
+      assert_int_equal(ops->attention(lanes[0], &back.forward), STATUS_UNSUPPORTED);
     assert_int_equal(ops->attention_backward(lanes[0], &back), STATUS_UNSUPPORTED);
   }
 }
@@ -199,10 +500,16 @@ static void guards_fire(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      DEVICE_TEST(the_twin_has_its_own_gradient),
       DEVICE_TEST(forward_and_backward_are_the_definition),
       DEVICE_TEST(large_scores_stay_finite),
+      DEVICE_TEST(a_cache_serves_the_last_tokens),
+      DEVICE_TEST(caches_need_no_stride_and_begin_empty),
+      DEVICE_TEST(workspace_suffices_for_fewer_tokens_and_a_shorter_past),
       DEVICE_TEST(products_are_counted),
+      DEVICE_TEST(a_window_saves_the_work_outside_it),
       DEVICE_TEST(guards_fire),
+      DEVICE_TEST(strides_that_do_not_fit_the_library_are_refused),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -101,7 +101,7 @@ static void math_allocates_nothing(void **state)
     int64_t calls = mem_calls();
     assert_ok(ops->lane_reserve(new)); /* is there already */
     assert_ok(ops->matmul(new, &op));
-    assert_ok(ops->bias_gradient(new, 64, 64, 64, a, false, c));
+    assert_ok(ops->bias_gradient(new, 64, 64, 64, 64, a, false, c));
     assert_int_equal(mem_calls(), calls);
     ops->lane_destroy(new);
   }

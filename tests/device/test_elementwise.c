@@ -1,4 +1,4 @@
-/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain loop, bit for bit; for the rest fp64; bit equality over 1, 2, 3
+/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain loop, bit for bit; for the rest fp64; bit equality over 1 to 4
  * threads and of a batch in one call with the same batch sequence by sequence. */
 #include "fixture.h"
 
@@ -31,19 +31,19 @@ static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
   static const int64_t widths[] = {1, 40, 101, 200};
   for (int w = 0; w < 4; w++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-      int64_t n = widths[w];
-      float *d = normals(R * n, 1), *start = accumulate ? normals(n, 1) : nans(n), *first = NULL;
+      int64_t n = widths[w], ld = n + 7;
+      float *d = normals(R * ld, 1), *start = accumulate ? normals(n, 1) : nans(n), *first = NULL;
       double *want = doubles(n);
       for (int64_t i = 0; i < n; i++) {
         want[i] = accumulate ? start[i] : 0;
         for (int64_t r = 0; r < R; r++)
-          want[i] += d[r * n + i];
+          want[i] += d[r * ld + i];
       }
       for (int l = 0; l < LANE_SIZES; l++)
         for (int each = 1; each <= B; each++) {
           float *db = copy_of(start, n);
           for (int b = 0; b < B; b += each)
-            assert_ok(ops->bias_gradient(lanes[l], (B - b < each ? B - b : each) * T, n, T, d + b * T * n, accumulate || b > 0, db));
+            assert_ok(ops->bias_gradient(lanes[l], (B - b < each ? B - b : each) * T, n, T, ld, d + b * T * ld, accumulate || b > 0, db));
           for (int64_t i = 0; i < n; i++)
             assert_true(fabs(db[i] - want[i]) <= 2e-5); /* partial sums of 231 normals stay below 64, whose half unit is 2e-6; they walk at random */
           if (first)
@@ -51,6 +51,16 @@ static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
           first = db;
         }
     }
+}
+
+static void bias_gradient_guards_fire(void **state)
+{
+  (void)state;
+  float x[8] = {0};
+  assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, 2, 3, x, false, x), STATUS_INTERNAL); /* rows that overlap */
+  assert_int_equal(ops->bias_gradient(lanes[0], -1, 4, 2, 4, x, false, x), STATUS_INTERNAL);
+  assert_int_equal(ops->bias_gradient(lanes[0], 2, -4, 2, 4, x, false, x), STATUS_INTERNAL);
+  assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, -2, 4, x, false, x), STATUS_INTERNAL);
 }
 
 /* Level by level: neighbours are added, an odd one passes. */
@@ -156,6 +166,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       DEVICE_TEST(add_is_the_loop),
       DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split),
+      DEVICE_TEST(bias_gradient_guards_fire),
       DEVICE_TEST(sum_parts_is_the_tree),
       DEVICE_TEST(sum_over_a_group_is_a_subtree),
       DEVICE_TEST(sum_may_take_the_place_of_a_part),

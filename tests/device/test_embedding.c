@@ -54,6 +54,10 @@ static void backward_is_the_loop_however_it_is_split(void **state)
   assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, alone, false, NULL));
   assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, both, false, dwpe));
   assert_same_bits(alone, both, V * C * sizeof *alone);
+  float *positions = nans(T * C); /* with the words frozen */
+  assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, NULL, false, positions));
+  assert_same_bits(positions, dwpe, T * C * sizeof *positions);
+  assert_ok(ops->embedding_backward(lanes[1], R, T, C, V, token, dx, NULL, false, NULL));
 }
 
 static void a_bad_token_is_named(void **state)

@@ -16,7 +16,7 @@ struct material {
   float *x, *y, *gamma, *beta, *positive;
 };
 struct result {
-  float a[ROWS * (MOST + 3)], b[ROWS * (MOST + 3)], c[MOST], d[MOST], mean[ROWS], rstd[ROWS], scalar[8];
+  float a[ROWS * (MOST + 3)], b[ROWS * (MOST + 3)], c[MOST], d[MOST], e[MOST], f[MOST], g[MOST], h[MOST], mean[ROWS], rstd[ROWS], scalar[8];
   double wide[2];
 };
 
@@ -41,8 +41,18 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   k->column_sums(ROWS, n, n, in->y, true, out->c);
   k->layernorm_sums(ROWS, n, n, in->y, in->x, out->mean, out->rstd, true, out->c, out->d);
   k->layernorm_sums(ROWS, n, n, in->x, in->y, out->mean, out->rstd, false, out->d, out->b);
+  for (int r = 0; r < ROWS; r++) {
+    const float *x = in->x + r * n, *y = in->y + r * n;
+    k->rmsnorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, out->a + r * n, &out->mean[r]);
+    k->rmsnorm_backward(n, y, x, in->gamma, out->mean[r], r % 2, out->b + r * n, r % 3 ? out->d : NULL);
+  }
+  k->angles(n, 1000.5f, in->x, out->e, out->f);
+  k->rotate(n, out->e, out->f, out->a, out->b);
+  k->swiglu(n, in->x, in->y, out->g);
+  k->swiglu_backward(n, in->x, in->y, in->beta, out->a, out->b, out->h);
   float *s = out->a + MOST, *dp = out->b + MOST;
   memcpy(s, in->x, row);
+  out->scalar[2] = -INFINITY;
   out->scalar[1] = k->softmax(n, s, &out->scalar[2]);
   memcpy(s, in->x, row);
   memcpy(dp, in->y, row);
@@ -96,7 +106,7 @@ static void exponential_is_close(void **state)
   (void)state;
   for (int v = 0; kernels_variant(v); v++)
     for (int i = 0; i <= 87000; i++) {
-      float x[2] = {(float)(-i * 1e-3), 0}, max, exact = x[0];
+      float x[2] = {(float)(-i * 1e-3), 0}, max = -INFINITY, exact = x[0];
       float sum = kernels_variant(v)->softmax(2, x, &max);
       if (!(fabs(x[0] - exp(exact)) <= 1.8e-7 * exp(exact)))
         fail_msg("exp(%.9g) is %.9g, not %.9g", (double)exact, (double)x[0], exp(exact));
@@ -109,11 +119,12 @@ static void exponential_ends_in_zero_and_keeps_nan(void **state)
   (void)state;
   for (int v = 0; kernels_variant(v); v++) {
     const struct kernels *k = kernels_variant(v);
-    float x[4] = {0, -88, -1e30f, -INFINITY}, max;
+    float x[4] = {0, -88, -1e30f, -INFINITY}, max = -INFINITY;
     assert_true(k->softmax(4, x, &max) == 1);
     assert_true(x[0] == 1 && x[1] == 0 && x[2] == 0 && x[3] == 0);
     for (int at = 0; at < 40; at++) { /* a NaN anywhere reaches the sum: a run must see it */
       float y[40] = {0};
+      max = -INFINITY;
       y[at] = NAN;
       assert_true(isnan(k->softmax(40, y, &max)));
       float z[40] = {0};
@@ -153,14 +164,26 @@ static void gelu_is_close_and_survives_large_arguments(void **state)
   }
 }
 
+static void softmax_goes_on_from_an_earlier_maximum(void **state)
+{
+  (void)state;
+  for (int v = 0; kernels_variant(v); v++) {
+    float x[3] = {1, 2, 3}, y[3] = {1, 2, 3}, low = 2, high = 5;
+    float sum = kernels_variant(v)->softmax(3, x, &low);
+    assert_true(low == 3 && x[2] == 1);
+    assert_true(fabs(sum - (1 + exp(-1) + exp(-2))) <= 1e-6);
+    sum = kernels_variant(v)->softmax(3, y, &high);
+    assert_true(high == 5);
+    assert_true(fabs(sum - (exp(-2) + exp(-3) + exp(-4))) <= 1e-6);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      DEVICE_TEST(variants_are_listed_from_plain_to_best),
-      DEVICE_TEST(variants_give_the_same_bits),
-      DEVICE_TEST(exponential_is_close),
-      DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan),
-      DEVICE_TEST(gelu_is_close_and_survives_large_arguments),
+      DEVICE_TEST(variants_are_listed_from_plain_to_best),  DEVICE_TEST(variants_give_the_same_bits),
+      DEVICE_TEST(softmax_goes_on_from_an_earlier_maximum), DEVICE_TEST(exponential_is_close),
+      DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan),  DEVICE_TEST(gelu_is_close_and_survives_large_arguments),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -1,4 +1,4 @@
-/* Matrix products. Oracle: a triple loop in fp64; and bit equality over 1, 2, 3 threads, and of a batch in one call with the same batch sequence by sequence.
+/* Matrix products. Oracle: a triple loop in fp64; and bit equality over 1 to 4 threads, and of a batch in one call with the same batch sequence by sequence.
  * Tolerance: an element's rounding errors are bounded by k u sum|a b| and in practice walk at random; 2e-6 = 33 u of the largest sum|a b|, for k up to 1000. */
 #include "fixture.h"
 
@@ -189,6 +189,36 @@ static void one_piece_and_an_uneven_last_tile(void **state)
   }
 }
 
+/* With few rows another loop computes the same chains: oracle, the bits of the first rows of a product of many. */
+static void few_rows_are_the_first_of_many(void **state)
+{
+  (void)state;
+  static const int64_t narrow[][2] = {{1, 1}, {5, 3}, {40, 33}, {101, 300}, {523, 1031}}; /* columns, k */
+  for (int v = 0; fixture_use(v); v++)
+    for (int s = 0; s < 5; s++)
+      for (int options = 0; options < 8; options++) {
+        int64_t n = narrow[s][0], k = narrow[s][1], most = 11;
+        struct product p = {.sequences = 1, .T = most, .columns = n, .depth = k, .trans_b = options & 1, .accumulate = options & 2};
+        p.epilogue = !p.accumulate && options & 4 ? EPILOGUE_BIAS_GELU : EPILOGUE_NONE;
+        make(&p);
+        float *many = copy_of(p.c, most * p.op.ldc), *aux = copy_of(p.aux, most * p.op.ldc);
+        run(&p, lanes[0], 1, many, aux);
+        compare(&p, many, aux);
+        for (int64_t m = 1; m <= 9; m++) {
+          float *few = copy_of(p.c, most * p.op.ldc), *few_aux = copy_of(p.aux, most * p.op.ldc);
+          struct matmul op = p.op;
+          op.m = m;
+          op.c = few;
+          op.aux = few_aux;
+          assert_ok(ops->matmul(lanes[m % LANE_SIZES], &op));
+          assert_same_bits(few, many, (size_t)(m * op.ldc) * sizeof *few);
+          assert_same_bits(few_aux, aux, (size_t)(m * op.ldc) * sizeof *few);
+          assert_same_bits(few + m * op.ldc, p.c + m * op.ldc, (size_t)((most - m) * op.ldc) * sizeof *few); /* rows behind are not ours */
+        }
+      }
+  fixture_use(-1);
+}
+
 static void nothing_to_do(void **state)
 {
   (void)state;
@@ -309,6 +339,7 @@ int main(void)
       DEVICE_TEST(one_piece_and_an_uneven_last_tile),
       DEVICE_TEST(products_larger_than_the_room),
       DEVICE_TEST(every_variant_adds_in_the_stated_order),
+      DEVICE_TEST(few_rows_are_the_first_of_many),
       DEVICE_TEST(nothing_to_do),
       DEVICE_TEST(work_and_time_are_counted),
       DEVICE_TEST(guards_fire),

@@ -1,4 +1,4 @@
-/* Layer norm. Oracles: the formulas in fp64; bit equality over 1, 2, 3 threads and of a batch in one call with the same batch sequence by sequence.
+/* Layer norm. Oracles: the formulas in fp64; bit equality over 1 to 4 threads and of a batch in one call with the same batch sequence by sequence.
  * Tolerances are relative to the largest element: sums of at most 768 terms, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 
@@ -145,6 +145,22 @@ static void dx_may_take_the_place_of_dy(void **state)
   assert_same_bits(apart.dbeta, within.dbeta, (size_t)C * sizeof(float));
 }
 
+static void gradients_of_parameters_may_be_left_out(void **state)
+{
+  (void)state;
+  int64_t C = 101, n = R * C;
+  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
+  assert_ok(ops->layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
+  struct gradients all = {nans(n), nans(C), nans(C)}, some = {nans(n), nans(C), nans(C)};
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, all);
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, some.dgamma, NULL});
+  assert_same_bits(all.dgamma, some.dgamma, (size_t)C * sizeof(float));
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, NULL, some.dbeta});
+  assert_same_bits(all.dbeta, some.dbeta, (size_t)C * sizeof(float));
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, NULL, NULL});
+  assert_same_bits(all.dx, some.dx, (size_t)n * sizeof(float));
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -152,6 +168,7 @@ int main(void)
       DEVICE_TEST(sum_may_take_the_place_of_x),
       DEVICE_TEST(backward_is_the_formula_however_it_is_split),
       DEVICE_TEST(dx_may_take_the_place_of_dy),
+      DEVICE_TEST(gradients_of_parameters_may_be_left_out),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -38,6 +38,12 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
   if (job->setup.fail_on_step > 0 && step == job->setup.fail_on_step && comm_rank(job->comm) == job->setup.fail_on_rank)
     return status_set(STATUS_INPUT, "no tokens for step %d", job->setup.fail_on_step);
   int64_t first = job->plan->input.rank * shape->rank_batch + micro * shape->micro_batch;
+  if (job->setup.mode == PLAN_GENERATE) { /* all ranks the same sequences */
+    for (int64_t b = 0; b < shape->micro_batch; b++)
+      for (int64_t t = 0; t < job->tokens; t++)
+        *tokens++ = job_token(0, b, job->past + t);
+    return STATUS_OK;
+  }
   for (int64_t b = 0; b < shape->micro_batch; b++)
     for (int64_t t = 0; t < shape->sequence; t++) {
       *tokens++ = job_token(step, first + b, t);
@@ -50,8 +56,21 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
 {
   static char norm[] = "norm", bias[] = "bias", *no_decay[] = {norm, bias};
   int ranks = comm_ranks(comm), group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks, micros = setup->micros ? setup->micros : 1;
-  const struct model_config config = {
-      .arch = "gpt2", .layers = JOB_BLOCKS, .width = 16, .heads = 2, .context = 12, .vocab = JOB_VOCAB, .norm_eps = 1e-5, .init_std = 0.2};
+  struct model_config config = {.arch = "gpt2",
+                                .layers = JOB_BLOCKS,
+                                .width = 16,
+                                .heads = 2,
+                                .context = JOB_CONTEXT,
+                                .vocab = JOB_VOCAB,
+                                .tied = true,
+                                .norm_eps = 1e-5,
+                                .init_std = 0.2};
+  if (setup->llama) {
+    config.arch = "llama";
+    config.kv_heads = 1;
+    config.ffn = 24;
+    config.tied = false;
+  }
   memset(job, 0, sizeof *job);
   job->setup = *setup;
   job->comm = comm;
@@ -59,10 +78,11 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.betas[1] = 0.95;
   job->deck.optim.eps = 1e-5;
   job->deck.optim.weight_decay = 0.1;
-  job->deck.optim.clip = 0.5;
+  job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
   check(device_create("host", DTYPE_F32, &job->device));
   check(model_create(&config, &job->model));
+  check(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
   assert_int_equal(JOB_BATCH % (ranks * micros), 0);
   const struct plan_input input = {
       .mode = setup->mode,
@@ -78,6 +98,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .sequence = JOB_SEQUENCE,
                 .recompute_every = setup->recompute_every,
                 .reduce_every_micro = setup->reduce_every_micro},
+      .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
       .prefetch = setup->prefetch,
       .model = job->model,
       .device = job->device,
@@ -105,19 +126,37 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
   return exec_create(&config, &job->exec);
 }
 
-/* Of each parameter, the part that this rank owns. */
+/* What this rank has of parameter p: where its part begins, and which that is. NULL: nothing. */
+static float *part_of(const struct job *job, int u, int p, struct layout_range *part)
+{
+  const struct plan *plan = job->plan;
+  bool frozen = plan->layout[u].frozen[p];
+  struct layout_range owned = frozen ? plan->frozen_owned[u] : plan->owned[u];
+  *part = layout_param_part(&plan->layout[u], p, owned);
+  if (part->begin >= part->end)
+    return NULL;
+  return (float *)exec_pointer(job->exec, frozen ? plan->frozen[u] : plan->master[u]) + plan->layout[u].offset[p] + part->begin - owned.begin;
+}
+
 static void init_parameters(struct job *job)
 {
-  for (int u = 0; u < job->model->units; u++) {
-    struct layout_range owned = job->plan->owned[u];
-    const struct layout_unit *layout = &job->plan->layout[u];
-    float *master = exec_pointer(job->exec, job->plan->master[u]);
-    for (int p = 0; p < layout->params; p++) {
-      struct layout_range part = layout_param_part(layout, p, owned);
-      if (part.begin < part.end)
-        model_init_param(job->model, 1, u, p, part, master + layout->offset[p] + part.begin - owned.begin);
+  for (int u = 0; u < job->model->units; u++)
+    for (int p = 0; p < job->model->unit[u].params; p++) {
+      struct layout_range part;
+      float *at = part_of(job, u, p, &part);
+      if (at)
+        model_init_param(job->model, 1, u, p, part, at);
     }
-  }
+}
+
+float *job_initial_unit(const struct job *job, int unit)
+{
+  const struct layout_unit *layout = &job->model->unit[unit].layout;
+  void *flat;
+  check(mem_alloc(MEM_META, (size_t)layout->flat * sizeof(float), &flat));
+  for (int p = 0; p < layout->params; p++)
+    model_init_param(job->model, 1, unit, p, (struct layout_range){0, layout->elements[p]}, (float *)flat + layout->offset[p]);
+  return flat;
 }
 
 void job_open(struct job *job, struct comm *comm, const struct job_setup *setup)
@@ -143,37 +182,44 @@ struct exec_result job_step(struct job *job, int64_t step)
   return result;
 }
 
-int64_t job_parameters(const struct job *job)
+const float *job_generate(struct job *job, int64_t step, int64_t past, int64_t tokens)
 {
-  int64_t n = 0;
-  for (int u = 0; u < job->model->units; u++)
-    n += job->plan->layout[u].used;
-  return n;
+  struct exec_result result = {0};
+  job->past = past;
+  job->tokens = tokens;
+  exec_set_window(job->exec, past, tokens);
+  check(exec_step(job->exec, step, 1, 0, &result));
+  return exec_pointer(job->exec, job->plan->logits);
 }
 
-/* Each rank puts in the bits that it owns and otherwise less than any bits; the largest and the smallest (as the largest of the negated) are the same
- * where all owners agree. */
-static void collect_unit(struct job *job, int u, float *out)
+int64_t job_parameters(const struct job *job)
 {
-  struct layout_range owned = job->plan->owned[u];
-  int64_t used = job->plan->layout[u].used;
-  const float *master = exec_pointer(job->exec, job->plan->master[u]);
+  return job->model->parameters;
+}
+
+/* Each rank puts in the bits that it has and otherwise less than any bits; the largest and the smallest (as the largest of the negated) are the same where all
+ * who have them agree. */
+static void collect_param(struct job *job, int u, int p, float *out)
+{
+  int64_t n = job->plan->layout[u].elements[p];
+  struct layout_range part;
+  const float *mine = part_of(job, u, p, &part);
   void *most, *least;
-  check(mem_alloc(MEM_META, (size_t)used * sizeof(int64_t), &most));
-  check(mem_alloc(MEM_META, (size_t)used * sizeof(int64_t), &least));
+  check(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &most));
+  check(mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), &least));
   int64_t *high = most, *low = least;
-  for (int64_t i = 0; i < used; i++) {
+  for (int64_t i = 0; i < n; i++) {
     high[i] = low[i] = INT64_MIN;
-    if (i < owned.begin || i >= owned.end)
+    if (!mine || i < part.begin || i >= part.end)
       continue;
     uint32_t bits;
-    memcpy(&bits, &master[i - owned.begin], sizeof bits);
+    memcpy(&bits, &mine[i - part.begin], sizeof bits);
     high[i] = bits;
     low[i] = -(int64_t)bits;
   }
-  check(comm_max_i64(job->comm, high, (int)used));
-  check(comm_max_i64(job->comm, low, (int)used));
-  for (int64_t i = 0; i < used; i++) {
+  check(comm_max_i64(job->comm, high, (int)n));
+  check(comm_max_i64(job->comm, low, (int)n));
+  for (int64_t i = 0; i < n; i++) {
     assert_true(high[i] == -low[i]);
     uint32_t bits = (uint32_t)high[i];
     memcpy(&out[i], &bits, sizeof bits);
@@ -188,10 +234,11 @@ float *job_collect(struct job *job)
   check(exec_drain(job->exec));
   check(mem_alloc(MEM_META, (size_t)job_parameters(job) * sizeof(float), &params));
   float *next = params;
-  for (int u = 0; u < job->model->units; u++) {
-    collect_unit(job, u, next);
-    next += job->plan->layout[u].used;
-  }
+  for (int u = 0; u < job->model->units; u++)
+    for (int p = 0; p < job->model->unit[u].params; p++) {
+      collect_param(job, u, p, next);
+      next += job->plan->layout[u].elements[p];
+    }
   return params;
 }
 

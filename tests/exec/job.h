@@ -1,10 +1,10 @@
-/* A small GPT-2 on the ranks of a test: what the tests of the executor share. Failures inside are failures of the running test. */
+/* A small GPT-2 or Llama on the ranks of a test: what the tests of the executor share. Failures inside are failures of the running test. */
 #ifndef SLUICE_TESTS_EXEC_JOB_H
 #define SLUICE_TESTS_EXEC_JOB_H
 
 #include "exec/exec.h"
 
-enum { JOB_BATCH = 180, JOB_SEQUENCE = 4, JOB_STEPS = 3, JOB_BLOCKS = 3, JOB_VOCAB = 37 };
+enum { JOB_BATCH = 180, JOB_SEQUENCE = 4, JOB_STEPS = 3, JOB_BLOCKS = 3, JOB_VOCAB = 37, JOB_CONTEXT = 12 };
 
 struct job_setup {
   enum plan_mode mode;
@@ -16,6 +16,10 @@ struct job_setup {
   int threads; /* 0: 1 */
   const int *cores;
   int fail_on_rank, fail_on_step; /* loading fails on this rank in this step, if that is not 0 */
+  bool llama;                     /* with a head of its own */
+  struct option_strings freeze;
+  bool no_clip;
+  int64_t capacity;               /* PLAN_GENERATE; 0: JOB_SEQUENCE */
 };
 
 struct job {
@@ -27,6 +31,7 @@ struct job {
   struct plan *plan;
   struct exec_memory memory;
   struct exec *exec;
+  int64_t past, tokens; /* of the next step in generation: job_generate() */
 };
 
 /* The job of mpirun, once a program. */
@@ -42,11 +47,18 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup);
 /* Step `step` with a fixed learning rate. */
 struct exec_result job_step(struct job *job, int64_t step);
 
-/* The model's parameters on every rank, unit after unit, job_parameters() floats (mem_free). Replicas must agree. Drains. Collective. */
+/* A step of generation: tokens [past, past + tokens) of the sequences of step 0, and the logits of the last one. */
+const float *job_generate(struct job *job, int64_t step, int64_t past, int64_t tokens);
+
+/* The model's parameters on every rank, one after another in the order of the model, whatever is frozen: job_parameters() floats (mem_free). All who have an
+ * element must agree on it. Drains. Collective. */
 float *job_collect(struct job *job);
 int64_t job_parameters(const struct job *job);
 
-/* exec_load of every job: a pure function of (step, global sequence, position). */
+/* A whole unit as initialised, laid out for its flat buffer (mem_free). */
+float *job_initial_unit(const struct job *job, int unit);
+
+/* exec_load of every job: a pure function of (step, global sequence, position). In generation sequences have as many tokens as job.tokens, from job.past on. */
 int32_t job_token(int64_t step, int64_t sequence, int64_t position);
 
 /* What a run leaves behind. */

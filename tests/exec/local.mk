@@ -3,11 +3,15 @@ check_PROGRAMS += \
 	tests/exec/test_bits \
 	tests/exec/test_counters \
 	tests/exec/test_failure \
+	tests/exec/test_frozen \
+	tests/exec/test_generate \
 	tests/exec/test_guards \
 	tests/exec/test_ranks
 exec_job = tests/exec/job.c tests/exec/job.h
 tests_exec_test_alloc_SOURCES = tests/exec/test_alloc.c $(exec_job)
 tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
 tests_exec_test_failure_SOURCES = tests/exec/test_failure.c $(exec_job)
+tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
+tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)

@@ -78,10 +78,12 @@ static void allocations_are_counted(void **state)
 static void a_step_allocates_nothing(void **state)
 {
   (void)state;
+  static char norm[] = "*norm*", *norms[] = {norm};
   const struct job_setup setups[] = {
       {.prefetch = 1, .recompute_every = 2, .micros = 2, .reduce_every_micro = true, .threads = 2},
       {.strategy = STRATEGY_NO_SHARD},
       {.mode = PLAN_EVAL, .prefetch = 1},
+      {.prefetch = 1, .llama = true, .freeze = {.n = 1, .item = norms}},
   };
   for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
     struct job job;

@@ -32,7 +32,7 @@ static void training_moves(void **state)
   int64_t same = 0;
   for (int64_t i = 0; i < reference.n; i++)
     same += initial[i] == reference.params[i];
-  assert_in_range(same, 0, reference.n / 4); /* padding and rows of no token */
+  assert_in_range(same, 0, reference.n / 4); /* rows of no token */
   mem_free(initial);
   job_close(&job);
 }

@@ -123,12 +123,12 @@ static int find(const struct plan *plan, enum op op, int unit)
   return -1;
 }
 
-static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
+static void refuses_with(const struct job_setup *how, void (*corrupt)(struct plan *plan), const char *sentence)
 {
   struct job job;
   struct comm *comm = make_comm(2);
   struct exec_result result;
-  const struct job_setup setup = {.prefetch = 1};
+  const struct job_setup setup = *how;
   job_plan(&job, comm, &setup);
   if (corrupt)
     corrupt(job.plan);
@@ -139,6 +139,11 @@ static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
     fail_msg("'%s' does not say '%s'", status_text(), sentence);
   job_close(&job);
   comm_destroy(comm);
+}
+
+static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
+{
+  refuses_with(&(struct job_setup){.prefetch = 1}, corrupt, sentence);
 }
 
 static void use_the_window_of_another(struct plan *plan)
@@ -164,6 +169,37 @@ static void lay_a_window_over_another(struct plan *plan)
 {
   struct plan_buffer *first = &plan->buffer[plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer];
   plan->buffer[plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer].offset = first->offset + first->bytes - 4;
+}
+
+static void gather_one_part_twice(struct plan *plan)
+{
+  int i = find(plan, OP_GATHER, 1);
+  assert_int_equal(plan->instr[i + 1].op, OP_GATHER);
+  plan->instr[i + 1] = plan->instr[i];
+}
+
+/* The compute lane goes on when the trained part is there. */
+static void use_before_the_second_part(struct plan *plan)
+{
+  int gather = find(plan, OP_GATHER, 1), forward = find(plan, OP_FORWARD, 1);
+  for (int w = 0; w < plan->instr[forward].n_wait; w++)
+    if (plan->instr[forward].wait[w].instr == gather + 1)
+      plan->instr[forward].wait[w].instr = gather;
+  plan->instr[gather + 1].wait[plan->instr[gather + 1].n_wait++] = (struct plan_wait){forward, 0};
+}
+
+static void windows_of_two_parts_hold_both(void **state)
+{
+  (void)state;
+  static char bias[] = "*bias", *biases[] = {bias};
+  struct job_setup setup = {.prefetch = 1, .freeze = {.n = 1, .item = biases}};
+  refuses_with(&setup, NULL, "");
+  refuses_with(&setup, use_the_window_of_another, "params.h.0 belongs to another unit");
+  refuses_with(&setup, release_before_the_use, "trained_window.h.0 has not been gathered");
+  refuses_with(&setup, use_before_the_second_part, "frozen_window.h.0 has not been gathered");
+  refuses_with(&setup, gather_one_part_twice, "trained_window.h.0 lies over one that has not been released");
+  setup.strategy = STRATEGY_SHARD_OPTIM;
+  refuses_with(&setup, NULL, "");
 }
 
 static void windows_hold_what_is_used(void **state)
@@ -209,13 +245,15 @@ static void what_does_not_fit_says_what_would(void **state)
 static void plans_share_their_state(void **state)
 {
   (void)state;
-  struct job train, eval, other;
+  static char bias[] = "*bias", *biases[] = {bias};
+  struct job train, eval, other, frozen;
   struct comm *comm = make_comm(2);
   struct exec_memory memory;
   job_plan(&train, comm, &(struct job_setup){.prefetch = 1});
   job_plan(&eval, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
   job_plan(&other, comm, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
-  const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan};
+  job_plan(&frozen, comm, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
+  const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan}, *apart[] = {train.plan, frozen.plan};
   int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, most = 0;
   assert_int_equal(exec_memory_create(train.device, good, 2, &memory), STATUS_OK);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
@@ -225,10 +263,12 @@ static void plans_share_their_state(void **state)
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
   exec_memory_destroy(&memory);
   assert_int_equal(exec_memory_create(train.device, bad, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(exec_memory_create(train.device, apart, 2, &memory), STATUS_INTERNAL);
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
   job_close(&train);
   job_close(&eval);
   job_close(&other);
+  job_close(&frozen);
   comm_destroy(comm);
 }
 
@@ -307,48 +347,30 @@ static void the_update_number_sets_the_bias_correction(void **state)
   comm_destroy(comm);
 }
 
-static void logits_are_those_of_the_position(void **state)
+static void expect_refused_window(struct job *job, int64_t past, int64_t tokens, const char *words)
+{
+  struct exec_result result;
+  exec_set_window(job->exec, past, tokens);
+  assert_int_equal(exec_step(job->exec, 4, 1, 0, &result), STATUS_INTERNAL);
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+}
+
+/* What is refused leaves the executor as it was. */
+static void generation_stays_inside_its_cache(void **state)
 {
   (void)state;
   struct job job;
   struct comm *comm = make_comm(1);
-  struct lane *lane;
-  struct model_shape shape = {JOB_BATCH, JOB_SEQUENCE};
-  int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
-  job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE});
-  for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++)
-    tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
-
-  /* The units one after another, by hand. */
-  const struct model_ops *ops = job.model->ops;
-  void *x[2], *work, *logits;
-  size_t work_bytes = ops->work_bytes(job.model, job.device, shape, WORK_FORWARD, 1);
-  size_t logits_work = ops->work_bytes(job.model, job.device, shape, WORK_LOGITS, 1);
-  for (int i = 0; i < 2; i++)
-    assert_int_equal(mem_alloc(MEM_META, model_stream_bytes(job.model, job.device, shape), &x[i]), STATUS_OK);
-  assert_int_equal(mem_alloc(MEM_META, work_bytes > logits_work ? work_bytes : logits_work, &work), STATUS_OK);
-  assert_int_equal(mem_alloc(MEM_META, JOB_BATCH * JOB_VOCAB * sizeof(float), &logits), STATUS_OK);
-  assert_int_equal(job.device->ops->lane_create(job.device, "test", 1, &lane), STATUS_OK);
-  void *root = exec_pointer(job.exec, job.plan->master[0]);
-  assert_int_equal(ops->embed(job.model, lane, shape, root, tokens, x[0]), STATUS_OK);
-  for (int u = 1; u < job.model->units; u++) {
-    const void *params = exec_pointer(job.exec, job.plan->master[u]);
-    assert_int_equal(ops->block_forward(job.model, lane, u, shape, params, x[(u - 1) & 1], x[u & 1], NULL, work), STATUS_OK);
-  }
-  for (int64_t position = 0; position < JOB_SEQUENCE; position += 3) {
-    assert_int_equal(ops->head_logits(job.model, lane, shape, root, x[JOB_BLOCKS & 1], position, logits, work), STATUS_OK);
-    exec_set_position(job.exec, position);
-    struct exec_result result = {.loss = 1};
-    assert_int_equal(exec_step(job.exec, position / 3, 1, 0, &result), STATUS_OK);
-    assert_true(result.loss == 0);
-    if (position == 0) /* later steps have other tokens */
-      assert_memory_equal(exec_pointer(job.exec, job.plan->logits), logits, JOB_BATCH * JOB_VOCAB * sizeof(float));
-  }
-  job.device->ops->lane_destroy(lane);
-  for (int i = 0; i < 2; i++)
-    mem_free(x[i]);
-  mem_free(work);
-  mem_free(logits);
+  job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE, .capacity = 6});
+  expect_refused_window(&job, 0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
+  expect_refused_window(&job, 0, JOB_SEQUENCE + 1, "a step of 5 tokens was asked of a plan that takes 1 to 4");
+  expect_refused_window(&job, 1, 1, "a step behind 1 tokens was asked for, but 0 are in the cache");
+  expect_refused_window(&job, -1, 1, "a step behind -1 tokens");
+  job_generate(&job, 3, 0, 4);
+  expect_refused_window(&job, 5, 1, "a step behind 5 tokens was asked for, but 4 are in the cache");
+  expect_refused_window(&job, 4, 3, "3 tokens behind 4 do not fit into a cache of 6");
+  job_generate(&job, 4, 4, 2);
   job_close(&job);
   comm_destroy(comm);
 }
@@ -411,11 +433,12 @@ int main(void)
       cmocka_unit_test(a_failing_lane_ends_the_step),
       cmocka_unit_test(steps_count_up_by_one),
       cmocka_unit_test(windows_hold_what_is_used),
+      cmocka_unit_test(windows_of_two_parts_hold_both),
       cmocka_unit_test(what_does_not_fit_says_what_would),
       cmocka_unit_test(plans_share_their_state),
       cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
       cmocka_unit_test(the_update_number_sets_the_bias_correction),
-      cmocka_unit_test(logits_are_those_of_the_position),
+      cmocka_unit_test(generation_stays_inside_its_cache),
       cmocka_unit_test(times_are_told_once),
       cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
   };

@@ -1,4 +1,5 @@
 check_PROGRAMS += \
+	tests/io/test_bpe_train \
 	tests/io/test_checkpoint \
 	tests/io/test_checkpoint_damage \
 	tests/io/test_checkpoint_folder \
@@ -6,13 +7,19 @@ check_PROGRAMS += \
 	tests/io/test_checkpoint_kill \
 	tests/io/test_file \
 	tests/io/test_hdf5 \
+	tests/io/test_json_tree \
 	tests/io/test_prepare \
 	tests/io/test_prepare_process \
 	tests/io/test_results \
+	tests/io/test_safetensors \
+	tests/io/test_split \
 	tests/io/test_text \
 	tests/io/test_tokenizer \
+	tests/io/test_tokenizer_json \
 	tests/io/test_tokens
 check_scripts += tests/io/h5py.sh
+# For tests/peers/tokenizer.sh, which measures.
+EXTRA_PROGRAMS = tests/peers/encode
 io_sample = \
 	tests/io/sample.c \
 	tests/io/sample.h
@@ -24,10 +31,17 @@ tests_io_test_checkpoint_kill_SOURCES = tests/io/test_checkpoint_kill.c $(io_sam
 io_corpus = \
 	tests/io/corpus.c \
 	tests/io/corpus.h
+tests_io_test_bpe_train_SOURCES = tests/io/test_bpe_train.c $(io_corpus)
 tests_io_test_prepare_SOURCES = tests/io/test_prepare.c $(io_corpus)
 tests_io_test_prepare_process_SOURCES = tests/io/test_prepare_process.c $(io_corpus)
+tests_io_test_safetensors_SOURCES = tests/io/test_safetensors.c $(io_sample)
 tests_io_test_tokens_SOURCES = tests/io/test_tokens.c $(io_corpus)
 EXTRA_DIST += \
+	tests/io/data/bpe_train/corpus.jsonl \
+	tests/io/data/bpe_train/make_bpe_train.py \
+	tests/io/data/bpe_train/merges.gpt2.txt \
+	tests/io/data/bpe_train/merges.llama3.txt \
+	tests/io/data/bpe_train/merges.qwen2.txt \
 	tests/io/data/bpe/merges.txt \
 	tests/io/data/bpe/vocab.json \
 	tests/io/data/corpus.txt \

@@ -482,6 +482,116 @@ static int stop(void **state)
   return 0;
 }
 
+/* Between a sample's memory and the pieces of a transfer; fails at tensor `broken`. */
+struct mover {
+  const struct io_tensor *memory;
+  int index, broken;
+  bool takes;
+};
+
+static enum status move_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  const struct mover *mover = tensor->arg;
+  const int64_t size = (int64_t)dtype_size(tensor->type);
+  char *memory = (char *)mover->memory->data + (piece.begin - tensor->range.begin) * size;
+  const size_t bytes = (size_t)((piece.end - piece.begin) * size);
+  assert_true(piece.begin >= tensor->range.begin && piece.end <= tensor->range.end && piece.begin < piece.end);
+  assert_true(bytes <= (size_t)checkpoint_piece_bytes);
+  if (mover->index == mover->broken)
+    return status_set(STATUS_INPUT, "the source of %s is gone", tensor->name);
+  memcpy(mover->takes ? memory : (char *)data, mover->takes ? (char *)data : memory, bytes);
+  return STATUS_OK;
+}
+
+/* The same tensors without memory. */
+static void make_moved(const struct sample *sample, int broken, bool takes, struct mover *movers, struct io_tensor *out)
+{
+  for (int t = 0; t < sample->n; t++) {
+    movers[t] = (struct mover){.memory = &sample->tensor[t], .index = t, .broken = broken, .takes = takes};
+    out[t] = sample->tensor[t];
+    out[t].data = NULL;
+    out[t].move = move_piece;
+    out[t].arg = &movers[t];
+  }
+}
+
+static void moved_by_pieces_is_the_same_file(void **state)
+{
+  (void)state;
+  const int64_t whole = checkpoint_piece_bytes;
+  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir), *a = NULL, *b = NULL;
+  size_t an = 0, bn = 0;
+  struct sample sample;
+  struct mover movers[SAMPLE_MOST];
+  struct io_tensor tensors[SAMPLE_MOST];
+  sample_make(&sample, job, SPLIT_UNEVEN, 300, 5, true, true);
+  make_moved(&sample, -1, false, movers, tensors);
+  checkpoint_piece_bytes = 1000;
+  enum status status = checkpoint_write(job, moved, &sample.meta, sample.n, tensors);
+  assert_string_equal(status ? status_text() : "", "");
+  assert_int_equal(file_read_all(path, 1 << 24, &a, &an), STATUS_OK);
+  assert_int_equal(file_read_all(moved, 1 << 24, &b, &bn), STATUS_OK);
+  assert_int_equal(an, bn);
+  assert_memory_equal(a, b, an);
+  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_USAGE); /* it is there now */
+  assert_non_null(strstr(status_text(), "moved.h5 was not written: "));
+  sample_free(&sample);
+
+  sample_make(&sample, job, SPLIT_REVERSED, 300, 5, true, false);
+  make_moved(&sample, -1, true, movers, tensors);
+  status = checkpoint_load(job, moved, true, sample.n, tensors);
+  assert_string_equal(status ? status_text() : "", "");
+  assert_int_equal(sample_wrong(&sample, 5), 0);
+  sample_free(&sample);
+  checkpoint_piece_bytes = whole;
+  mem_free(a);
+  mem_free(b);
+  mem_free(moved);
+  mem_free(path);
+}
+
+static void a_move_that_fails_leaves_nothing(void **state)
+{
+  (void)state;
+  char *moved = mem_printf("%s/broken.h5", dir), *temporary = mem_printf("%s.tmp", moved), *path = save(SPLIT_EVEN, 310, 5, false);
+  struct sample sample;
+  struct mover movers[SAMPLE_MOST];
+  struct io_tensor tensors[SAMPLE_MOST];
+  sample_make(&sample, job, SPLIT_EVEN, 310, 5, false, true);
+  make_moved(&sample, comm_rank(job) == comm_ranks(job) - 1 ? 2 : -1, false, movers, tensors); /* on one rank */
+  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
+  assert_false(file_exists(moved));
+  assert_false(file_exists(temporary));
+  make_moved(&sample, comm_rank(job) == 0 ? 2 : -1, true, movers, tensors);
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "is gone"));
+  sample_free(&sample);
+  mem_free(temporary);
+  mem_free(moved);
+  mem_free(path);
+}
+
+/* What import makes: no optimizer state. */
+static void a_checkpoint_without_moments_says_so(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/parameters.h5", dir);
+  struct sample sample;
+  struct io_tensor parameters[SAMPLE_MOST];
+  int n = 0;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < sample.n; t++)
+    if (!strcmp(sample.tensor[t].group, "model"))
+      parameters[n++] = sample.tensor[t];
+  assert_int_equal(checkpoint_write(job, path, &sample.meta, n, parameters), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, n, parameters), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "it has no optimizer state to go on from; start from it with train.init"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -499,6 +609,9 @@ int main(void)
       cmocka_unit_test(another_model_is_refused),
       cmocka_unit_test(an_empty_list_is_a_checkpoint),
       cmocka_unit_test(a_file_of_another_program),
+      cmocka_unit_test(moved_by_pieces_is_the_same_file),
+      cmocka_unit_test(a_move_that_fails_leaves_nothing),
+      cmocka_unit_test(a_checkpoint_without_moments_says_so),
       cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);

@@ -78,16 +78,26 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
     struct text_document document;
     bool found = false;
     snprintf(path, sizeof path, "%s/%s", corpus, names[f]);
+    bool begun[2] = {false, false};
     for (OK(text_open(path, (struct text_position){0, 0}, &text));;) {
       OK(text_next(text, &document, &found));
       if (!found)
         break;
       int64_t n = 0;
       OK(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
-      struct stream *stream = &out[rng_uniform(key, f, (uint64_t)document.number) < config->val];
-      append(stream, tokens, n);
-      append(stream, &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
-      stream->documents++;
+      bool val = rng_uniform(key, f, (uint64_t)document.number) < config->val;
+      if (!begun[val]) {
+        if (tokenizer_begin_of_text(tokenizer) >= 0)
+          append(&out[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
+        out[val].documents++;
+      }
+      append(&out[val], tokens, n);
+      begun[val] = true;
+      for (int s = 0; s < 2 && document.ends; s++) { /* a plain text ends once on each side, an object at once */
+        if (begun[s])
+          append(&out[s], &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
+        begun[s] = false;
+      }
       text_bytes += (int64_t)document.bytes;
     }
     text_close(text);
@@ -96,36 +106,41 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
   return text_bytes;
 }
 
-/* Plain HDF5. The first token of each document follows the end of text before it. */
+/* Plain HDF5. */
 static void check_shard(const char *path, uint16_t end_of_text, struct stream *out)
 {
-  hsize_t n, documents;
+  hsize_t n, documents = 0;
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
   assert_true(file >= 0);
   if (H5Lexists(file, "tokens", H5P_DEFAULT) > 0) {
     hid_t dataset = H5Dopen2(file, "tokens", H5P_DEFAULT), space = H5Dget_space(dataset);
-    hid_t starts = H5Dopen2(file, "documents", H5P_DEFAULT), starts_space = H5Dget_space(starts);
     uint16_t *token = NULL;
     uint64_t *first = NULL;
     assert_int_equal(H5Sget_simple_extent_dims(space, &n, NULL), 1);
-    assert_int_equal(H5Sget_simple_extent_dims(starts_space, &documents, NULL), 1);
     OK(mem_alloc(MEM_DATA, n * sizeof *token, (void **)&token));
-    OK(mem_alloc(MEM_DATA, documents * sizeof *first, (void **)&first));
     assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, token) >= 0);
-    assert_true(H5Dread(starts, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, first) >= 0);
-    assert_int_equal(first[0], 0);
-    for (hsize_t i = 1; i < documents; i++)
-      assert_true(first[i] > first[i - 1] && first[i] < n && token[first[i] - 1] == end_of_text);
-    assert_int_equal(token[n - 1], end_of_text);
+    if (H5Lexists(file, "documents", H5P_DEFAULT) > 0) {
+      hid_t starts = H5Dopen2(file, "documents", H5P_DEFAULT), starts_space = H5Dget_space(starts);
+      assert_int_equal(H5Sget_simple_extent_dims(starts_space, &documents, NULL), 1);
+      OK(mem_alloc(MEM_DATA, documents * sizeof *first, (void **)&first));
+      assert_true(H5Dread(starts, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, first) >= 0);
+      H5Sclose(starts_space);
+      H5Dclose(starts);
+    }
+    for (hsize_t i = 0, ends = 0, at = 0; i < documents; at = first[i++]) { /* a document begins behind each end of text, and nowhere else */
+      assert_true(first[i] < n && (i == 0 || first[i] > first[i - 1]));
+      for (ends = 0; at < first[i]; at++)
+        ends += token[at] == end_of_text;
+      assert_int_equal(ends, first[i] > 0);
+      assert_true(first[i] == 0 || token[first[i] - 1] == end_of_text);
+    }
     for (hsize_t i = 0; i < n; i++)
       append(out, &(int32_t){token[i]}, 1);
     out->documents += (int64_t)documents;
     mem_free(token);
     mem_free(first);
     H5Sclose(space);
-    H5Sclose(starts_space);
     H5Dclose(dataset);
-    H5Dclose(starts);
   }
   assert_true(H5Fclose(file) >= 0);
 }
@@ -201,7 +216,156 @@ static void test_bytes(void **state)
 static void test_gpt2(void **state)
 {
   (void)state;
-  check_corpus("gpt2", data, 1 << 20);
+  char bpe[600];
+  snprintf(bpe, sizeof bpe, "%s/bpe", data);
+  check_corpus("gpt2", bpe, 1 << 20);
+}
+
+/* Texts begin with a token here. */
+static void test_llama3(void **state)
+{
+  (void)state;
+  char llama3[600];
+  snprintf(llama3, sizeof llama3, "%s/tokenizers/llama3", data);
+  check_corpus("json", llama3, 1 << 20);
+}
+
+/* ---- small corpora */
+
+/* Prepare the one text `x.txt`, and compare the streams with the documents. */
+static struct prepare_result prepare_text(const char *name, const char *text, size_t bytes, struct prepare_config *config)
+{
+  char in[512], one[512];
+  struct prepare_result result, again;
+  below(in, "in");
+  below(one, "one");
+  if (root)
+    corpus_put(in, name, text, bytes);
+  everybody_waits();
+  config->input = &(char *){in};
+  OK(prepare_run(job, config, &result));
+  if (root) {
+    struct prepare_config single = *config;
+    single.out = one;
+    OK(prepare_run(alone, &single, &again));
+    assert_memory_equal(&again, &result, sizeof result);
+    assert_same_folders(config->out, one);
+  }
+  remove_on_root(in);
+  remove_on_root(one);
+  return result;
+}
+
+/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some; nothing but one document cannot be divided. */
+static void test_small_shares(void **state)
+{
+  (void)state;
+  enum { BYTES = 100000 }; /* 6 or 7 blocks */
+  char out[512], *text = corpus_text(12, BYTES);
+  int64_t turned = 0, least_val = BYTES;
+  below(out, "out");
+  for (uint64_t seed = 1; seed <= 12; seed++) {
+    struct prepare_config config = config_for(NULL, out);
+    config.val = seed % 2 ? 0.01 : 0.99;
+    config.seed = seed;
+    struct prepare_result result = prepare_text("x.txt", text, BYTES, &config);
+    int64_t val = result.val_tokens, train = result.train_tokens;
+    assert_true(val > 16000 && train > 16000);
+    assert_int_equal(val + train, BYTES + 2); /* one end of text on either side, none between blocks */
+    assert_int_equal(result.documents, 2);
+    least_val = val < least_val ? val : least_val;
+    turned += (seed % 2 ? val : train) < 34000;
+    remove_on_root(out);
+  }
+  assert_true(turned >= 10 && least_val < 34000);
+  mem_free(text);
+}
+
+/* ---- settings */
+
+/* Tokens of the only shard of a split. */
+static void check_only_shard(const char *out, const char *name, const int32_t *tokens, int64_t n)
+{
+  char path[600];
+  uint16_t found[64];
+  hsize_t count = 0;
+  snprintf(path, sizeof path, "%s/%s", out, name);
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+  hid_t dataset = H5Dopen2(file, "tokens", H5P_DEFAULT), space = H5Dget_space(dataset);
+  assert_int_equal(H5Sget_simple_extent_dims(space, &count, NULL), 1);
+  assert_true(count <= 64 && (int64_t)count == n);
+  assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, found) >= 0);
+  for (int64_t i = 0; i < n; i++)
+    assert_int_equal(found[i], tokens[i]);
+  H5Sclose(space);
+  H5Dclose(dataset);
+  assert_true(H5Fclose(file) >= 0);
+}
+
+static void test_invalid_replaced(void **state)
+{
+  (void)state;
+  static const int32_t plain[] = {'a', 0xEF, 0xBF, 0xBD, 'b', 0xEF, 0xBF, 0xBD, 256};
+  static const struct {
+    const char *name, *text;
+  } cases[] = {{"x.txt", "a\xF0\x9F\x99"
+                         "b\xFF"},
+               {"x.jsonl", "{\"text\": \"a\xF0\x9F\x99"
+                           "b\xFF\"}"}};
+  char out[512];
+  below(out, "out");
+  for (size_t i = 0; i < 2; i++) {
+    struct prepare_config config = config_for(NULL, out);
+    config.val = 0;
+    config.replace_invalid = true;
+    struct prepare_result result = prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
+    assert_int_equal(result.bytes, 8);
+    if (root)
+      check_only_shard(out, "train-00000-00000.h5", plain, 9);
+    remove_on_root(out);
+  }
+}
+
+/* A stranger's text gives no orders if it is not asked to; the folder of shards holds its tokenizer. */
+static void test_special(void **state)
+{
+  (void)state;
+  static const char text[] = "a<|im_end|>b";
+  char in[512], out[512], qwen2[600];
+  below(in, "in");
+  below(out, "out");
+  snprintf(qwen2, sizeof qwen2, "%s/tokenizers/qwen2", data);
+  for (int as_text = 0; as_text < 2; as_text++) {
+    struct prepare_config config = config_for(NULL, out);
+    struct tokenizer *tokenizer = NULL;
+    int32_t *tokens = NULL;
+    int64_t n = 0, room = 0;
+    config.tokenizer = "json";
+    config.tokenizer_dir = qwen2;
+    config.val = 0;
+    config.special_as_text = as_text;
+    struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
+    OK(tokenizer_create("json", out, &tokenizer));
+    OK((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1, &tokens, &n, &room));
+    assert_true(as_text ? n > 5 : n == 3);
+    assert_int_equal(result.train_tokens, n + 1);
+    OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
+    tokens[n] = tokenizer_end_of_text(tokenizer);
+    if (root)
+      check_only_shard(out, "train-00000-00000.h5", tokens, n + 1);
+    everybody_waits();
+    config.special_as_text = !as_text;
+    config.input = &(char *){in};
+    if (root)
+      corpus_put(in, "x.txt", text, sizeof text - 1);
+    everybody_waits();
+    assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "\"special\"");
+    mem_free(tokens);
+    tokenizer_destroy(tokenizer);
+    remove_on_root(out);
+  }
+  remove_on_root(in);
 }
 
 /* ---- going on */
@@ -262,9 +426,10 @@ static void test_repair(void **state)
 static void test_other_settings(void **state)
 {
   (void)state;
-  char in[512], out[512];
+  char in[512], out[512], bpe[600];
   below(in, "in");
   below(out, "out");
+  snprintf(bpe, sizeof bpe, "%s/bpe", data);
   char *text = corpus_text(9, 1000000), *before = NULL, *after = NULL;
   if (root)
     corpus_put(in, "x.txt", text, 1000000);
@@ -284,7 +449,7 @@ static void test_other_settings(void **state)
   assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "\"shard_tokens\"");
   other = config;
   other.tokenizer = "gpt2";
-  other.tokenizer_dir = data;
+  other.tokenizer_dir = bpe;
   assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "\"tokenizer\"");
   everybody_waits();
   text[1000] ^= 1;
@@ -515,7 +680,7 @@ static int set_up(void **state)
   (void)state;
   const char *top = getenv("top_srcdir");
   char corpus[512];
-  snprintf(data, sizeof data, "%s/tests/io/data/bpe", top ? top : ".");
+  snprintf(data, sizeof data, "%s/tests/io/data", top ? top : ".");
   strcpy(folder, "/tmp/sluice-prepare-XXXXXX");
   root = comm_rank(job) == 0;
   if (root && !mkdtemp(folder))
@@ -537,11 +702,12 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),          cmocka_unit_test(test_gpt2),
-                                     cmocka_unit_test(test_repair),         cmocka_unit_test(test_other_settings),
-                                     cmocka_unit_test(test_foreign_folder), cmocka_unit_test(test_broken_inputs),
-                                     cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
-                                     cmocka_unit_test(test_usage),          cmocka_unit_test(test_names)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bytes),         cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_llama3),
+      cmocka_unit_test(test_small_shares),  cmocka_unit_test(test_special),        cmocka_unit_test(test_invalid_replaced),
+      cmocka_unit_test(test_repair),        cmocka_unit_test(test_other_settings), cmocka_unit_test(test_foreign_folder),
+      cmocka_unit_test(test_broken_inputs), cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
+      cmocka_unit_test(test_usage),         cmocka_unit_test(test_names)};
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;

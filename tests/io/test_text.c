@@ -18,6 +18,7 @@
 #include "io/file.h"
 #include "io/text.h"
 #include "io/text_input.h"
+#include "io/tokenizer.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 
@@ -110,6 +111,56 @@ static void check_documents(const char *name, const char *content, const char *e
   free_all(got, n);
   check_positions(path);
   unlink(path);
+}
+
+/* What is no UTF-8 becomes U+FFFD, wherever a block ends; a file without blank or space is cut between characters, and between stray bytes. */
+static void check_replaced(const char *name, const char *content, size_t bytes, const char *expected, size_t expected_bytes)
+{
+  struct text *text = NULL;
+  struct text_document document;
+  const char *path = put(name, content, bytes);
+  bool found = true;
+  size_t at = 0;
+  OK(text_open_replacing(path, (struct text_position){0, 0}, &text));
+  for (;;) {
+    OK(text_next(text, &document, &found));
+    if (!found)
+      break;
+    assert_true(at + document.bytes <= expected_bytes);
+    assert_memory_equal(document.text, expected + at, document.bytes);
+    at += document.bytes;
+    assert_true(document.begins == (document.number == 0));
+    assert_true(document.ends == (at == expected_bytes));
+  }
+  assert_int_equal(at, expected_bytes);
+  text_close(text);
+  unlink(path);
+}
+
+static void test_replacing(void **state)
+{
+  (void)state;
+  static const char *const cases[][3] = {{"a.txt", "caf\xE9 \xF0\x9F\x99", "caf\uFFFD \uFFFD"},
+                                         {"a.jsonl", "{\"text\": \"caf\xE9\xC3\"}", "caf\uFFFD\uFFFD"},
+                                         {"a.json", "[{\"title\": \"\xFF\", \"text\": \"b\\u00e9\"}]", "\uFFFD\nb\u00e9"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_replaced(cases[i][0], cases[i][1], strlen(cases[i][1]), cases[i][2], strlen(cases[i][2]));
+  enum { BYTES = 3 * TEXT_BLOCK_MOST + 7 };
+  static const char *const fills[] = {"\x80", "\xF0\x9F\x99", "\xF0\x9F\x99\x82", "\xF0\x9F\x99\x82\x80", "a\xC3\xA9\xE2\x82"};
+  char *raw = NULL, *fixed = NULL;
+  OK(mem_alloc(MEM_META, BYTES, (void **)&raw));
+  for (size_t f = 0; f < sizeof fills / sizeof *fills; f++) {
+    int64_t n = 0, room = 0;
+    for (size_t i = 0; i < BYTES; i++)
+      raw[i] = fills[f][i % strlen(fills[f])];
+    fixed = NULL;
+    OK(utf8_replace(raw, BYTES, &fixed, &n, &room));
+    check_replaced("a.txt", raw, BYTES, fixed, (size_t)n);
+    mem_free(fixed);
+  }
+  mem_free(raw);
+  struct text *text = NULL;
+  assert_status(STATUS_INPUT, text_open_replacing(put("a.txt", "a\0b", 3), (struct text_position){0, 0}, &text)); /* no text at all */
 }
 
 static void test_documents(void **state)
@@ -423,10 +474,10 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents),        cmocka_unit_test(test_numbers),  cmocka_unit_test(test_blocks),
-                                     cmocka_unit_test(test_where_blocks_end), cmocka_unit_test(test_big_json), cmocka_unit_test(test_damage),
-                                     cmocka_unit_test(test_damage_far_in),    cmocka_unit_test(test_deep),     cmocka_unit_test(test_limit),
-                                     cmocka_unit_test(test_no_file)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents), cmocka_unit_test(test_replacing),        cmocka_unit_test(test_numbers),
+                                     cmocka_unit_test(test_blocks),    cmocka_unit_test(test_where_blocks_end), cmocka_unit_test(test_big_json),
+                                     cmocka_unit_test(test_damage),    cmocka_unit_test(test_damage_far_in),    cmocka_unit_test(test_deep),
+                                     cmocka_unit_test(test_limit),     cmocka_unit_test(test_no_file)};
   if (!mkdtemp(folder))
     return 1;
   return cmocka_run_group_tests(tests, NULL, remove_folder);

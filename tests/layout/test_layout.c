@@ -18,7 +18,7 @@ static void pack_keeps_parameters_apart_aligned_and_padded(void **state)
   (void)state;
   for (int ranks = 1; ranks <= 7; ranks++) {
     struct layout_unit unit;
-    assert_int_equal(layout_unit_pack(SIZES, sizes, ranks, &unit), STATUS_OK);
+    assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, ranks, &unit), STATUS_OK);
     int64_t end = 0;
     for (int p = 0; p < SIZES; p++) {
       assert_int_equal(unit.elements[p], sizes[p]);
@@ -29,6 +29,8 @@ static void pack_keeps_parameters_apart_aligned_and_padded(void **state)
     assert_int_equal(unit.used, end);
     assert_int_equal(unit.flat % ((int64_t)ranks * LAYOUT_BLOCK), 0);
     assert_in_range(unit.flat - unit.used, 0, (int64_t)ranks * LAYOUT_BLOCK - 1);
+    assert_int_equal(unit.trained, unit.flat);
+    assert_int_equal(unit.frozen_used, unit.trained);
     assert_int_equal(unit.ranks, ranks);
     layout_unit_free(&unit);
     assert_null(unit.offset);
@@ -40,12 +42,53 @@ static void offsets_do_not_depend_on_ranks(void **state)
 {
   (void)state;
   struct layout_unit one, many;
-  assert_int_equal(layout_unit_pack(SIZES, sizes, 1, &one), STATUS_OK);
-  assert_int_equal(layout_unit_pack(SIZES, sizes, 4096, &many), STATUS_OK);
+  assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 1, &one), STATUS_OK);
+  assert_int_equal(layout_unit_pack(SIZES, sizes, NULL, 4096, &many), STATUS_OK);
   assert_memory_equal(one.offset, many.offset, SIZES * sizeof(int64_t));
   assert_int_equal(one.used, many.used);
   layout_unit_free(&one);
   layout_unit_free(&many);
+}
+
+/* Oracle: each part is what packing its parameters alone gives, the frozen one behind the trained one. */
+static void expect_parts(const bool *frozen, int ranks)
+{
+  struct layout_unit unit, part[2] = {0};
+  int64_t begin[2];
+  assert_int_equal(layout_unit_pack(SIZES, sizes, frozen, ranks, &unit), STATUS_OK);
+  assert_memory_equal(unit.frozen, frozen, SIZES * sizeof *frozen);
+  for (int f = 0; f < 2; f++) {
+    int64_t alone[SIZES];
+    int n = 0, at = 0;
+    for (int p = 0; p < SIZES; p++)
+      if (frozen[p] == f)
+        alone[n++] = sizes[p];
+    if (n > 0)
+      assert_int_equal(layout_unit_pack(n, alone, NULL, ranks, &part[f]), STATUS_OK);
+    begin[f] = f ? part[0].flat : 0;
+    for (int p = 0; p < SIZES; p++)
+      if (frozen[p] == f)
+        assert_int_equal(unit.offset[p], begin[f] + part[f].offset[at++]);
+  }
+  assert_int_equal(unit.used, part[0].used);
+  assert_int_equal(unit.trained, part[0].flat);
+  assert_int_equal(unit.frozen_used, begin[1] + part[1].used);
+  assert_int_equal(unit.flat, begin[1] + part[1].flat);
+  layout_unit_free(&part[0]);
+  layout_unit_free(&part[1]);
+  layout_unit_free(&unit);
+}
+
+static void trained_and_frozen_parts_are_packed_by_themselves(void **state)
+{
+  (void)state;
+  for (unsigned mask = 0; mask < 1u << SIZES; mask++)
+    for (int ranks = 1; ranks <= 5; ranks += 2) {
+      bool frozen[SIZES];
+      for (int p = 0; p < SIZES; p++)
+        frozen[p] = mask >> p & 1;
+      expect_parts(frozen, ranks);
+    }
 }
 
 static void pack_refuses_what_cannot_be(void **state)
@@ -53,12 +96,13 @@ static void pack_refuses_what_cannot_be(void **state)
   (void)state;
   struct layout_unit unit = {0};
   int64_t huge[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, none[] = {4, 0};
-  assert_int_equal(layout_unit_pack(3, huge, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(3, huge, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "2^62"));
-  assert_int_equal(layout_unit_pack(2, huge, 3, &unit), STATUS_USAGE); /* only the padding overflows */
-  assert_int_equal(layout_unit_pack(2, none, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(2, huge, NULL, 3, &unit), STATUS_USAGE);                  /* only the padding overflows */
+  assert_int_equal(layout_unit_pack(2, huge, (bool[]){false, true}, 3, &unit), STATUS_USAGE); /* of the frozen part */
+  assert_int_equal(layout_unit_pack(2, none, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "parameter 1"));
-  assert_int_equal(layout_unit_pack(0, none, 1, &unit), STATUS_USAGE);
+  assert_int_equal(layout_unit_pack(0, none, NULL, 1, &unit), STATUS_USAGE);
   assert_null(unit.offset); /* outputs are set on success only */
 }
 
@@ -78,32 +122,38 @@ static void checked_arithmetic_stops_at_2_to_the_62(void **state)
   assert_int_equal(out, -1);
 }
 
-static void shards_tile_the_flat_buffer(void **state)
+static void expect_tiling(const struct layout_unit *unit, int group, bool frozen)
+{
+  int64_t at = frozen ? unit->trained : 0, end = frozen ? unit->flat : unit->trained, size = (end - at) / group;
+  for (int index = 0; index < group; index++) {
+    struct layout_range r = frozen ? layout_frozen_shard(unit, group, index) : layout_shard(unit, group, index);
+    assert_int_equal(r.begin, at);
+    assert_int_equal((r.end - r.begin) % LAYOUT_BLOCK, 0);
+    assert_int_equal(r.end - r.begin, size);
+    at = r.end;
+  }
+  assert_int_equal(at, end);
+}
+
+static void shards_tile_each_part(void **state)
 {
   (void)state;
-  struct layout_unit unit;
-  assert_int_equal(layout_unit_pack(SIZES, sizes, 6, &unit), STATUS_OK);
-  for (int group = 1; group <= 6; group++) {
-    if (6 % group != 0)
-      continue;
-    int64_t at = 0;
-    for (int index = 0; index < group; index++) {
-      struct layout_range r = layout_shard(&unit, group, index);
-      assert_int_equal(r.begin, at);
-      assert_int_equal((r.end - r.begin) % LAYOUT_BLOCK, 0);
-      assert_int_equal(r.end - r.begin, unit.flat / group);
-      at = r.end;
-    }
-    assert_int_equal(at, unit.flat);
+  static const bool choices[][SIZES] = {{false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
+  for (size_t c = 0; c < sizeof choices / sizeof choices[0]; c++) {
+    struct layout_unit unit;
+    assert_int_equal(layout_unit_pack(SIZES, sizes, choices[c], 6, &unit), STATUS_OK);
+    for (int group = 1; group <= 6; group++)
+      for (int frozen = 0; frozen < 2 && 6 % group == 0; frozen++)
+        expect_tiling(&unit, group, frozen);
+    layout_unit_free(&unit);
   }
-  layout_unit_free(&unit);
 }
 
 static void param_parts_are_the_brute_force_intersection(void **state)
 {
   (void)state;
   struct layout_unit unit;
-  assert_int_equal(layout_unit_pack(SIZES, sizes, 5, &unit), STATUS_OK);
+  assert_int_equal(layout_unit_pack(SIZES, sizes, (bool[SIZES]){false, true, false, true, true, false}, 5, &unit), STATUS_OK);
   for (int64_t begin = 0; begin <= unit.flat; begin += 37)
     for (int64_t end = begin; end <= unit.flat; end += 101)
       for (int p = 0; p < SIZES; p++) {
@@ -185,8 +235,8 @@ static void boxes_of_large_arrays_do_not_overflow(void **state)
 static void expect_reshard(int64_t used, int from, int to)
 {
   struct layout_unit before, after;
-  assert_int_equal(layout_unit_pack(1, &used, from, &before), STATUS_OK);
-  assert_int_equal(layout_unit_pack(1, &used, to, &after), STATUS_OK);
+  assert_int_equal(layout_unit_pack(1, &used, NULL, from, &before), STATUS_OK);
+  assert_int_equal(layout_unit_pack(1, &used, NULL, to, &after), STATUS_OK);
   int64_t element = 0;
   for (int index = 0; index < to; index++) {
     struct layout_piece piece[16];
@@ -224,9 +274,10 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pack_keeps_parameters_apart_aligned_and_padded),
       cmocka_unit_test(offsets_do_not_depend_on_ranks),
+      cmocka_unit_test(trained_and_frozen_parts_are_packed_by_themselves),
       cmocka_unit_test(pack_refuses_what_cannot_be),
       cmocka_unit_test(checked_arithmetic_stops_at_2_to_the_62),
-      cmocka_unit_test(shards_tile_the_flat_buffer),
+      cmocka_unit_test(shards_tile_each_part),
       cmocka_unit_test(param_parts_are_the_brute_force_intersection),
       cmocka_unit_test(boxes_enumerate_exactly_the_range),
       cmocka_unit_test(boxes_of_large_arrays_do_not_overflow),

@@ -35,43 +35,63 @@ void engine_free(struct engine *engine, void *memory, size_t bytes)
   engine->device->ops->release(engine->device, memory);
 }
 
-static size_t flat_bytes(const struct engine *engine, int u)
+/* Everything but the padding at the end, which is no affair of the model's. */
+static size_t param_bytes(const struct engine *engine, int u)
+{
+  const struct layout_unit *layout = &engine->model->unit[u].layout;
+  return (size_t)(layout->frozen_used > layout->used ? layout->frozen_used : layout->used) * sizeof(float);
+}
+
+static size_t grad_bytes(const struct engine *engine, int u)
 {
   return (size_t)engine->model->unit[u].layout.used * sizeof(float);
+}
+
+float *engine_param(const struct engine *engine, void *const *flat, int u, int p)
+{
+  return (float *)flat[u] + engine->model->unit[u].layout.offset[p];
 }
 
 static void randomize(struct engine *engine, int u)
 {
   const struct model_unit *unit = &engine->model->unit[u];
-  memset(engine->params[u], 0, flat_bytes(engine, u));
+  memset(engine->params[u], 0, param_bytes(engine, u));
   for (int p = 0; p < unit->params; p++) {
     const struct model_param *param = &unit->param[p];
     float mean = param->init == INIT_ONE ? 1 : 0, std = param->kind == PARAM_EMBEDDING ? 0.5f : 0.2f;
-    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std, (float *)engine->params[u] + unit->layout.offset[p]);
+    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std, engine_param(engine, engine->params, u, p));
   }
 }
 
-void engine_create(const struct model_config *config, int threads, struct engine *out)
+void engine_create_frozen(const struct model_config *config, int threads, int n, char *const patterns[], struct engine *out)
 {
   *out = (struct engine){.threads = threads};
   must(device_create("host", DTYPE_F32, &out->device));
   must(out->device->ops->lane_create(out->device, "compute", threads, &out->lane));
   must(model_create(config, &out->model));
+  if (n > 0)
+    must(model_freeze(out->model, n, patterns, 1));
   out->params = calloc((size_t)out->model->units, sizeof(void *));
   out->grads = calloc((size_t)out->model->units, sizeof(void *));
   assert_true(out->params && out->grads);
   for (int u = 0; u < out->model->units; u++) {
-    out->params[u] = engine_alloc(out, flat_bytes(out, u));
-    out->grads[u] = engine_alloc(out, flat_bytes(out, u));
+    out->params[u] = engine_alloc(out, param_bytes(out, u));
+    out->grads[u] = grad_bytes(out, u) ? engine_alloc(out, grad_bytes(out, u)) : NULL;
     randomize(out, u);
   }
+}
+
+void engine_create(const struct model_config *config, int threads, struct engine *out)
+{
+  engine_create_frozen(config, threads, 0, NULL, out);
 }
 
 void engine_destroy(struct engine *engine)
 {
   for (int u = 0; u < engine->model->units; u++) {
-    engine_free(engine, engine->params[u], flat_bytes(engine, u));
-    engine_free(engine, engine->grads[u], flat_bytes(engine, u));
+    engine_free(engine, engine->params[u], param_bytes(engine, u));
+    if (engine->grads[u])
+      engine_free(engine, engine->grads[u], grad_bytes(engine, u));
   }
   free(engine->params);
   free(engine->grads);
@@ -101,7 +121,7 @@ void batch_destroy(struct batch *batch)
 /* The buffers of one micro-batch. */
 struct room {
   struct model_shape shape;
-  size_t stream_bytes, saved_bytes, work_bytes[WORK_FORWARD_SAVED + 1];
+  size_t stream_bytes, saved_bytes, work_bytes[WORK_DECODE + 1];
   void **x;     /* by unit: output of the embedding, of each block */
   void **saved; /* by unit */
   void *d;
@@ -116,7 +136,7 @@ static void room_create(struct engine *e, struct model_shape shape, struct room 
                         .x = calloc((size_t)model->units, sizeof(void *)),
                         .saved = calloc((size_t)model->units, sizeof(void *))};
   assert_true(room->x && room->saved);
-  for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++)
+  for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     room->work_bytes[what] = model->ops->work_bytes(model, e->device, shape, what, e->threads);
   for (int u = 0; u < model->units; u++) {
     room->x[u] = engine_alloc(e, room->stream_bytes);
@@ -155,9 +175,10 @@ static void backward_block(struct engine *e, struct room *room, int u, bool accu
 static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss, void *d, bool accumulate)
 {
   size_t bytes = room->work_bytes[d ? WORK_LOSS_GRADIENT : WORK_LOSS];
+  int u = e->model->head;
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[0], room->x[e->model->blocks], target, 1, loss, d, accumulate,
-                                d ? e->grads[0] : NULL, work));
+  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[u], room->x[e->model->blocks], target, 1, loss, d, accumulate,
+                                d ? e->grads[u] : NULL, work));
   engine_free(e, work, bytes);
 }
 
@@ -165,8 +186,8 @@ static void head(struct engine *e, struct room *room, const int32_t *target, str
 static void step_micro(struct engine *e, struct room *room, const int32_t *token, const int32_t *target, bool recompute, bool accumulate,
                        struct exactsum *loss)
 {
-  must(e->model->ops->embed(e->model, e->lane, room->shape, e->params[0], token, room->x[0]));
-  for (int u = 1; u < e->model->units; u++)
+  must(e->model->ops->embed(e->model, e->lane, room->shape, 0, e->params[0], token, room->x[0]));
+  for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], recompute ? NULL : room->saved[u]);
   head(e, room, target, loss, room->d, accumulate);
   for (int u = e->model->blocks; u > 0; u--) {
@@ -176,6 +197,12 @@ static void step_micro(struct engine *e, struct room *room, const int32_t *token
   }
 }
 
+/* A tied head has written the gradients before. */
+static void backward_embedding(struct engine *e, const struct room *room, const int32_t *token, bool first)
+{
+  must(e->model->ops->embed_backward(e->model, e->lane, room->shape, token, room->d, !first || e->model->head == 0, e->grads[0]));
+}
+
 struct exactsum engine_step(struct engine *e, const struct batch *batch, struct cut cut)
 {
   struct exactsum loss = {0};
@@ -183,16 +210,17 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
   struct room *room = calloc((size_t)micros, sizeof *room);
   assert_non_null(room);
   for (int u = 0; u < e->model->units; u++)
-    memset(e->grads[u], NAN_BYTE, flat_bytes(e, u));
+    if (e->grads[u])
+      memset(e->grads[u], NAN_BYTE, grad_bytes(e, u));
   for (int64_t m = 0; m < micros; m++) {
     room_create(e, (struct model_shape){cut.micro, batch->shape.T}, &room[m]);
     step_micro(e, &room[m], batch->token + m * rows, batch->target + m * rows, cut.recompute, m > 0, &loss);
     if (!cut.late_embedding)
-      must(e->model->ops->embed_backward(e->model, e->lane, room[m].shape, batch->token + m * rows, room[m].d, e->grads[0]));
+      backward_embedding(e, &room[m], batch->token + m * rows, m == 0);
   }
   for (int64_t m = 0; m < micros; m++) {
     if (cut.late_embedding)
-      must(e->model->ops->embed_backward(e->model, e->lane, room[m].shape, batch->token + m * rows, room[m].d, e->grads[0]));
+      backward_embedding(e, &room[m], batch->token + m * rows, m == 0);
     room_destroy(e, &room[m]);
   }
   free(room);
@@ -201,8 +229,8 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
 
 static void forward_only(struct engine *e, struct room *room, const int32_t *token)
 {
-  must(e->model->ops->embed(e->model, e->lane, room->shape, e->params[0], token, room->x[0]));
-  for (int u = 1; u < e->model->units; u++)
+  must(e->model->ops->embed(e->model, e->lane, room->shape, 0, e->params[0], token, room->x[0]));
+  for (int u = 1; u <= e->model->blocks; u++)
     forward_block(e, room, u, room->x[u], NULL);
 }
 
@@ -223,7 +251,42 @@ void engine_logits(struct engine *e, const struct batch *batch, int64_t position
   room_create(e, batch->shape, &room);
   forward_only(e, &room, batch->token);
   void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
-  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[0], room.x[e->model->blocks], position, logits, work));
+  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[e->model->head], room.x[e->model->blocks], position, logits, work));
+  engine_free(e, work, room.work_bytes[WORK_LOGITS]);
+  room_destroy(e, &room);
+}
+
+void caches_create(struct engine *e, int64_t B, int64_t capacity, struct caches *out)
+{
+  *out = (struct caches){.B = B,
+                         .capacity = capacity,
+                         .bytes = e->model->ops->cache_bytes(e->model, e->device, B, capacity),
+                         .block = calloc((size_t)e->model->units, sizeof(void *))};
+  assert_non_null(out->block);
+  for (int u = 1; u <= e->model->blocks; u++)
+    out->block[u] = engine_alloc(e, out->bytes);
+}
+
+void caches_destroy(struct engine *e, struct caches *caches)
+{
+  for (int u = 1; u <= e->model->blocks; u++)
+    engine_free(e, caches->block[u], caches->bytes);
+  free(caches->block);
+}
+
+void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_t T, const int32_t *token, float *logits)
+{
+  const struct model_ops *ops = e->model->ops;
+  struct room room;
+  room_create(e, (struct model_shape){caches->B, T}, &room);
+  must(ops->embed(e->model, e->lane, room.shape, past, e->params[0], token, room.x[0]));
+  for (int u = 1; u <= e->model->blocks; u++) {
+    void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
+    must(ops->block_decode(e->model, e->lane, u, room.shape, past, caches->capacity, e->params[u], room.x[u - 1], room.x[u], caches->block[u], work));
+    engine_free(e, work, room.work_bytes[WORK_DECODE]);
+  }
+  void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
+  must(ops->head_logits(e->model, e->lane, room.shape, e->params[e->model->head], room.x[e->model->blocks], T - 1, logits, work));
   engine_free(e, work, room.work_bytes[WORK_LOGITS]);
   room_destroy(e, &room);
 }

@@ -11,11 +11,13 @@ struct engine {
   struct lane *lane;
   int threads;
   struct model *model;
-  void **params, **grads; /* flat buffers by unit */
+  void **params, **grads; /* flat buffers by unit; grads NULL where nothing of the unit is trained */
 };
 
 /* Parameters: normal numbers, so that none is zero: norms' weights around 1, the rest around 0. */
 void engine_create(const struct model_config *config, int threads, struct engine *out);
+/* The same with some of the parameters frozen. */
+void engine_create_frozen(const struct model_config *config, int threads, int n, char *const patterns[], struct engine *out);
 void engine_destroy(struct engine *engine);
 
 struct batch {
@@ -35,6 +37,20 @@ struct cut {
 struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
 struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
 void engine_logits(struct engine *engine, const struct batch *batch, int64_t position, float *logits);
+
+/* Generation: the caches of all blocks, for `capacity` tokens a sequence. */
+struct caches {
+  int64_t B, capacity;
+  size_t bytes;
+  void **block; /* by unit */
+};
+void caches_create(struct engine *engine, int64_t B, int64_t capacity, struct caches *out);
+void caches_destroy(struct engine *engine, struct caches *caches);
+/* logits [B, V] behind the last of T new tokens of each sequence, `past` of which are in the caches; token [B, T]. */
+void engine_decode(struct engine *engine, struct caches *caches, int64_t past, int64_t T, const int32_t *token, float *logits);
+
+/* Parameter p of unit u in a flat buffer of it. */
+float *engine_param(const struct engine *engine, void *const *flat, int u, int p);
 
 /* Watched memory of `bytes`, all of it NaN; engine_free() fails the test when something was written behind it. */
 void *engine_alloc(struct engine *engine, size_t bytes);

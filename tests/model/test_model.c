@@ -1,4 +1,4 @@
-/* The registry, GPT-2's parameter tables, initial values, sizes, and what is refused. */
+/* The registry, parameter tables, frequencies, initial values, sizes, what is frozen, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,9 +14,128 @@
 #include "engine.h"
 
 static const struct model_config gpt2_124m = {
-    .arch = "gpt2", .layers = 12, .width = 768, .heads = 12, .context = 1024, .vocab = 50257, .norm_eps = 1e-5, .init_std = 0.02};
+    .arch = "gpt2", .layers = 12, .width = 768, .heads = 12, .context = 1024, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
 static const struct model_config little = {
-    .arch = "gpt2", .layers = 2, .width = 48, .heads = 4, .context = 16, .vocab = 211, .norm_eps = 1e-5, .init_std = 0.02};
+    .arch = "gpt2", .layers = 2, .width = 48, .heads = 4, .context = 16, .vocab = 211, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+
+static const struct model_config small_qwen3 = {.arch = "qwen3",
+                                                .layers = 3,
+                                                .width = 48,
+                                                .heads = 6,
+                                                .kv_heads = 2,
+                                                .head_width = 20,
+                                                .ffn = 32,
+                                                .context = 16,
+                                                .vocab = 211,
+                                                .norm_eps = 1e-6,
+                                                .init_std = 0.02};
+
+/* As their config.json has them. */
+enum { LLAMA_7B, LLAMA_8B, LLAMA_1B, QWEN2_05B, QWEN2_7B, QWEN3_8B, QWEN3_14B, MISTRAL_7B, PUBLISHED };
+static const struct {
+  struct model_config config;
+  int64_t parameters;
+} published[PUBLISHED] = {
+    [LLAMA_7B] = {{.arch = "llama",
+                   .layers = 32,
+                   .width = 4096,
+                   .heads = 32,
+                   .ffn = 11008,
+                   .context = 4096,
+                   .vocab = 32000,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02},
+                  6738415616},
+    [LLAMA_8B] = {{.arch = "llama",
+                   .layers = 32,
+                   .width = 4096,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .ffn = 14336,
+                   .context = 131072,
+                   .vocab = 128256,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = 8192}},
+                  8030261248},
+    [LLAMA_1B] = {{.arch = "llama",
+                   .layers = 16,
+                   .width = 2048,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .head_width = 64,
+                   .ffn = 8192,
+                   .context = 131072,
+                   .vocab = 128256,
+                   .tied = true,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 32, .low_freq = 1, .high_freq = 4, .original = 8192}},
+                  1235814400},
+    [QWEN2_05B] = {{.arch = "qwen2",
+                    .layers = 24,
+                    .width = 896,
+                    .heads = 14,
+                    .kv_heads = 2,
+                    .ffn = 4864,
+                    .context = 32768,
+                    .vocab = 151936,
+                    .tied = true,
+                    .norm_eps = 1e-5,
+                    .init_std = 0.02,
+                    .rope = {.theta = 1e6}},
+                   494032768},
+    [QWEN2_7B] = {{.arch = "qwen2",
+                   .layers = 28,
+                   .width = 3584,
+                   .heads = 28,
+                   .kv_heads = 4,
+                   .ffn = 18944,
+                   .context = 131072,
+                   .vocab = 152064,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 1e6}},
+                  7615616512},
+    [QWEN3_8B] = {{.arch = "qwen3",
+                   .layers = 36,
+                   .width = 4096,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .head_width = 128,
+                   .ffn = 12288,
+                   .context = 40960,
+                   .vocab = 151936,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 1e6}},
+                  8190735360},
+    [QWEN3_14B] = {{.arch = "qwen3",
+                    .layers = 40,
+                    .width = 5120,
+                    .heads = 40,
+                    .kv_heads = 8,
+                    .head_width = 128,
+                    .ffn = 17408,
+                    .context = 40960,
+                    .vocab = 151936,
+                    .norm_eps = 1e-5,
+                    .init_std = 0.02,
+                    .rope = {.theta = 1e6}},
+                   14768307200},
+    [MISTRAL_7B] = {{.arch = "mistral",
+                     .layers = 32,
+                     .width = 4096,
+                     .heads = 32,
+                     .kv_heads = 8,
+                     .ffn = 14336,
+                     .context = 32768,
+                     .vocab = 32000,
+                     .window = 4096,
+                     .norm_eps = 1e-5,
+                     .init_std = 0.02},
+                    7241732096},
+};
 
 static struct model *create(const struct model_config *config)
 {
@@ -72,6 +191,118 @@ static void test_tables(void **state)
   check_unit(&model->unit[12], "h.11", last, 12);
   assert_int_equal(model->parameters, 124439808);
   assert_string_equal(model->config.arch, "gpt2");
+  model_destroy(model);
+}
+
+/* Oracle: state_dict() of Hugging Face's Qwen2ForCausalLM for "Qwen2.5-0.5B", LlamaForCausalLM for "Llama-3.1-8B", Qwen3ForCausalLM for "Qwen3-8B"; what comes in between is the
+ * same for all. Weights of one input stand together. */
+static void test_decoder_tables(void **state)
+{
+  (void)state;
+  static const struct row tied[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {151936, 896}}, {"model.norm.weight", PARAM_NORM, {896}}};
+  static const struct row qwen2[] = {
+      {"model.layers.23.input_layernorm.weight", PARAM_NORM, {896}},          {"model.layers.23.self_attn.q_proj.weight", PARAM_WEIGHT, {896, 896}},
+      {"model.layers.23.self_attn.k_proj.weight", PARAM_WEIGHT, {128, 896}},  {"model.layers.23.self_attn.v_proj.weight", PARAM_WEIGHT, {128, 896}},
+      {"model.layers.23.self_attn.q_proj.bias", PARAM_BIAS, {896}},           {"model.layers.23.self_attn.k_proj.bias", PARAM_BIAS, {128}},
+      {"model.layers.23.self_attn.v_proj.bias", PARAM_BIAS, {128}},           {"model.layers.23.self_attn.o_proj.weight", PARAM_WEIGHT, {896, 896}},
+      {"model.layers.23.post_attention_layernorm.weight", PARAM_NORM, {896}}, {"model.layers.23.mlp.gate_proj.weight", PARAM_WEIGHT, {4864, 896}},
+      {"model.layers.23.mlp.up_proj.weight", PARAM_WEIGHT, {4864, 896}},      {"model.layers.23.mlp.down_proj.weight", PARAM_WEIGHT, {896, 4864}}};
+  static const struct row root[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {128256, 4096}}};
+  static const struct row head[] = {{"model.norm.weight", PARAM_NORM, {4096}}, {"lm_head.weight", PARAM_WEIGHT, {128256, 4096}}};
+  static const struct row llama[] = {
+      {"model.layers.0.input_layernorm.weight", PARAM_NORM, {4096}},          {"model.layers.0.self_attn.q_proj.weight", PARAM_WEIGHT, {4096, 4096}},
+      {"model.layers.0.self_attn.k_proj.weight", PARAM_WEIGHT, {1024, 4096}}, {"model.layers.0.self_attn.v_proj.weight", PARAM_WEIGHT, {1024, 4096}},
+      {"model.layers.0.self_attn.o_proj.weight", PARAM_WEIGHT, {4096, 4096}}, {"model.layers.0.post_attention_layernorm.weight", PARAM_NORM, {4096}},
+      {"model.layers.0.mlp.gate_proj.weight", PARAM_WEIGHT, {14336, 4096}},   {"model.layers.0.mlp.up_proj.weight", PARAM_WEIGHT, {14336, 4096}},
+      {"model.layers.0.mlp.down_proj.weight", PARAM_WEIGHT, {4096, 14336}}};
+  static const struct row qwen3[] = {
+      {"model.layers.1.input_layernorm.weight", PARAM_NORM, {48}},         {"model.layers.1.self_attn.q_proj.weight", PARAM_WEIGHT, {120, 48}},
+      {"model.layers.1.self_attn.k_proj.weight", PARAM_WEIGHT, {40, 48}},  {"model.layers.1.self_attn.v_proj.weight", PARAM_WEIGHT, {40, 48}},
+      {"model.layers.1.self_attn.q_norm.weight", PARAM_NORM, {20}},        {"model.layers.1.self_attn.k_norm.weight", PARAM_NORM, {20}},
+      {"model.layers.1.self_attn.o_proj.weight", PARAM_WEIGHT, {48, 120}}, {"model.layers.1.post_attention_layernorm.weight", PARAM_NORM, {48}},
+      {"model.layers.1.mlp.gate_proj.weight", PARAM_WEIGHT, {32, 48}},     {"model.layers.1.mlp.up_proj.weight", PARAM_WEIGHT, {32, 48}},
+      {"model.layers.1.mlp.down_proj.weight", PARAM_WEIGHT, {48, 32}}};
+  struct model *model = create(&published[QWEN2_05B].config);
+  assert_int_equal(model->units, 25);
+  assert_int_equal(model->head, 0);
+  check_unit(&model->unit[0], "root", tied, 2);
+  check_unit(&model->unit[24], "h.23", qwen2, 12);
+  model_destroy(model);
+
+  model = create(&published[LLAMA_8B].config);
+  assert_int_equal(model->units, 34);
+  assert_int_equal(model->head, 33);
+  check_unit(&model->unit[0], "root", root, 1);
+  check_unit(&model->unit[1], "h.0", llama, 9);
+  check_unit(&model->unit[33], "head", head, 2);
+  model_destroy(model);
+
+  model = create(&small_qwen3);
+  check_unit(&model->unit[2], "h.1", qwen3, 11);
+  model_destroy(model);
+}
+
+/* Oracle: the published numbers of parameters. */
+static void test_published_sizes(void **state)
+{
+  (void)state;
+  for (int i = 0; i < PUBLISHED; i++) {
+    struct model *model = create(&published[i].config);
+    assert_int_equal(model->parameters, published[i].parameters);
+    model_destroy(model);
+  }
+}
+
+static void test_zeros_are_resolved(void **state)
+{
+  (void)state;
+  struct model *model = create(&little);
+  assert_int_equal(model->config.kv_heads, 4);
+  assert_int_equal(model->config.head_width, 12);
+  assert_int_equal(model->config.ffn, 192);
+  assert_null(model->inv_freq);
+  model_destroy(model);
+  model = create(&published[LLAMA_7B].config);
+  assert_int_equal(model->config.kv_heads, 32);
+  assert_int_equal(model->config.head_width, 128);
+  assert_true(model->config.rope.theta == 10000);
+  model_destroy(model);
+}
+
+static void check_frequency(const struct model *model, int i, double expected)
+{
+  double error = fabs(model->inv_freq[i] - expected);
+  if (!(error <= 0x1p-23 * expected)) /* one step of fp32 */
+    fail_msg("frequency %d is %a, not %a", i, (double)model->inv_freq[i], expected);
+}
+
+/* Oracle: LlamaRotaryEmbedding(config).inv_freq of transformers 5 for Llama-3.1-8B: short waves, the mixed ones, long ones. */
+static void test_frequencies(void **state)
+{
+  (void)state;
+  static const struct {
+    int i;
+    double value;
+  } expected[] = {{0, 1},
+                  {1, 0x1.a11582p-1},
+                  {28, 0x1.a4ee40p-9},
+                  {30, 0x1.67a23ap-10},
+                  {31, 0x1.c12f3cp-11},
+                  {33, 0x1.47e210p-12},
+                  {35, 0x1.90d10cp-14},
+                  {36, 0x1.46831ap-14},
+                  {40, 0x1.1f91f0p-15},
+                  {63, 0x1.4985fep-22}};
+  struct model *model = create(&published[LLAMA_8B].config);
+  for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+    check_frequency(model, expected[i].i, expected[i].value);
+  model_destroy(model);
+
+  struct model_config config = published[LLAMA_7B].config; /* by the formula */
+  config.rope = (struct rope_config){.theta = 1e6, .scaling = ROPE_LINEAR, .factor = 2.5};
+  model = create(&config);
+  for (int i = 0; i < 64; i += 9)
+    assert_true(fabs(model->inv_freq[i] / (pow(1e6, -2.0 * i / 128) / 2.5) - 1) < 4e-7);
   model_destroy(model);
 }
 
@@ -204,6 +435,26 @@ static void test_flops(void **state)
   model_destroy(model);
 }
 
+/* Counted by hand. A token has 2 x multiply-adds with q 48 x 120, k and v 48 x 40 each, o 120 x 48, three times 48 x 32; a pair of tokens 2 x 2 x 120. With a window of 5 in the last
+ * of three blocks, sums over T - 5 full windows and the 5 before them; the mean over the blocks is what is told. */
+static void test_decoder_flops(void **state)
+{
+  (void)state;
+  struct model_config config = small_qwen3;
+  const struct model_shape s = {.B = 2, .T = 12};
+  double tokens = 24, projections = 2 * tokens * 48 * (120 + 40 + 40 + 120 + 3 * 32);
+  struct model *model = create(&config);
+  assert_true(model->ops->block_flops(model, s) == projections + 2 * (12.0 * 12 / 2) * 4 * 120);
+  assert_true(model->ops->head_flops(model, s) == 2 * tokens * 48 * 211);
+  model_destroy(model);
+  config.window = 5;
+  config.window_from = 2;
+  model = create(&config);
+  double mean = projections + 2 * (2 * (12.0 * 12 / 2) + (12.0 - 5) * 5 + 5.0 * 5 / 2) / 3 * 4 * 120;
+  assert_true(fabs(model->ops->block_flops(model, s) - mean) < 1e-6 * mean);
+  model_destroy(model);
+}
+
 static void test_sizes(void **state)
 {
   (void)state;
@@ -226,12 +477,31 @@ static void test_sizes(void **state)
   engine_destroy(&e);
 }
 
+/* Oracle: counted by hand from what decoder.c says it keeps. Recomputing needs no more than keeping. */
+static void test_decoder_sizes(void **state)
+{
+  (void)state;
+  struct engine e;
+  engine_create(&small_qwen3, 1, &e);
+  const struct model_ops *ops = e.model->ops;
+  const struct model_shape s = {.B = 4, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
+  int64_t rows = s.B * s.T;
+  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
+  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
+              ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
+  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
+  for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
+    if (what == WORK_FORWARD || what == WORK_BACKWARD || what == WORK_FORWARD_SAVED || what == WORK_DECODE)
+      assert_true(ops->work_bytes(e.model, e.device, huge, what, 1) == SIZE_MAX);
+  engine_destroy(&e);
+}
+
 static void test_logits_never_whole(void **state)
 {
   (void)state;
   struct engine e;
   const struct model_config config = {
-      .arch = "gpt2", .layers = 1, .width = 8, .heads = 1, .context = 8192, .vocab = 50257, .norm_eps = 1e-5, .init_std = 0.02};
+      .arch = "gpt2", .layers = 1, .width = 8, .heads = 1, .context = 8192, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   engine_create(&config, 1, &e);
   const struct model_shape s = {.B = 8, .T = 8192};
   size_t chunk = e.model->ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1);
@@ -250,8 +520,15 @@ static void expect_refusal(struct model_config config, enum status code, const c
 
 static struct model_config with(int64_t layers, int64_t width, int64_t heads, int64_t context, int64_t vocab)
 {
-  return (struct model_config){
-      .arch = "gpt2", .layers = layers, .width = width, .heads = heads, .context = context, .vocab = vocab, .norm_eps = 1e-5, .init_std = 0.02};
+  return (struct model_config){.arch = "gpt2",
+                               .layers = layers,
+                               .width = width,
+                               .heads = heads,
+                               .context = context,
+                               .vocab = vocab,
+                               .tied = true,
+                               .norm_eps = 1e-5,
+                               .init_std = 0.02};
 }
 
 static void test_guards(void **state)
@@ -259,7 +536,7 @@ static void test_guards(void **state)
   (void)state;
   struct model_config config = little;
   config.arch = "gpt9";
-  expect_refusal(config, STATUS_USAGE, "there is no architecture \"gpt9\"; this build knows: gpt2");
+  expect_refusal(config, STATUS_USAGE, "there is no architecture \"gpt9\"; this build knows: gpt2, llama, mistral, qwen2, qwen3");
   expect_refusal(with(0, 48, 4, 16, 211), STATUS_USAGE, "model.layers is 0");
   expect_refusal(with(65537, 48, 4, 16, 211), STATUS_USAGE, "model.layers is 65537");
   expect_refusal(with(1, 0, 4, 16, 211), STATUS_USAGE, "model.width is 0");
@@ -275,12 +552,169 @@ static void test_guards(void **state)
   expect_refusal(config, STATUS_USAGE, "model.init_std");
 }
 
+static struct model_config gpt2_with(struct model_config change)
+{
+  struct model_config config = little;
+  config.kv_heads = change.kv_heads;
+  config.head_width = change.head_width;
+  config.window = change.window;
+  config.window_from = change.window_from;
+  config.rope = change.rope;
+  return config;
+}
+
+/* Keys that GPT-2 does not have. */
+static void test_absent_keys(void **state)
+{
+  (void)state;
+  struct model_config config = little;
+  config.kv_heads = 4; /* as it is anyway */
+  config.head_width = 12;
+  model_destroy(create(&config));
+  config.tied = false;
+  expect_refusal(config, STATUS_USAGE, "model.tied is false: the head of gpt2 is its embedding");
+  expect_refusal(gpt2_with((struct model_config){.kv_heads = 2}), STATUS_USAGE, "model.kv_heads is 2: gpt2");
+  expect_refusal(gpt2_with((struct model_config){.head_width = 16}), STATUS_USAGE, "model.head_width is 16: in gpt2");
+  expect_refusal(gpt2_with((struct model_config){.window = 8}), STATUS_USAGE, "model.window is 8: gpt2");
+  expect_refusal(gpt2_with((struct model_config){.window_from = 1}), STATUS_USAGE, "model.window_from is 1: gpt2");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.theta = 10000}}), STATUS_USAGE, "model.rope_theta is given, but gpt2");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.scaling = ROPE_LINEAR}}), STATUS_USAGE, "model.rope_scaling is given");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.factor = NAN}}), STATUS_USAGE, "model.rope_factor is given");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.low_freq = 1}}), STATUS_USAGE, "model.rope_low_freq is given");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.high_freq = 4}}), STATUS_USAGE, "model.rope_high_freq is given");
+  expect_refusal(gpt2_with((struct model_config){.rope = {.original = 8192}}), STATUS_USAGE, "model.rope_original is given");
+}
+
+static void refuse_heads(int64_t heads, int64_t kv_heads, int64_t head_width, const char *words)
+{
+  struct model_config config = small_qwen3;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_width = head_width;
+  expect_refusal(config, STATUS_USAGE, words);
+}
+
+static void refuse_window(const char *arch, int64_t window, int64_t window_from, const char *words)
+{
+  struct model_config config = small_qwen3;
+  config.arch = arch;
+  config.window = window;
+  config.window_from = window_from;
+  expect_refusal(config, STATUS_USAGE, words);
+}
+
+static void refuse_rope(struct rope_config rope, const char *words)
+{
+  struct model_config config = small_qwen3;
+  config.rope = rope;
+  expect_refusal(config, STATUS_USAGE, words);
+}
+
+static void test_decoder_guards(void **state)
+{
+  (void)state;
+  refuse_heads(6, 4, 20, "model.kv_heads is 4, which does not divide model.heads 6");
+  refuse_heads(6, 12, 20, "model.kv_heads is 12, which does not divide model.heads 6");
+  refuse_heads(6, -1, 20, "model.kv_heads is -1");
+  refuse_heads(5, 5, 0, "model.width 48 cannot be split over model.heads 5: make it a multiple, or give model.head_width");
+  refuse_heads(16, 16, 0, "model.head_width is 3: rotary positions");
+  refuse_heads(6, 2, 21, "model.head_width is 21: rotary positions");
+  refuse_heads(6, 2, INT64_C(1) << 31, "model.head_width is 2147483648");
+  struct model_config config = small_qwen3;
+  config.ffn = 0;
+  expect_refusal(config, STATUS_USAGE, "model.ffn is 0: qwen3 needs");
+  config.ffn = INT64_MAX;
+  expect_refusal(config, STATUS_USAGE, "model.ffn is 9223372036854775807");
+  refuse_window("qwen3", -1, 0, "model.window is -1");
+  refuse_window("qwen3", 4, -1, "model.window_from is -1");
+  refuse_window("qwen3", 0, 2, "model.window_from is 2, but no model.window");
+  refuse_window("llama", 4, 0, "model.window is 4: llama");
+  refuse_window("mistral", 4, 1, "model.window_from is 1: mistral");
+  refuse_rope((struct rope_config){.theta = -1}, "model.rope_theta is -1");
+  refuse_rope((struct rope_config){.theta = INFINITY}, "model.rope_theta is inf");
+  refuse_rope((struct rope_config){.scaling = 3}, "model.rope_scaling 3");
+  refuse_rope((struct rope_config){.factor = 2}, "model.rope_factor is 2: model.rope_scaling none does not use it");
+  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR}, "model.rope_factor is 0: model.rope_scaling linear needs it");
+  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = NAN}, "model.rope_factor is nan");
+  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = 0.5}, "model.rope_factor is 0.5");
+  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = 2, .high_freq = 4},
+              "model.rope_high_freq is 4: model.rope_scaling linear does not use it");
+  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .high_freq = 4, .original = 64},
+              "model.rope_low_freq is 0: model.rope_scaling llama3 needs it");
+  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .original = 64}, "model.rope_high_freq is 0");
+  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4}, "model.rope_original is 0");
+  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 4, .high_freq = 4, .original = 64},
+              "model.rope_high_freq is 4: it has to be greater");
+  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = INT64_MAX},
+              "model.rope_original is 9223372036854775807");
+}
+
+static void check_packed(const struct model *model, int ranks)
+{
+  int64_t frozen = 0;
+  assert_int_equal(model->ranks, ranks);
+  for (int u = 0; u < model->units; u++) {
+    const struct model_unit *unit = &model->unit[u];
+    assert_int_equal(unit->layout.ranks, ranks);
+    for (int p = 0; p < unit->params; p++) {
+      int64_t offset = unit->layout.offset[p];
+      assert_true(unit->layout.frozen[p] == unit->param[p].frozen);
+      assert_true(unit->param[p].frozen ? offset >= unit->layout.trained : offset + unit->layout.elements[p] <= unit->layout.trained);
+      frozen += unit->param[p].frozen ? unit->layout.elements[p] : 0;
+    }
+  }
+  assert_int_equal(model->frozen, frozen);
+}
+
+/* Oracle: counted by hand, and layout.h. */
+static void test_freeze(void **state)
+{
+  (void)state;
+  struct model *model = create(&small_qwen3);
+  int64_t before = model->unit[1].layout.offset[1];
+  must(model_freeze(model, 0, NULL, 3));
+  check_packed(model, 3);
+  assert_int_equal(model->frozen, 0);
+  assert_int_equal(model->unit[1].layout.offset[1], before);
+
+  char *const patterns[] = {"model.layers.[01].*", "*.k_norm.weight", "lm_head.weight"};
+  must(model_freeze(model, 3, patterns, 5));
+  check_packed(model, 5);
+  int64_t block = 48 + 48 * (120 + 40 + 40) + 20 + 20 + 120 * 48 + 48 + 3 * 48 * 32;
+  assert_int_equal(model->frozen, 2 * block + 20 + 211 * 48);
+  assert_int_equal(model->unit[1].layout.trained, 0);
+  assert_false(model->unit[0].param[0].frozen);
+  assert_true(model->unit[4].param[1].frozen && !model->unit[4].param[0].frozen);
+  assert_int_equal(model->parameters, 2 * 211 * 48 + 48 + 3 * block);
+  model_destroy(model);
+}
+
+static void test_freeze_guards(void **state)
+{
+  (void)state;
+  struct model *model = create(&little);
+  char *const missing[] = {"*.bias", "model.layers.*"}, *const everything[] = {"*.weight", "*"};
+  assert_int_equal(model_freeze(model, 2, missing, 2), STATUS_USAGE);
+  assert_non_null(
+      strstr(status_text(), "train.freeze: no parameter of this model is named \"model.layers.*\"; names look like \"transformer.h.0.ln_1.weight\""));
+  assert_int_equal(model_freeze(model, 2, everything, 2), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "train.freeze: with \"*\" all parameters are frozen"));
+  assert_int_equal(model->frozen, 0); /* nothing was changed */
+  check_packed(model, 1);
+  model_destroy(model);
+}
+
 /* Sizes whose product, or whose sum, passes 2^62. */
 static void test_overflow(void **state)
 {
   (void)state;
   expect_refusal(with(1, INT32_MAX, 1, INT32_MAX, INT32_MAX), STATUS_USAGE, "2^62");
   expect_refusal(with(3, INT64_C(1) << 30, 1, 1, INT32_MAX), STATUS_USAGE, "2^62");
+  struct model_config config = small_qwen3;
+  config.heads = config.kv_heads = config.head_width = INT32_MAX - 1;
+  expect_refusal(config, STATUS_USAGE, "2^62");
+  config.width = 1;
+  expect_refusal(config, STATUS_USAGE, "2^62");
 }
 
 static void test_long_sequence_and_bad_token(void **state)
@@ -292,11 +726,11 @@ static void test_long_sequence_and_bad_token(void **state)
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
   size_t bytes = model_stream_bytes(e.model, e.device, batch.shape);
   void *x = engine_alloc(&e, bytes);
-  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, e.params[0], batch.token, x), STATUS_USAGE);
+  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));
   batch.shape.T = 16;
   batch.token[9] = 211;
-  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, e.params[0], batch.token, x), STATUS_INPUT);
+  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_INPUT);
   assert_non_null(strstr(status_text(), "211"));
   engine_free(&e, x, bytes);
   batch_destroy(&batch);
@@ -320,14 +754,24 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tables),
+      cmocka_unit_test(test_decoder_tables),
+      cmocka_unit_test(test_published_sizes),
+      cmocka_unit_test(test_zeros_are_resolved),
+      cmocka_unit_test(test_frequencies),
       cmocka_unit_test(test_init_of_ranges),
       cmocka_unit_test(test_init_statistics),
       cmocka_unit_test(test_init_by_name_and_seed),
       cmocka_unit_test(test_decay),
       cmocka_unit_test(test_flops),
+      cmocka_unit_test(test_decoder_flops),
       cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_decoder_sizes),
       cmocka_unit_test(test_logits_never_whole),
       cmocka_unit_test(test_guards),
+      cmocka_unit_test(test_absent_keys),
+      cmocka_unit_test(test_decoder_guards),
+      cmocka_unit_test(test_freeze),
+      cmocka_unit_test(test_freeze_guards),
       cmocka_unit_test(test_overflow),
       cmocka_unit_test(test_long_sequence_and_bad_token),
       cmocka_unit_test(test_logits_are_fp32),

@@ -40,8 +40,7 @@ const double *twin_param(const struct twin *twin, const char *name)
     for (int p = 0; p < twin->model->unit[u].params; p++)
       if (strcmp(twin->model->unit[u].param[p].name, name) == 0)
         return twin->flat[u] + twin->model->unit[u].layout.offset[p];
-  fprintf(stderr, "the model has no parameter %s\n", name);
-  abort();
+  return NULL;
 }
 
 static const double *block_param(const struct twin *twin, int64_t layer, const char *name)
@@ -124,17 +123,17 @@ static void attention_half(const struct twin *twin, int64_t layer, struct model_
 
 static void mlp_half(const struct twin *twin, int64_t layer, struct model_shape s, double *x)
 {
-  int64_t C = twin->model->config.width;
+  int64_t C = twin->model->config.width, F = twin->model->config.ffn;
   const double *ln_weight = block_param(twin, layer, "ln_2.weight"), *ln_bias = block_param(twin, layer, "ln_2.bias");
   const double *up_weight = block_param(twin, layer, "mlp.c_fc.weight"), *up_bias = block_param(twin, layer, "mlp.c_fc.bias");
   const double *down_weight = block_param(twin, layer, "mlp.c_proj.weight"), *down_bias = block_param(twin, layer, "mlp.c_proj.bias");
-  double *y = doubles(C), *up = doubles(4 * C);
+  double *y = doubles(C), *up = doubles(F);
   for (int64_t r = 0; r < s.B * s.T; r++) {
     normalize(C, twin->model->config.norm_eps, x + r * C, ln_weight, ln_bias, y);
-    project(C, 4 * C, y, up_weight, up_bias, up);
-    for (int64_t i = 0; i < 4 * C; i++)
+    project(C, F, y, up_weight, up_bias, up);
+    for (int64_t i = 0; i < F; i++)
       up[i] = gelu(up[i]);
-    project(4 * C, C, up, down_weight, down_bias, y);
+    project(F, C, up, down_weight, down_bias, y);
     for (int64_t i = 0; i < C; i++)
       x[r * C + i] += y[i];
   }
@@ -144,6 +143,8 @@ static void mlp_half(const struct twin *twin, int64_t layer, struct model_shape 
 
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token)
 {
+  if (strcmp(twin->model->config.arch, "gpt2"))
+    return twin_decoder_final(twin, s, token);
   int64_t C = twin->model->config.width, R = s.B * s.T;
   const double *wte = twin_param(twin, "transformer.wte.weight"), *wpe = twin_param(twin, "transformer.wpe.weight");
   const double *weight = twin_param(twin, "transformer.ln_f.weight"), *bias = twin_param(twin, "transformer.ln_f.bias");
@@ -163,12 +164,15 @@ double *twin_final(const struct twin *twin, struct model_shape s, const int32_t 
 
 static void row_logits(const struct twin *twin, const double *y, double *logits)
 {
+  static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight", "transformer.wte.weight"};
   int64_t C = twin->model->config.width;
-  const double *wte = twin_param(twin, "transformer.wte.weight");
+  const double *head = NULL;
+  for (int i = 0; !head; i++)
+    head = twin_param(twin, names[i]);
   for (int64_t v = 0; v < twin->model->config.vocab; v++) {
     logits[v] = 0;
     for (int64_t i = 0; i < C; i++)
-      logits[v] += y[i] * wte[v * C + i];
+      logits[v] += y[i] * head[v * C + i];
   }
 }
 

@@ -1,5 +1,5 @@
-/* A second GPT-2, written from the paper's formulas with plain loops and double everywhere: the oracle of the engine's forward pass and, through
- * central differences, of its gradients. Shares nothing with the engine but the names and places of the parameters. */
+/* A second GPT-2, and a second Llama with its relatives, written from the papers' formulas with plain loops and double everywhere: the oracle of the engine's
+ * forward pass and, through central differences, of its gradients. Shares nothing with the engine but the names and places of the parameters. */
 #ifndef SLUICE_TESTS_MODEL_TWIN_H
 #define SLUICE_TESTS_MODEL_TWIN_H
 
@@ -19,7 +19,8 @@ double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *t
 void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token, int64_t position, double *logits);
 /* [R, C]: what the final norm makes of the last block's output. */
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
-/* A parameter by its whole name. */
+double *twin_decoder_final(const struct twin *twin, struct model_shape s, const int32_t *token); /* of all but GPT-2 */
+/* A parameter by its whole name; NULL: the model has none of it. */
 const double *twin_param(const struct twin *twin, const char *name);
 
 #endif

@@ -14,7 +14,7 @@
 #include "optim/optim.h"
 
 static const struct model_config config = {
-    .arch = "gpt2", .layers = 1, .width = 15, .heads = 3, .context = 13, .vocab = 37, .norm_eps = 1e-5, .init_std = 0.02};
+    .arch = "gpt2", .layers = 1, .width = 15, .heads = 3, .context = 13, .vocab = 37, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
 enum { NORM_BIAS = 1 << PARAM_NORM | 1 << PARAM_BIAS, ALL = NORM_BIAS | 1 << PARAM_EMBEDDING | 1 << PARAM_WEIGHT };
 
 struct fixture {
@@ -64,6 +64,10 @@ static void check_segments(const struct model *model, int unit, unsigned exempt)
   }
   for (int p = 0; p < layout->params; p++)
     for (int64_t e = layout->offset[p]; e < layout->offset[p] + layout->elements[p]; e++) {
+      if (layout->frozen[p]) {
+        assert_true(e >= segments.end);
+        continue;
+      }
       int i = 0;
       while (i + 1 < segments.n && segments.begin[i + 1] <= e)
         i++;
@@ -83,6 +87,25 @@ static void test_segments(void **state)
   assert_int_equal(one.n, 1);
   optim_segments_destroy(&one);
   optim_segments_destroy(&one);
+}
+
+static void test_frozen_segments(void **state)
+{
+  struct fixture *f = *state;
+  static char some[] = "*.bias", whole[] = "transformer.h.0.*", *patterns[] = {some, whole};
+  struct model *model;
+  struct optim_segments none;
+  for (int n = 1; n <= 2; n++) {
+    must(model_create(&config, &model));
+    must(model_freeze(model, n, patterns, 3));
+    for (unsigned exempt = 0; exempt <= ALL; exempt++)
+      for (int unit = 0; unit < f->model->units - (n - 1); unit++)
+        check_segments(model, unit, exempt);
+    must(optim_segments_create(model, 1, 0, &none));
+    assert_int_equal(none.n, n == 1 ? 1 : 0);
+    optim_segments_destroy(&none);
+    model_destroy(model);
+  }
 }
 
 /* What the optimizer owns of one whole unit, with padding as of `flat`. */
@@ -216,6 +239,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_frozen_segments, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_update_of_ranges, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ten_steps, set_up, tear_down),
   };

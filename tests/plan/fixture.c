@@ -6,8 +6,15 @@
 
 struct device fixture_device = {.compute = DTYPE_F32, .gradient = DTYPE_F32};
 
-static const int64_t root_elements[] = {97 * 24, 16 * 24, 24, 24};
-static const int64_t block_elements[] = {24, 24, 24 * 72, 72, 24 * 24, 24};
+struct part {
+  int64_t elements;
+  enum param_kind kind;
+};
+static const struct part root_parts[] = {{97 * 24, PARAM_EMBEDDING}, {16 * 24, PARAM_EMBEDDING}, {24, PARAM_NORM}, {24, PARAM_NORM}};
+static const struct part block_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM},        {24 * 72, PARAM_WEIGHT},
+                                          {72, PARAM_BIAS}, {24 * 24, PARAM_WEIGHT}, {24, PARAM_BIAS}};
+static const struct part head_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
+enum { MOST_PARTS = 6 };
 
 static size_t saved_bytes(const struct model *model, struct device *device, struct model_shape s)
 {
@@ -17,10 +24,16 @@ static size_t saved_bytes(const struct model *model, struct device *device, stru
 
 static size_t work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
-  static const size_t per_row[] = {
-      [WORK_FORWARD] = 200, [WORK_BACKWARD] = 350, [WORK_LOSS] = 388, [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96, [WORK_FORWARD_SAVED] = 200};
+  static const size_t per_row[] = {[WORK_FORWARD] = 200, [WORK_BACKWARD] = 350, [WORK_LOSS] = 388,         [WORK_LOSS_GRADIENT] = 500,
+                                   [WORK_LOGITS] = 96,   [WORK_DECODE] = 144,   [WORK_FORWARD_SAVED] = 200};
   (void)model, (void)device, (void)threads;
   return (size_t)(s.B * s.T) * per_row[what];
+}
+
+static size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity)
+{
+  (void)device;
+  return (size_t)(B * capacity * model->config.width) * 2 * 4;
 }
 
 static double block_flops(const struct model *model, struct model_shape s)
@@ -37,6 +50,7 @@ static const struct model_ops ops = {
     .arch = "sizes",
     .saved_bytes = saved_bytes,
     .work_bytes = work_bytes,
+    .cache_bytes = cache_bytes,
     .block_flops = block_flops,
     .head_flops = head_flops,
 };
@@ -47,28 +61,63 @@ static void must(enum status status)
     abort();
 }
 
-void fixture_model(struct model *model, int blocks)
+static bool is_frozen(const struct model *model, const struct point *point, int u, int p, enum param_kind kind)
+{
+  bool head = u > model->blocks || (u == 0 && kind == PARAM_NORM);
+  switch (point->freeze) {
+  case FREEZE_ODD: return p % 2;
+  case FREEZE_LOW: return u == 1 || kind == PARAM_EMBEDDING;
+  case FREEZE_MIDDLE: return u == model->blocks || head;
+  case FREEZE_BUT_HEAD: return !head;
+  default: return false;
+  }
+}
+
+static void make_unit(struct model *model, const struct point *point, int u)
+{
+  const struct part *parts = u == 0 ? root_parts : u > model->blocks ? head_parts : block_parts;
+  struct model_unit *unit = &model->unit[u];
+  int64_t elements[MOST_PARTS];
+  bool frozen[MOST_PARTS];
+  unit->name = u == 0 ? mem_strdup("root") : u > model->blocks ? mem_strdup("head") : mem_printf("h.%d", u - 1);
+  unit->params = u > model->blocks ? 3 : u > 0 ? 6 : model->head > 0 ? 2 : 4;
+  must(mem_alloc(MEM_META, (size_t)unit->params * sizeof *unit->param, (void **)&unit->param));
+  for (int p = 0; p < unit->params; p++) {
+    elements[p] = parts[p].elements;
+    frozen[p] = is_frozen(model, point, u, p, parts[p].kind);
+    unit->param[p] = (struct model_param){.kind = parts[p].kind, .frozen = frozen[p]};
+    model->frozen += frozen[p] ? elements[p] : 0;
+  }
+  must(layout_unit_pack(unit->params, elements, frozen, point->ranks, &unit->layout));
+}
+
+void fixture_model_of(struct model *model, int blocks, const struct point *point)
 {
   *model = (struct model){.ops = &ops,
                           .blocks = blocks,
-                          .units = 1 + blocks,
+                          .units = 1 + blocks + (point->head == UNTIED),
+                          .head = point->head == UNTIED ? 1 + blocks : 0,
+                          .ranks = point->ranks,
                           .config = {.arch = "sizes", .layers = blocks, .width = 24, .heads = 2, .context = 16, .vocab = 97}};
   must(mem_alloc(MEM_META, (size_t)model->units * sizeof *model->unit, (void **)&model->unit));
-  for (int u = 0; u <= blocks; u++) {
-    struct model_unit *unit = &model->unit[u];
-    unit->name = u == 0 ? mem_strdup("root") : mem_printf("h.%d", u - 1);
-    unit->params = u == 0 ? 4 : 6;
-    must(layout_unit_pack(unit->params, u == 0 ? root_elements : block_elements, 1, &unit->layout));
-  }
+  for (int u = 0; u < model->units; u++)
+    make_unit(model, point, u);
+}
+
+void fixture_model(struct model *model, int blocks)
+{
+  fixture_model_of(model, blocks, &(struct point){.ranks = 1});
 }
 
 void fixture_free(struct model *model)
 {
   for (int u = 0; u < model->units; u++) {
     mem_free(model->unit[u].name);
+    mem_free(model->unit[u].param);
     layout_unit_free(&model->unit[u].layout);
   }
   mem_free(model->unit);
+  *model = (struct model){0};
 }
 
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank)
@@ -77,6 +126,7 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                              .rank = rank,
                              .ranks = point->ranks,
                              .strategy = point->strategy,
+                             .capacity = 40,
                              .prefetch = point->prefetch,
                              .model = model,
                              .device = &fixture_device,
@@ -96,29 +146,69 @@ const char *fixture_name(const struct point *point)
 {
   static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard"};
   static const char *const modes[] = {"train", "eval", "generate"};
-  static char name[160];
-  snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s", modes[point->mode],
+  static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
+  static char name[200];
+  snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s", modes[point->mode],
            strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
-           point->reduce_every_micro ? "micro" : "step");
+           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze]);
   return name;
 }
 
-static void visit_choices(struct point point, fixture_visit *visit, void *arg)
+enum { CHOICES = 3 * 3 * 3 * 2 };
+
+static void visit_choice(struct point point, int choice, fixture_visit *visit, void *arg)
 {
-  for (int choice = 0; choice < 3 * 3 * 3 * 2; choice++) {
-    point.prefetch = choice % 3;
-    point.recompute = choice / 3 % 3;
-    point.micros = 1 + choice / 9 % 3;
-    point.reduce_every_micro = choice / 27;
-    visit(arg, &point);
-  }
+  point.prefetch = choice % 3;
+  point.recompute = choice / 3 % 3;
+  point.micros = 1 + choice / 9 % 3;
+  point.reduce_every_micro = choice / 27;
+  visit(arg, &point);
 }
 
-void fixture_grid(fixture_visit *visit, void *arg)
+/* Strategies on ranks. */
+typedef void visit_place(void *arg, const struct point *place);
+
+static void visit_places(visit_place *visit, void *arg)
 {
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int ranks = 1; ranks <= 6; ranks++)
       for (int group = strategy == STRATEGY_HYBRID_SHARD ? 1 : ranks; group <= ranks; group++)
         if (ranks % group == 0)
-          visit_choices((struct point){.strategy = (enum deck_strategy)strategy, .ranks = ranks, .group = group}, visit, arg);
+          visit(arg, &(struct point){.strategy = (enum deck_strategy)strategy, .ranks = ranks, .group = group});
+}
+
+struct visitor {
+  fixture_visit *visit;
+  void *arg;
+  int next;
+};
+
+static void visit_all(void *arg, const struct point *place)
+{
+  const struct visitor *visitor = arg;
+  for (int choice = 0; choice < CHOICES; choice++)
+    visit_choice(*place, choice, visitor->visit, visitor->arg);
+}
+
+void fixture_grid(fixture_visit *visit, void *arg)
+{
+  visit_places(visit_all, &(struct visitor){visit, arg, 0});
+}
+
+/* 11 divides no period of the choices: over the places each variant meets all of them. */
+static void visit_some(void *arg, const struct point *place)
+{
+  struct visitor *visitor = arg;
+  for (int variant = 1; variant < 2 * FREEZES; variant++) {
+    struct point point = *place;
+    point.head = variant % 2 ? UNTIED : TIED;
+    point.freeze = (enum freeze)(variant / 2);
+    for (int n = 0; n < 2; n++, visitor->next += 11)
+      visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
+  }
+}
+
+void fixture_variants(fixture_visit *visit, void *arg)
+{
+  visit_places(visit_some, &(struct visitor){visit, arg, 0});
 }

@@ -4,11 +4,17 @@
 
 #include "plan/plan.h"
 
-/* The root and `blocks` blocks whose sizes are no multiples of anything. Free with fixture_free. */
-void fixture_model(struct model *model, int blocks);
-void fixture_free(struct model *model);
-
 extern struct device fixture_device;
+
+/* What is frozen. */
+enum freeze {
+  FREEZE_NOTHING,
+  FREEZE_ODD,      /* every second parameter of every unit */
+  FREEZE_LOW,      /* the embeddings and the first block */
+  FREEZE_MIDDLE,   /* the last block and the norm in front of the head; the head too if it is untied */
+  FREEZE_BUT_HEAD, /* all but that norm, and the head if it is untied */
+  FREEZES
+};
 
 /* One point of the grid of plans. */
 struct point {
@@ -16,7 +22,16 @@ struct point {
   enum deck_strategy strategy;
   int ranks, group, prefetch, recompute, micros;
   bool reduce_every_micro;
+  enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
+  enum freeze freeze;
 };
+
+/* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */
+void fixture_model(struct model *model, int blocks);
+/* As the point has head and freeze, packed for its ranks. */
+void fixture_model_of(struct model *model, int blocks, const struct point *point);
+void fixture_free(struct model *model); /* takes a zeroed one */
+
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank);
 /* "full_shard ranks 4 group 4 prefetch 1 ..." for messages. Static storage. */
 const char *fixture_name(const struct point *point);
@@ -25,5 +40,7 @@ const char *fixture_name(const struct point *point);
  * micro-batches 1..3 x reduce. */
 typedef void fixture_visit(void *arg, const struct point *point);
 void fixture_grid(fixture_visit *visit, void *arg);
+/* The same for models with an untied head or frozen parameters, some of the choices for each. */
+void fixture_variants(fixture_visit *visit, void *arg);
 
 #endif

@@ -14,6 +14,9 @@ tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_fixture)
 EXTRA_DIST += \
 	tests/plan/golden/eval.txt \
+	tests/plan/golden/frozen.txt \
+	tests/plan/golden/frozen_no_shard.txt \
+	tests/plan/golden/frozen_shard_optim.txt \
 	tests/plan/golden/full_shard.txt \
 	tests/plan/golden/full_shard_recompute_micros.txt \
 	tests/plan/golden/generate.txt \
@@ -21,4 +24,5 @@ EXTRA_DIST += \
 	tests/plan/golden/no_shard.txt \
 	tests/plan/golden/one_rank.txt \
 	tests/plan/golden/shard_grad_op.txt \
-	tests/plan/golden/shard_optim.txt
+	tests/plan/golden/shard_optim.txt \
+	tests/plan/golden/untied.txt

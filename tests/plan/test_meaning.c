@@ -15,9 +15,7 @@
 #include "fixture.h"
 #include "plan/internal.h"
 
-enum { BLOCKS = 3, STEPS = 3, MOST_RANKS = 6, RUBBISH = 0x5bad };
-
-static struct model model;
+enum { BLOCKS = 3, MOST_UNITS = BLOCKS + 2, STEPS = 3, MOST_RANKS = 6, RUBBISH = 0x5bad };
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -99,8 +97,10 @@ static void adam(uint32_t metrics, struct words g, uint32_t *p, uint32_t *m, uin
 
 /* ---- the loop that knows no plan ---- */
 
+/* Parameters are whole units, frozen part and all; the rest is of trained parts. */
 struct truth {
-  struct words p[1 + BLOCKS], m[1 + BLOCKS], v[1 + BLOCKS], g[1 + BLOCKS];
+  const struct model *model;
+  struct words p[MOST_UNITS], m[MOST_UNITS], v[MOST_UNITS], g[MOST_UNITS];
   uint32_t loss[STEPS];
 };
 
@@ -111,19 +111,27 @@ static uint32_t *new_words(int64_t n)
   return at;
 }
 
+static struct words make_words(int64_t n)
+{
+  return (struct words){n > 0 ? new_words(n) : NULL, n};
+}
+
 static void truth_create(struct truth *t, const struct plan *plan)
 {
-  for (int u = 0; u <= BLOCKS; u++) {
-    struct words *all[] = {&t->p[u], &t->m[u], &t->v[u], &t->g[u]};
-    for (int k = 0; k < 4; k++)
-      *all[k] = (struct words){new_words(plan->layout[u].flat), plan->layout[u].flat};
+  *t = (struct truth){.model = plan->input.model};
+  for (int u = 0; u < t->model->units; u++) {
+    int64_t trained = plan->layout[u].trained;
+    t->p[u] = make_words(plan->layout[u].flat);
+    t->m[u] = make_words(trained);
+    t->v[u] = make_words(trained);
+    t->g[u] = make_words(trained);
     fill(t->p[u], (uint32_t)(1000 + u), false);
   }
 }
 
 static void truth_destroy(struct truth *t)
 {
-  for (int u = 0; u <= BLOCKS; u++) {
+  for (int u = 0; u < t->model->units; u++) {
     mem_free(t->p[u].at);
     mem_free(t->m[u].at);
     mem_free(t->v[u].at);
@@ -131,12 +139,14 @@ static void truth_destroy(struct truth *t)
   }
 }
 
+/* The backward pass goes through all, whoever learns. */
 static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words, int64_t saved_words, uint32_t load)
 {
-  uint32_t p[1 + BLOCKS], x[1 + BLOCKS], saved[1 + BLOCKS];
-  struct words tokens = {new_words(token_words), token_words}, stream = {new_words(x_words), x_words}, kept = {new_words(saved_words), saved_words};
+  uint32_t p[MOST_UNITS], x[1 + BLOCKS], saved[1 + BLOCKS];
+  struct words tokens = make_words(token_words), stream = make_words(x_words), kept = make_words(saved_words);
+  int head = t->model->head;
   fill(tokens, load, false);
-  for (int u = 0; u <= BLOCKS; u++)
+  for (int u = 0; u < t->model->units; u++)
     p[u] = digest(t->p[u]);
   fill(stream, embed_seed(p[0], digest(tokens)), false);
   for (int u = 1; u <= BLOCKS; u++) {
@@ -145,15 +155,19 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
     saved[u] = digest(kept);
     fill(stream, forward_seed(p[u], x[u - 1]), false);
   }
-  uint32_t loss = loss_seed(p[0], digest(stream), digest(tokens));
-  fill(t->g[0], loss, true);
+  uint32_t loss = loss_seed(p[head], digest(stream), digest(tokens));
+  fill(t->g[head], loss, true);
   fill(stream, loss + 1, false);
   for (int u = BLOCKS; u >= 1; u--) {
     uint32_t seed = backward_seed(p[u], x[u - 1], saved[u], digest(stream));
     fill(t->g[u], seed, true);
     fill(stream, seed + 1, true);
   }
-  fill(t->g[0], embed_backward_seed(digest(tokens), digest(stream)), true);
+  bool embeds = false; /* the kinds, as model.h has them */
+  for (int i = 0; i < t->model->unit[0].params; i++)
+    embeds |= !t->model->unit[0].param[i].frozen && t->model->unit[0].param[i].kind == PARAM_EMBEDDING;
+  if (embeds)
+    fill(t->g[0], embed_backward_seed(digest(tokens), digest(stream)), true);
   mem_free(tokens.at);
   mem_free(stream.at);
   mem_free(kept.at);
@@ -165,23 +179,23 @@ static int64_t words_of(const struct plan *plan, const char *name)
   for (int b = 0; b < plan->buffers; b++)
     if (strncmp(plan->buffer[b].name, name, strlen(name)) == 0)
       return plan->buffer[b].bytes / 4;
-  fail_msg("no buffer %s", name);
-  return 0;
+  return 0; /* no activations where no block learns */
 }
 
 static void truth_step(struct truth *t, const struct plan *plan, int step)
 {
-  for (int u = 0; u <= BLOCKS; u++)
-    memset(t->g[u].at, 0, (size_t)t->g[u].n * sizeof(uint32_t));
+  for (int u = 0; u < t->model->units; u++)
+    if (t->g[u].n > 0)
+      memset(t->g[u].at, 0, (size_t)t->g[u].n * sizeof(uint32_t));
   int64_t tokens = words_of(plan, "tokens"), x = words_of(plan, "x."), saved = words_of(plan, "saved.");
   for (int rank = 0; rank < plan->input.ranks; rank++)
     for (int m = 0; m < plan->input.shape.micros; m++)
       t->loss[step] += truth_micro(t, tokens, x, saved, load_seed(step, rank, m));
   uint32_t metrics = 0;
-  for (int u = 0; u <= BLOCKS; u++)
+  for (int u = 0; u < t->model->units; u++)
     metrics += squares(t->g[u]);
   metrics = mix(metrics, t->loss[step]);
-  for (int u = 0; u <= BLOCKS; u++)
+  for (int u = 0; u < t->model->units; u++)
     adam(metrics, t->g[u], t->p[u].at, t->m[u].at, t->v[u].at);
 }
 
@@ -189,6 +203,7 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
 
 struct machine {
   int ranks;
+  struct model model;
   struct plan *plan[MOST_RANKS];
   uint32_t *arena[MOST_RANKS][2]; /* transient, persistent */
   uint32_t loss[STEPS];
@@ -205,23 +220,34 @@ static struct words use_words(const struct machine *m, int rank, int i, int k)
   return words_at(m, rank, m->plan[rank]->instr[i].use[k].buffer);
 }
 
+static void load_part(struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole)
+{
+  if (buffer < 0)
+    return;
+  struct words part = words_at(m, rank, buffer);
+  assert_int_equal(part.n, range.end - range.begin);
+  memcpy(part.at, whole->at + range.begin, (size_t)part.n * sizeof(uint32_t));
+}
+
+/* What lies around a master until it is gathered is rubbish. */
 static void load_masters(struct machine *m, const struct truth *t)
 {
   for (int rank = 0; rank < m->ranks; rank++)
-    for (int u = 0; u <= BLOCKS; u++) {
-      struct layout_range owned = m->plan[rank]->owned[u];
-      struct words master = words_at(m, rank, m->plan[rank]->master[u]);
-      assert_int_equal(master.n, owned.end - owned.begin);
-      spoil(master.n < t->p[u].n ? words_at(m, rank, plan_root(m->plan[rank], m->plan[rank]->master[u], NULL)) : master);
-      memcpy(master.at, t->p[u].at + owned.begin, (size_t)master.n * sizeof(uint32_t));
+    for (int u = 0; u < m->model.units; u++) {
+      const struct plan *plan = m->plan[rank];
+      if (plan->master[u] >= 0)
+        spoil(words_at(m, rank, plan_root(plan, plan->master[u], NULL)));
+      load_part(m, rank, plan->master[u], plan->owned[u], &t->p[u]);
+      load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u]);
     }
 }
 
 static void machine_create(struct machine *m, const struct point *point)
 {
   *m = (struct machine){.ranks = point->ranks};
+  fixture_model_of(&m->model, BLOCKS, point);
   for (int rank = 0; rank < m->ranks; rank++) {
-    struct plan_input input = fixture_input(&model, point, rank);
+    struct plan_input input = fixture_input(&m->model, point, rank);
     if (plan_create(&input, &m->plan[rank]) != STATUS_OK)
       fail_msg("%s: %s", fixture_name(point), status_text());
     m->arena[rank][0] = new_words(m->plan[rank]->transient_bytes[TIER_DEVICE] / 4);
@@ -236,6 +262,7 @@ static void machine_destroy(struct machine *m)
     mem_free(m->arena[rank][0]);
     mem_free(m->arena[rank][1]);
   }
+  fixture_free(&m->model);
 }
 
 /* Members of rank's group for a collective: every `stride`-th rank from `first`. */
@@ -304,14 +331,15 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
   m->loss[step] = loss;
 }
 
-static void run_head(struct words *w, const struct plan_use *use)
+static void run_head(struct words *w, const struct plan_use *use, bool learns)
 {
   uint32_t seed = loss_seed(digest(w[0]), digest(w[1]), digest(w[2]));
   if (use[3].access == ACCESS_WRITE)
     memset(w[3].at, 0, (size_t)w[3].n * sizeof(uint32_t));
   w[3].at[0] += seed;
   spoil(w[4]);
-  fill(w[6], seed, use[6].access == ACCESS_ADD);
+  if (learns)
+    fill(w[6], seed, use[6].access == ACCESS_ADD);
   fill(w[5], seed + 1, false);
 }
 
@@ -335,14 +363,15 @@ static void run_local(const struct machine *m, int rank, int i, int step)
     fill(w[3], saved_seed(digest(w[0]), digest(w[1])), false);
     spoil(w[2]);
     break;
-  case OP_LOSS: run_head(w, instr->use); break;
+  case OP_LOSS: run_head(w, instr->use, instr->n_use > 6); break;
   case OP_BACKWARD:
     seed = backward_seed(digest(w[0]), digest(w[1]), digest(w[2]), digest(w[3]));
-    fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
+    if (instr->n_use > 5)
+      fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
     fill(w[3], seed + 1, true);
     spoil(w[4]);
     break;
-  case OP_EMBED_BACKWARD: fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), true); break;
+  case OP_EMBED_BACKWARD: fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), instr->use[2].access == ACCESS_ADD); break;
   case OP_RELEASE:
     if (!m->plan[rank]->buffer[instr->use[0].buffer].persistent)
       spoil(w[0]);
@@ -414,28 +443,35 @@ static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favou
   mem_free(done);
 }
 
+static void compare_part(const struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole,
+                         const struct point *point)
+{
+  if (buffer < 0)
+    return;
+  struct words part = words_at(m, rank, buffer);
+  if (memcmp(part.at, whole->at + range.begin, (size_t)part.n * sizeof(uint32_t)) != 0)
+    fail_msg("%s: %s of rank %d", fixture_name(point), m->plan[rank]->buffer[buffer].name, rank);
+}
+
 static void compare_with_truth(const struct machine *m, const struct truth *t, const struct point *point)
 {
   for (int step = 0; step < STEPS; step++)
     if (m->loss[step] != t->loss[step])
       fail_msg("%s: loss of step %d", fixture_name(point), step);
   for (int rank = 0; rank < m->ranks; rank++)
-    for (int u = 0; u <= BLOCKS; u++) {
+    for (int u = 0; u < m->model.units; u++) {
       const struct plan *plan = m->plan[rank];
-      const int buffer[] = {plan->master[u], plan->moment1[u], plan->moment2[u]};
-      const struct words *whole[] = {&t->p[u], &t->m[u], &t->v[u]};
-      for (int k = 0; k < 3; k++) {
-        struct words part = words_at(m, rank, buffer[k]);
-        if (memcmp(part.at, whole[k]->at + plan->owned[u].begin, (size_t)part.n * sizeof(uint32_t)) != 0)
-          fail_msg("%s: %s of rank %d", fixture_name(point), plan->buffer[buffer[k]].name, rank);
-      }
+      compare_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], point);
+      compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], point);
+      compare_part(m, rank, plan->moment1[u], plan->owned[u], &t->m[u], point);
+      compare_part(m, rank, plan->moment2[u], plan->owned[u], &t->v[u], point);
     }
 }
 
 static void check_point(const struct point *point, int how)
 {
   struct machine m;
-  struct truth t = {0};
+  struct truth t;
   machine_create(&m, point);
   truth_create(&t, m.plan[0]);
   load_masters(&m, &t);
@@ -465,13 +501,23 @@ static void updates_are_those_of_a_plain_loop(void **state)
   fixture_grid(check_some, &count);
 }
 
+static void heads_and_frozen_parts_too(void **state)
+{
+  (void)state;
+  int count = 0;
+  fixture_variants(check_some, &count);
+}
+
 static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
 {
   (void)state;
   for (int how = 1; how <= 25; how++) {
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true, TIED, FREEZE_NOTHING}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false, TIED, FREEZE_NOTHING}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true, TIED, FREEZE_NOTHING}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 0, 2, true, UNTIED, FREEZE_ODD}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 1, 2, false, TIED, FREEZE_ODD}, how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 0, 0, 2, true, UNTIED, FREEZE_MIDDLE}, how);
   }
 }
 
@@ -479,9 +525,9 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
 static void without_waits_the_result_is_another(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false, TIED, FREEZE_NOTHING};
   struct machine m;
-  struct truth t = {0};
+  struct truth t;
   machine_create(&m, &point);
   truth_create(&t, m.plan[0]);
   load_masters(&m, &t);
@@ -495,26 +541,13 @@ static void without_waits_the_result_is_another(void **state)
   machine_destroy(&m);
 }
 
-static int make_model(void **state)
-{
-  (void)state;
-  fixture_model(&model, BLOCKS);
-  return 0;
-}
-
-static int free_model(void **state)
-{
-  (void)state;
-  fixture_free(&model);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_are_those_of_a_plain_loop),
+      cmocka_unit_test(heads_and_frozen_parts_too),
       cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
       cmocka_unit_test(without_waits_the_result_is_another),
   };
-  return cmocka_run_group_tests(tests, make_model, free_model);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,24 +55,28 @@ static void check_ranks(void *arg, const struct point *point)
 {
   (void)arg;
   uint64_t hash = 0;
+  struct model mine;
+  fixture_model_of(&mine, BLOCKS, point);
   for (int rank = 0; rank < point->ranks; rank++) {
-    struct plan *plan = plan_of(&model, point, rank);
+    struct plan *plan = plan_of(&mine, point, rank);
     if (rank > 0 && plan_collective_hash(plan) != hash)
       fail_msg("%s: rank %d has other collectives", fixture_name(point), rank);
     hash = plan_collective_hash(plan);
     plan_destroy(plan);
   }
+  fixture_free(&mine);
 }
 
 static void every_rank_has_a_sound_plan_with_the_same_collectives(void **state)
 {
   (void)state;
   fixture_grid(check_ranks, NULL);
+  fixture_variants(check_ranks, NULL);
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
       for (int prefetch = 0; prefetch < 9; prefetch++)
         check_ranks(NULL, &(struct point){(enum plan_mode)mode, (enum deck_strategy)strategy, 6, strategy == STRATEGY_HYBRID_SHARD ? 3 : 6, prefetch,
-                                          0, 1, true});
+                                          0, 1, true, TIED, FREEZE_NOTHING});
 }
 
 /* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and how many. */
@@ -136,7 +140,8 @@ static void full_sharding_keeps_exactly_its_part(void **state)
 {
   (void)state;
   for (int ranks = 1; ranks <= 6; ranks++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true}, ranks - 1);
+    struct plan *plan =
+        plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks, 4 * flat_bytes(plan)); /* parameters, two moments, gradients */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
     plan_destroy(plan);
@@ -155,7 +160,7 @@ static void other_strategies_keep_what_they_do_not_shard(void **state)
       {STRATEGY_HYBRID_SHARD, 2, 0, 4},  {STRATEGY_HYBRID_SHARD, 1, 4, 0},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false}, 5);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false, TIED, FREEZE_NOTHING}, 5);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE], row[r].whole * flat_bytes(plan) + row[r].shards * flat_bytes(plan) / row[r].group);
     plan_destroy(plan);
   }
@@ -167,7 +172,8 @@ static void owned_ranges_are_those_of_the_masters(void **state)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
-      struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true}, rank);
+      struct plan *plan =
+          plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true, TIED, FREEZE_NOTHING}, rank);
       for (int u = 0; u <= BLOCKS; u++) {
         int64_t flat = plan->layout[u].flat, part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
         assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
@@ -180,6 +186,129 @@ static void owned_ranges_are_those_of_the_masters(void **state)
     }
 }
 
+/* Bytes of the trained and the frozen part of all units. */
+static void part_bytes(const struct plan *plan, int64_t *trained, int64_t *frozen)
+{
+  *trained = *frozen = 0;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    *trained += plan->layout[u].trained * 4;
+    *frozen += (plan->layout[u].flat - plan->layout[u].trained) * 4;
+  }
+}
+
+static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
+{
+  (void)state;
+  static const struct {
+    enum deck_strategy strategy;
+    int group;
+    int whole, shards, frozen_whole; /* how often the trained part is kept whole and split; whether the frozen one is whole */
+  } row[] = {
+      /* of 4 ranks */
+      {STRATEGY_FULL_SHARD, 4, 0, 4, 0}, {STRATEGY_SHARD_GRAD_OP, 4, 0, 4, 0}, {STRATEGY_SHARD_OPTIM, 4, 1, 3, 1},
+      {STRATEGY_NO_SHARD, 4, 4, 0, 1},   {STRATEGY_HYBRID_SHARD, 2, 0, 4, 0},
+  };
+  for (int variant = 2; variant < 2 * FREEZES; variant++)
+    for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+      const struct point point = {
+          PLAN_TRAIN, row[r].strategy, 4, row[r].group, 1, 0, 1, true, variant % 2 ? UNTIED : TIED, (enum freeze)(variant / 2)};
+      struct model mine;
+      int64_t trained, frozen;
+      fixture_model_of(&mine, BLOCKS, &point);
+      struct plan *plan = plan_of(&mine, &point, 3);
+      part_bytes(plan, &trained, &frozen);
+      assert_true(frozen > 0);
+      assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
+                       row[r].whole * trained + row[r].shards * trained / row[r].group + frozen / (row[r].frozen_whole ? 1 : row[r].group));
+      for (int u = 0; u < mine.units; u++) {
+        bool learns = plan->layout[u].trained > 0, stays = plan->layout[u].flat > plan->layout[u].trained;
+        assert_int_equal(plan->master[u] >= 0, learns);
+        assert_int_equal(plan->moment1[u] >= 0, learns);
+        assert_int_equal(plan->moment2[u] >= 0, learns);
+        assert_int_equal(plan->frozen[u] >= 0, stays);
+        if (stays)
+          assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
+        assert_int_equal(find(plan, OP_ADAM, u, -1) >= 0, learns);
+        assert_int_equal(find(plan, OP_SQUARES, u, -1) >= 0, learns);
+        assert_int_equal(find(plan, OP_REDUCE, u, -1) >= 0, learns);
+      }
+      plan_destroy(plan);
+      fixture_free(&mine);
+    }
+}
+
+/* Counted by hand for three blocks. */
+static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
+{
+  (void)state;
+  static const struct {
+    enum freeze freeze;
+    int backward[2], embed[2], saved, loss_uses[2]; /* tied, untied */
+  } row[] = {
+      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {7, 7}},  {FREEZE_ODD, {3, 3}, {1, 1}, 3, {7, 7}}, {FREEZE_LOW, {2, 2}, {0, 0}, 2, {7, 7}},
+      {FREEZE_MIDDLE, {3, 3}, {1, 1}, 3, {7, 6}}, /* a tied head is the embedding's matrix, which is trained */
+      {FREEZE_BUT_HEAD, {0, 0}, {0, 0}, 0, {7, 7}},
+  };
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++)
+    for (int untied = 0; untied < 2; untied++) {
+      const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, untied ? UNTIED : TIED, row[r].freeze};
+      struct model mine;
+      int saved = 0;
+      fixture_model_of(&mine, 3, &point);
+      struct plan *plan = plan_of(&mine, &point, 0);
+      assert_int_equal(count(plan, OP_BACKWARD), row[r].backward[untied]);
+      assert_int_equal(count(plan, OP_EMBED_BACKWARD), row[r].embed[untied]);
+      for (int u = 1; u <= 3; u++)
+        saved += plan->instr[find(plan, OP_FORWARD, u, 0)].n_use > 4;
+      assert_int_equal(saved, row[r].saved);
+      assert_int_equal(plan->instr[find(plan, OP_LOSS, mine.head, 0)].n_use, row[r].loss_uses[untied]);
+      plan_destroy(plan);
+      fixture_free(&mine);
+    }
+}
+
+/* Nothing is kept of blocks that no gradient passes: oracle: a recomputing plan keeps no more of them. */
+static void blocks_below_keep_no_activations(void **state)
+{
+  (void)state;
+  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_BUT_HEAD};
+  for (int recompute = 0; recompute < 2; recompute++) {
+    struct model mine;
+    int streams;
+    point.recompute = recompute;
+    fixture_model_of(&mine, 12, &point);
+    struct plan *plan = plan_of(&mine, &point, 0);
+    assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_ACTIVATIONS, false), 0);
+    assert_int_equal(count(plan, OP_RECOMPUTE), 0);
+    most_live(plan, PURPOSE_STREAM, &streams);
+    assert_int_equal(streams, 2);
+    plan_destroy(plan);
+    fixture_free(&mine);
+  }
+}
+
+static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
+{
+  (void)state;
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true, UNTIED, FREEZE_NOTHING};
+  struct model mine;
+  int windows, gradients;
+  fixture_model_of(&mine, BLOCKS, &point);
+  struct plan *plan = plan_of(&mine, &point, 0);
+  most_live(plan, PURPOSE_WINDOW, &windows);
+  most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
+  assert_int_equal(windows, 1);
+  assert_in_range(gradients, 1, 2); /* a unit's, and the one before on its way */
+  for (int m = 0; m < 2; m++) {
+    const struct instr *embed = &plan->instr[find(plan, OP_EMBED_BACKWARD, 0, m)];
+    assert_int_equal(embed->use[2].access, ACCESS_WRITE);
+    assert_true(find(plan, OP_REDUCE, mine.head, m) < find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
+    assert_true(find(plan, OP_REDUCE, 0, m) > find(plan, OP_EMBED_BACKWARD, 0, m));
+  }
+  plan_destroy(plan);
+  fixture_free(&mine);
+}
+
 /* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and two blocks', one workspace. */
 static void windows_do_not_grow_with_depth(void **state)
 {
@@ -190,7 +319,8 @@ static void windows_do_not_grow_with_depth(void **state)
       for (int deep = 0; deep < 2; deep++) {
         struct model tower;
         fixture_model(&tower, deep ? 24 : 6);
-        struct plan *plan = plan_of(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros, true}, 0);
+        struct plan *plan =
+            plan_of(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros, true, TIED, FREEZE_NOTHING}, 0);
         int windows, gradients, work;
         bytes[deep][0] = most_live(plan, PURPOSE_WINDOW, &windows);
         bytes[deep][1] = most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
@@ -209,14 +339,15 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
 {
   (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point = {PLAN_TRAIN, (enum deck_strategy)strategy, 4, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, 1, 0, 3, false};
+    struct point point = {PLAN_TRAIN,    (enum deck_strategy)strategy, 4, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, 1, 0, 3, false, TIED,
+                          FREEZE_NOTHING};
     struct plan *train = plan_of(&model, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
       struct plan *other = plan_of(&model, &point, 1);
       for (int b = 0; b < other->buffers; b++)
-        if (other->buffer[b].persistent)
+        if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
           assert_memory_equal(other->buffer[b].name, train->buffer[b].name, sizeof train->buffer[b].name);
       for (int u = 0; u <= BLOCKS; u++) {
         assert_int_equal(other->master[u], train->master[u]);
@@ -224,7 +355,9 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
         assert_int_equal(other->buffer[other->master[u]].bytes, train->buffer[train->master[u]].bytes);
         assert_int_equal(other->moment1[u], -1);
       }
-      assert_true(other->persistent_bytes[TIER_DEVICE] <= train->buffer[train->moment1[0]].offset);
+      int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
+      assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
+      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->moment1[0]].offset);
       plan_destroy(other);
     }
     plan_destroy(train);
@@ -234,7 +367,7 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
 static void purposes_add_up_to_what_lives_at_the_peak(void **state)
 {
   (void)state;
-  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true}, 0);
+  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
   int64_t kept = 0, passing = 0, peak = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
@@ -259,7 +392,7 @@ static void one_rank_has_nobody_to_talk_to(void **state)
 {
   (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true}, 0);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
     for (int op = 0; op < OP_COUNT; op++)
       if (op_traits[op].collective)
         assert_int_equal(count(plan, (enum op)op), op == OP_METRICS);
@@ -275,7 +408,7 @@ static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
   (void)state;
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true}, 0);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
     assert_int_equal(count(plan, OP_GATHER), gathers[prefetch]);
     assert_int_equal(count(plan, OP_RELEASE), gathers[prefetch]);
     plan_destroy(plan);
@@ -315,7 +448,8 @@ static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
   (void)state;
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
-      struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true}, 0);
+      struct plan *plan =
+          plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true, TIED, FREEZE_NOTHING}, 0);
       for (int i = 0; i < plan->n; i++) {
         if (plan->instr[i].op != OP_GATHER)
           continue;
@@ -333,12 +467,12 @@ static void gather_once_strategies_gather_once_a_step(void **state)
 {
   (void)state;
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false}, 0);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
     assert_int_equal(count(plan, OP_GATHER), BLOCKS + 1);
     assert_int_equal(count(plan, OP_REDUCE), BLOCKS + 1);
     plan_destroy(plan);
   }
-  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true}, 0);
+  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(count(plan, OP_GATHER), 0);
   assert_int_equal(count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -348,7 +482,7 @@ static void gather_once_strategies_gather_once_a_step(void **state)
 static void replicas_meet_once_a_step(void **state)
 {
   (void)state;
-  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true}, 4);
+  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
   assert_int_equal(count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(count(plan, OP_REPLICA_REDUCE), BLOCKS + 1);
   assert_int_equal(count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -366,7 +500,7 @@ static void blocks_are_recomputed_every_kth(void **state)
 {
   (void)state;
   for (int every = 0; every < 4; every++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true}, 0);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true, TIED, FREEZE_NOTHING}, 0);
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
       int recompute = find(plan, OP_RECOMPUTE, u, 0), backward = find(plan, OP_BACKWARD, u, 0);
@@ -382,7 +516,7 @@ static void blocks_are_recomputed_every_kth(void **state)
 static void updates_come_in_the_order_of_their_next_use(void **state)
 {
   (void)state;
-  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true}, 0);
+  struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
   int metrics = find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
     assert_int_equal(find(plan, OP_ADAM, u, -1), metrics + 1 + u);
@@ -415,7 +549,7 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 2; micros++) {
-    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true}, 0);
+    struct plan *plan = plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
         int reduce = find(plan, OP_REDUCE, u, micros > 1 ? m : -1);
@@ -439,7 +573,7 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
 static void building_is_deterministic(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true};
+  const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true, TIED, FREEZE_NOTHING};
   struct plan *one = plan_of(&model, &point, 3), *two = plan_of(&model, &point, 3);
   assert_int_equal(one->n, two->n);
   assert_int_equal(one->buffers, two->buffers);
@@ -452,7 +586,7 @@ static void building_is_deterministic(void **state)
 static void the_hash_sees_what_peers_must_agree_on(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
   struct plan *plan = plan_of(&model, &point, 0);
   uint64_t hash = plan_collective_hash(plan);
   struct instr *first = &plan->instr[find(plan, OP_GATHER, 0, -1)], kept = *first;
@@ -488,7 +622,7 @@ static void expect_refusal(struct plan_input input, enum status status, const ch
 static void impossible_plans_are_refused(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
   const struct plan_input good = fixture_input(&model, &point, 0);
   struct device half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
@@ -515,8 +649,33 @@ static void impossible_plans_are_refused(void **state)
   bad.device = &half;
   expect_refusal(bad, STATUS_UNSUPPORTED, "bf16");
   bad = good;
+  bad.mode = PLAN_GENERATE;
+  bad.shape.micros = 1;
+  bad.capacity = bad.shape.sequence - 1;
+  expect_refusal(bad, STATUS_USAGE, "a cache of 15 tokens cannot take the 16 new ones of a step");
+  bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");
+}
+
+static void frozen_models_are_packed_for_their_ranks(void **state)
+{
+  (void)state;
+  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, UNTIED, FREEZE_LOW};
+  struct model mine;
+  fixture_model_of(&mine, BLOCKS, &point);
+  point.ranks = point.group = 2;
+  expect_refusal(fixture_input(&mine, &point, 0), STATUS_INTERNAL, "packed for 4 ranks, the plan is for 2");
+  point.ranks = point.group = 4;
+  for (int u = 0; u < mine.units; u++) {
+    bool all[6] = {true, true, true, true, true, true};
+    struct layout_unit frozen;
+    assert_int_equal(layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen), STATUS_OK);
+    layout_unit_free(&mine.unit[u].layout);
+    mine.unit[u].layout = frozen;
+  }
+  expect_refusal(fixture_input(&mine, &point, 0), STATUS_USAGE, "all parameters are frozen");
+  fixture_free(&mine);
 }
 
 /* ---- size ---- */
@@ -529,7 +688,7 @@ static void a_large_plan_is_quick_and_small(void **state)
   fixture_model(&tower, 32);
   int64_t peak = mem_usage(MEM_META).peak_bytes;
   clock_t start = clock();
-  struct plan *plan = plan_of(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 2, 8, true}, 4095);
+  struct plan *plan = plan_of(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 2, 8, true, TIED, FREEZE_NOTHING}, 4095);
   assert_true(plan->n > 2000);
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5); /* some 0.1 s, without a sanitizer */
   assert_true(mem_usage(MEM_META).peak_bytes - peak < 16 << 20);
@@ -542,14 +701,15 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
 {
   (void)state;
   const struct model_config config = {
-      .arch = "gpt2", .layers = 24, .width = 960, .heads = 15, .context = 1024, .vocab = 50257, .norm_eps = 1e-5, .init_std = 0.02};
+      .arch = "gpt2", .layers = 24, .width = 960, .heads = 15, .context = 1024, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   struct model *gpt2;
   struct device *host;
   assert_int_equal(model_create(&config, &gpt2), STATUS_OK);
   assert_int_equal(device_create("host", DTYPE_F32, &host), STATUS_OK);
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
-  struct plan_input input = fixture_input(gpt2, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true}, 17);
+  struct plan_input input =
+      fixture_input(gpt2, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true, TIED, FREEZE_NOTHING}, 17);
   input.device = host;
   input.shape.sequence = 1024;
   int64_t arenas = mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls;
@@ -587,6 +747,10 @@ int main(void)
       cmocka_unit_test(full_sharding_keeps_exactly_its_part),
       cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
       cmocka_unit_test(owned_ranges_are_those_of_the_masters),
+      cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_moments),
+      cmocka_unit_test(the_backward_pass_goes_as_far_as_somebody_learns),
+      cmocka_unit_test(blocks_below_keep_no_activations),
+      cmocka_unit_test(a_head_of_its_own_is_gathered_and_reduced_by_itself),
       cmocka_unit_test(windows_do_not_grow_with_depth),
       cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
       cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
@@ -601,6 +765,7 @@ int main(void)
       cmocka_unit_test(building_is_deterministic),
       cmocka_unit_test(the_hash_sees_what_peers_must_agree_on),
       cmocka_unit_test(impossible_plans_are_refused),
+      cmocka_unit_test(frozen_models_are_packed_for_their_ranks),
       cmocka_unit_test(a_large_plan_is_quick_and_small),
       cmocka_unit_test(three_hundred_million_parameters_on_4096_ranks_need_no_memory),
   };

@@ -16,15 +16,19 @@ static const struct {
   int rank;
   struct point point;
 } cases[] = {
-    {"full_shard", 3, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true}},
-    {"full_shard_recompute_micros", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 0, 2, 2, true}},
-    {"shard_grad_op", 1, {PLAN_TRAIN, STRATEGY_SHARD_GRAD_OP, 2, 2, 1, 0, 2, true}},
-    {"shard_optim", 1, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 3, 3, 2, 0, 2, false}},
-    {"no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 2, true}},
-    {"hybrid_shard", 5, {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 1, 1, false}},
-    {"one_rank", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 1, 1, 1, 0, 2, false}},
-    {"eval", 1, {PLAN_EVAL, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true}},
-    {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true}},
+    {"full_shard", 3, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
+    {"full_shard_recompute_micros", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 0, 2, 2, true, TIED, FREEZE_NOTHING}},
+    {"shard_grad_op", 1, {PLAN_TRAIN, STRATEGY_SHARD_GRAD_OP, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}},
+    {"shard_optim", 1, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 3, 3, 2, 0, 2, false, TIED, FREEZE_NOTHING}},
+    {"no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}},
+    {"hybrid_shard", 5, {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 1, 1, false, TIED, FREEZE_NOTHING}},
+    {"one_rank", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 1, 1, 1, 0, 2, false, TIED, FREEZE_NOTHING}},
+    {"untied", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, false, UNTIED, FREEZE_NOTHING}},
+    {"frozen", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_ODD}},
+    {"frozen_shard_optim", 0, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_LOW}},
+    {"frozen_no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_MIDDLE}},
+    {"eval", 1, {PLAN_EVAL, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
+    {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -72,9 +76,9 @@ static void plans_are_printed_as_in_the_golden_files(void **state)
 {
   (void)state;
   const char *top = getenv("top_srcdir"), *golden = getenv("SLUICE_GOLDEN");
-  struct model model;
-  fixture_model(&model, 3);
   for (int c = 0; c < CASES; c++) {
+    struct model model;
+    fixture_model_of(&model, 3, &cases[c].point);
     struct plan_input input = fixture_input(&model, &cases[c].point, cases[c].rank);
     struct plan *plan;
     assert_int_equal(plan_create(&input, &plan), STATUS_OK);
@@ -86,8 +90,8 @@ static void plans_are_printed_as_in_the_golden_files(void **state)
     mem_free(path);
     free(text);
     plan_destroy(plan);
+    fixture_free(&model);
   }
-  fixture_free(&model);
 }
 
 static void names_are_the_field_s(void **state)
@@ -110,7 +114,7 @@ static void an_instruction_is_named_by_what_it_has(void **state)
   struct plan *plan;
   char name[64];
   fixture_model(&model, 1);
-  struct plan_input input = fixture_input(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 1, 1, 0, 0, 1, true}, 0);
+  struct plan_input input = fixture_input(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 1, 1, 0, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   plan_instr_name(plan, 2, name, sizeof name);
   assert_string_equal(name, "FORWARD h.0 m0 (#2, compute)");

@@ -14,8 +14,11 @@ enum { BLOCKS = 2 };
 
 static struct model model;
 
+/* The model of the plan is that of the last call: one plan at a time. */
 static struct plan *make_plan(const struct point *point)
 {
+  fixture_free(&model);
+  fixture_model_of(&model, BLOCKS, point);
   struct plan_input input = fixture_input(&model, point, point->ranks - 1);
   struct plan *plan;
   if (plan_create(&input, &plan) != STATUS_OK)
@@ -74,14 +77,18 @@ static void no_wait_can_be_spared(void **state)
 {
   (void)state;
   fixture_grid(remove_each_wait, NULL);
+  fixture_variants(remove_each_wait, NULL);
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
-      remove_each_wait(NULL, &(struct point){.mode = (enum plan_mode)mode,
-                                             .strategy = (enum deck_strategy)strategy,
-                                             .ranks = 4,
-                                             .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
-                                             .prefetch = 1,
-                                             .micros = 1});
+      for (int variant = 0; variant < 2 * FREEZES; variant++)
+        remove_each_wait(NULL, &(struct point){.mode = (enum plan_mode)mode,
+                                               .strategy = (enum deck_strategy)strategy,
+                                               .ranks = 4,
+                                               .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
+                                               .prefetch = 1,
+                                               .micros = 1,
+                                               .head = variant % 2 ? UNTIED : TIED,
+                                               .freeze = (enum freeze)(variant / 2)});
   assert_true(waits_removed > 10000);
 }
 
@@ -161,15 +168,35 @@ static void shorten(const struct point *point, int buffer)
   plan_destroy(plan);
 }
 
-/* A buffer that begins to live between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads. */
+static bool only_writes(const struct plan *plan, int i, int buffer)
+{
+  for (int k = 0; k < plan->instr[i].n_use; k++)
+    if (plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer && plan->instr[i].use[k].access != ACCESS_WRITE)
+      return false;
+  return true;
+}
+
+/* A buffer that begins to live between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads, or lives on and is
+ * destroyed by what it writes. */
 static int find_intruder(const struct plan *plan, int buffer, int before, int last)
 {
   for (int b = 0; b < plan->buffers; b++) {
     const struct plan_buffer *other = &plan->buffer[b];
-    if (b != buffer && is_transient(other) && other->first > before && other->first <= last && other->bytes <= plan->buffer[buffer].bytes)
+    bool harmless = only_writes(plan, last, buffer) && other->last < last;
+    if (b != buffer && is_transient(other) && other->first > before && other->first <= last && other->bytes <= plan->buffer[buffer].bytes &&
+        !harmless)
       return b;
   }
   return -1;
+}
+
+/* With its parts. */
+static void move_buffer(struct plan *plan, int buffer, int64_t to)
+{
+  int64_t offset;
+  for (int b = 0; b < plan->buffers; b++)
+    if (plan_root(plan, b, &offset) == buffer)
+      plan->buffer[b].offset = to + offset;
 }
 
 static int overlaps_forced;
@@ -182,7 +209,7 @@ static void intrude(const struct point *point, int buffer)
   if (before >= 0 && is_transient(&plan->buffer[buffer]))
     intruder = find_intruder(plan, buffer, before, last);
   if (intruder >= 0) {
-    plan->buffer[intruder].offset = plan->buffer[buffer].offset;
+    move_buffer(plan, intruder, plan->buffer[buffer].offset);
     expect_named(plan, buffer, point, "reuse of the bytes");
     overlaps_forced++;
   }
@@ -208,6 +235,7 @@ static void no_lifetime_can_be_shortened(void **state)
   (void)state;
   int skip = 0;
   fixture_grid(shorten_each_lifetime, &skip);
+  fixture_variants(shorten_each_lifetime, &skip);
   assert_true(overlaps_forced > 500);
 }
 
@@ -282,7 +310,11 @@ static void form_is_held_against_the_table(void **state)
   expect_refusal(plan, "wrong lane");
 
   plan = make_plan(&full_shard);
-  plan->instr[find_instr(plan, OP_BACKWARD)].n_use--;
+  plan->instr[find_instr(plan, OP_BACKWARD)].n_use -= 2;
+  expect_refusal(plan, "has not the uses");
+
+  plan = make_plan(&full_shard);
+  plan->instr[find_instr(plan, OP_LOSS)].n_use++;
   expect_refusal(plan, "has not the uses");
 
   plan = make_plan(&full_shard);
@@ -407,6 +439,21 @@ static const struct point whole[] = {
     {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
     {.mode = PLAN_EVAL, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .head = UNTIED},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_BUT_HEAD},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_BUT_HEAD},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1},
 };
 enum { WHOLE = sizeof whole / sizeof *whole };
 
@@ -572,6 +619,112 @@ static void buffers_have_their_roles(void **state)
   expect_refusal(plan, "adds to shard.h.0, which is a part of what it reduces");
 }
 
+/* ---- frozen parameters and generation ---- */
+
+static int find_micro_instr(const struct plan *plan, enum op op, int unit, int micro)
+{
+  int i = 0;
+  while (plan->instr[i].op != op || plan->instr[i].unit != unit || plan->instr[i].micro != micro)
+    i++;
+  return i;
+}
+
+static void every_part_of_a_sum_is_written_and_no_other(void **state)
+{
+  (void)state;
+  const struct point alone = {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2};
+  struct point point = alone;
+  struct plan *plan = make_plan(&point);
+  plan->instr[find_micro_instr(plan, OP_BACKWARD, 2, 1)].n_use--;
+  settle(plan);
+  expect_refusal(plan, "BACKWARD h.1 m1 (#12, compute) writes no gradient of its unit, which is trained");
+
+  plan = make_plan(&point);
+  plan->instr[find_micro_instr(plan, OP_LOSS, 0, 1)].n_use--;
+  settle(plan);
+  expect_refusal(plan, "compute) writes no gradient of its unit, which is trained");
+
+  point.freeze = FREEZE_BUT_HEAD; /* nobody would miss it */
+  point.head = UNTIED;
+  plan = make_plan(&point);
+  plan->instr[find_micro_instr(plan, OP_LOSS, 3, 1)].n_use -= 2;
+  settle(plan);
+  expect_refusal(plan, "passes no gradient on");
+
+  point.freeze = FREEZE_MIDDLE;
+  plan = make_plan(&point);
+  struct instr *backward = &plan->instr[find_micro_instr(plan, OP_BACKWARD, 2, 1)];
+  assert_int_equal(backward->n_use, 5);
+  backward->use[backward->n_use++] = (struct plan_use){plan->metrics, ACCESS_WRITE};
+  settle(plan);
+  expect_refusal(plan, "writes a gradient where there is none");
+
+  plan = make_plan(&alone);
+  plan->owned[1].begin += 256;
+  expect_refusal(plan, "updates another part of the unit than this rank's");
+}
+
+static void what_is_frozen_stays(void **state)
+{
+  (void)state;
+  const struct point odd = {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  struct plan *plan = make_plan(&odd);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 1)].use[2].buffer = plan_root(plan, plan->master[1], NULL);
+  settle(plan);
+  expect_refusal(plan, "changes params.h.0, but frozen.h.0 never changes");
+
+  const struct point shards = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  plan = make_plan(&shards);
+  struct instr *adam = &plan->instr[find_unit_instr(plan, OP_ADAM, 1)];
+  adam->use[2].buffer = plan->frozen[1];
+  settle(plan);
+  expect_refusal(plan, "changes frozen.h.0, but frozen.h.0 never changes");
+}
+
+static void each_part_is_gathered_to_its_place(void **state)
+{
+  (void)state;
+  /* so many ranks that padding makes both parts equal */
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
+  struct plan *plan = make_plan(&point);
+  struct instr *trained = &plan->instr[find_unit_instr(plan, OP_GATHER, 1)], *frozen = trained + 1;
+  assert_int_equal(plan->layout[1].flat, 2 * plan->layout[1].trained);
+  assert_int_equal(frozen->op, OP_GATHER);
+  trained->use[0].buffer = plan->frozen[1];
+  frozen->use[0].buffer = plan->master[1];
+  settle(plan);
+  expect_refusal(plan, "gathers trained_window.h.0 to the wrong place in the unit");
+
+  plan = make_plan(&point);
+  delete_instr(plan, find_unit_instr(plan, OP_GATHER, 1) + 1);
+  expect_refusal(plan, "reads params.h.0, which is not gathered");
+
+  plan = make_plan(&point);
+  int forward = find_unit_instr(plan, OP_FORWARD, 1);
+  plan->instr[forward].use[0].buffer = plan->instr[find_unit_instr(plan, OP_GATHER, 1)].use[1].buffer;
+  settle(plan);
+  expect_refusal(plan, "reads trained_window.h.0, which are not all of its parameters");
+}
+
+static void keys_and_values_have_their_place(void **state)
+{
+  (void)state;
+  const struct point point = {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
+  struct plan *plan = make_plan(&point);
+  plan->instr[find_unit_instr(plan, OP_DECODE, 1)].use[4].buffer = plan->master[1];
+  settle(plan);
+  expect_refusal(plan, "changes master.h.0 in the place of its keys and values");
+
+  plan = make_plan(&point);
+  plan->buffer[plan->instr[find_unit_instr(plan, OP_DECODE, 1)].use[4].buffer].bytes -= 4;
+  expect_refusal(plan, "adds to cache.h.0, which is too small for 40 tokens");
+
+  plan = make_plan(&point);
+  int first = find_unit_instr(plan, OP_DECODE, 1), second = find_unit_instr(plan, OP_DECODE, 2);
+  plan->instr[second].use[4].buffer = plan->instr[first].use[4].buffer;
+  expect_refusal(plan, "uses cache.h.0, which belongs to another unit");
+}
+
 /* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
  * needs no open window, the rest is old. */
 static void what_surrounds_a_master_is_old(void **state)
@@ -582,13 +735,6 @@ static void what_surrounds_a_master_is_old(void **state)
   gather->use[0].buffer = gather->use[1].buffer;
   settle(plan);
   expect_refusal(plan, "reads params.root before anything has written it in this step");
-}
-
-static int make_model(void **state)
-{
-  (void)state;
-  fixture_model(&model, BLOCKS);
-  return 0;
 }
 
 static int free_model(void **state)
@@ -618,7 +764,11 @@ int main(void)
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
       cmocka_unit_test(buffers_have_their_roles),
+      cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
+      cmocka_unit_test(what_is_frozen_stays),
+      cmocka_unit_test(each_part_is_gathered_to_its_place),
+      cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
-  return cmocka_run_group_tests(tests, make_model, free_model);
+  return cmocka_run_group_tests(tests, NULL, free_model);
 }

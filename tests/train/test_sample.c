@@ -1,51 +1,182 @@
-/* Sampling and the data order. Oracles: the softmax worked out in the test, and the order of one rank against that of many. */
+/* Sampling and the data order. Oracles: the softmax worked out in the test, a plain twin that sorts, identities (what must change nothing, and what must be
+ * greedy), and the order of one rank against that of many. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "train/data.h"
-#include "train/generate.h"
+#include "train/sample.h"
 
 enum { V = 7, DRAWS = 20000 };
 static const float logits[V] = {0.5f, 2.0f, -1.0f, 1.0f, 1.5f, -INFINITY, 0.0f};
 
+/* Frequencies of DRAWS draws against probabilities: within four standard deviations. */
+static void check_frequencies(const struct sample_options *options, const double *expected)
+{
+  int count[V] = {0};
+  uint64_t scratch[V];
+  for (int i = 0; i < DRAWS; i++)
+    count[sample_token(logits, V, options, i, scratch)]++;
+  for (int v = 0; v < V; v++)
+    assert_true(fabs(count[v] - expected[v] * DRAWS) <= 4 * sqrt(expected[v] * (1 - expected[v]) * DRAWS));
+}
+
 static void test_frequencies_follow_the_softmax(void **state)
 {
   (void)state;
-  const struct generate_options options = {.temperature = 0.7, .seed = 11};
-  int count[V] = {0};
-  float scratch[V];
-  for (int i = 0; i < DRAWS; i++)
-    count[generate_sample(logits, V, &options, i, scratch)]++;
-  double total = 0;
+  const struct sample_options options = {.temperature = 0.7, .top_p = 1, .seed = 11};
+  double p[V], total = 0;
   for (int v = 0; v < V; v++)
     total += exp(logits[v] / 0.7);
-  for (int v = 0; v < V; v++) {
-    const double p = exp(logits[v] / 0.7) / total;
-    assert_true(fabs(count[v] - p * DRAWS) <= 4 * sqrt(p * (1 - p) * DRAWS)); /* four standard deviations */
-  }
-  assert_int_equal(count[5], 0);
+  for (int v = 0; v < V; v++)
+    p[v] = exp(logits[v] / 0.7) / total;
+  assert_true(p[5] == 0);
+  check_frequencies(&options, p);
+}
+
+/* At temperature 1 the likelier ones have 0.429, 0.260, 0.158 of the five that top_k leaves: 0.8 needs the first three. */
+static void test_frequencies_in_the_nucleus(void **state)
+{
+  (void)state;
+  const struct sample_options options = {.temperature = 1, .top_k = 5, .top_p = 0.8, .seed = 12};
+  const double total = exp(2.0) + exp(1.5) + exp(1.0);
+  const double p[V] = {[1] = exp(2.0) / total, [4] = exp(1.5) / total, [3] = exp(1.0) / total};
+  check_frequencies(&options, p);
 }
 
 static void test_top_k_and_zero_temperature(void **state)
 {
   (void)state;
-  struct generate_options options = {.temperature = 3, .top_k = 2, .seed = 1};
-  float scratch[V];
+  struct sample_options options = {.temperature = 3, .top_k = 2, .top_p = 1, .seed = 1};
+  uint64_t scratch[V];
   int seen1 = 0, seen4 = 0;
   for (int i = 0; i < 200; i++) {
-    const int32_t token = generate_sample(logits, V, &options, i, scratch);
+    const int32_t token = sample_token(logits, V, &options, i, scratch);
     assert_true(token == 1 || token == 4);
     seen1 += token == 1;
     seen4 += token == 4;
   }
   assert_true(seen1 > 0 && seen4 > 0);
-  options = (struct generate_options){.temperature = 0};
-  assert_int_equal(generate_sample(logits, V, &options, 3, scratch), 1);
+  options = (struct sample_options){.temperature = 0, .top_p = 1};
+  assert_int_equal(sample_token(logits, V, &options, 3, scratch), 1);
+}
+
+/* ---- the plain twin: sorted, in long double */
+
+enum { TWIN_MOST = 700 };
+struct candidate {
+  float logit;
+  int id;
+  long double p;
+};
+
+static int by_rank(const void *a, const void *b)
+{
+  const struct candidate *x = a, *y = b;
+  if (x->logit != y->logit)
+    return x->logit < y->logit ? 1 : -1;
+  return x->id - y->id;
+}
+
+static int by_id(const void *a, const void *b)
+{
+  return ((const struct candidate *)a)->id - ((const struct candidate *)b)->id;
+}
+
+static int twin(const float *values, int n, const struct sample_options *options, int64_t draw)
+{
+  struct candidate c[TWIN_MOST];
+  for (int i = 0; i < n; i++)
+    c[i] = (struct candidate){.logit = values[i], .id = i};
+  qsort(c, (size_t)n, sizeof *c, by_rank);
+  int left = options->top_k > 0 && options->top_k < n ? (int)options->top_k : n;
+  long double total = 0, sum = 0;
+  for (int i = 0; i < left; i++) {
+    c[i].p = expl(((long double)c[i].logit - (long double)c[0].logit) / (long double)options->temperature);
+    total += c[i].p;
+  }
+  for (int i = 0; i < left; i++) {
+    sum += c[i].p;
+    if (sum >= (long double)options->top_p * total) {
+      left = i + 1;
+      total = sum;
+    }
+  }
+  qsort(c, (size_t)left, sizeof *c, by_id);
+  long double point = (long double)rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * total;
+  for (int i = 0; i < left; i++) {
+    point -= c[i].p;
+    if (point < 0)
+      return c[i].id;
+  }
+  return c[left - 1].id;
+}
+
+/* Logits of all signs, with many equal ones: multiples of `grain`. */
+static void fill_logits(uint64_t seed, int n, float spread, float grain, float *out)
+{
+  const struct rng_key key = rng_key_make(seed, "logits");
+  rng_fill_normal(key, 0, 0, n, -1.0f, spread, out);
+  for (int i = 0; i < n; i++)
+    out[i] = grain > 0 ? grain * roundf(out[i] / grain) : out[i];
+}
+
+static void test_agrees_with_the_twin(void **state)
+{
+  (void)state;
+  static const double temperatures[] = {0.3, 1, 1.7, 40}, shares[] = {1e-9, 0.1, 0.5, 0.9, 0.999, 1};
+  static const int sizes[] = {1, 2, 37, 256, TWIN_MOST}, ks[] = {0, 1, 5, 36, 100000};
+  static const float grains[] = {0, 0.5f, 3};
+  float values[TWIN_MOST];
+  uint64_t scratch[TWIN_MOST], seed = 0;
+  for (size_t s = 0; s < 5; s++)
+    for (size_t g = 0; g < 3; g++)
+      for (size_t t = 0; t < 4; t++)
+        for (size_t k = 0; k < 5; k++)
+          for (size_t p = 0; p < 6; p++, seed++) {
+            fill_logits(seed, sizes[s], 3, grains[g], values);
+            const struct sample_options options = {.temperature = temperatures[t], .top_k = ks[k], .top_p = shares[p], .seed = seed};
+            for (int64_t draw = 0; draw < 4; draw++)
+              assert_int_equal(sample_token(values, sizes[s], &options, draw, scratch), twin(values, sizes[s], &options, draw));
+          }
+}
+
+static void test_what_changes_nothing_and_what_is_greedy(void **state)
+{
+  (void)state;
+  enum { N = 300 };
+  float values[N];
+  uint64_t scratch[N];
+  fill_logits(7, N, 2, 0.25f, values);
+  values[17] = values[18] = 40; /* two likeliest */
+  const struct sample_options plain = {.temperature = 30, .top_p = 1, .seed = 3};
+  struct sample_options all = plain, greedy[] = {plain, plain, plain};
+  all.top_k = N;
+  greedy[0].top_k = 1;
+  greedy[1].top_p = 1e-12;
+  greedy[2].temperature = 0;
+  for (int64_t draw = 0; draw < 100; draw++) {
+    const int32_t token = sample_token(values, N, &plain, draw, scratch);
+    assert_int_equal(token, sample_token(values, N, &all, draw, scratch));
+    for (int i = 0; i < 3; i++)
+      assert_int_equal(sample_token(values, N, &greedy[i], draw, scratch), 17); /* of equals the lower id */
+  }
+}
+
+static void test_zeros_of_both_signs_are_equal(void **state)
+{
+  (void)state;
+  const float values[4] = {-0.0f, 0.0f, -1, 0.0f};
+  const struct sample_options options = {.temperature = 1, .top_k = 1, .top_p = 1, .seed = 3};
+  uint64_t scratch[4];
+  for (int64_t draw = 0; draw < 20; draw++)
+    assert_int_equal(sample_token(values, 4, &options, draw, scratch), 0);
 }
 
 static struct data_order order_of(int rank, int ranks, int64_t micro)
@@ -95,7 +226,11 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_frequencies_follow_the_softmax),
+      cmocka_unit_test(test_frequencies_in_the_nucleus),
       cmocka_unit_test(test_top_k_and_zero_temperature),
+      cmocka_unit_test(test_agrees_with_the_twin),
+      cmocka_unit_test(test_what_changes_nothing_and_what_is_greedy),
+      cmocka_unit_test(test_zeros_of_both_signs_are_equal),
       cmocka_unit_test(test_samples_of_a_step_do_not_depend_on_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

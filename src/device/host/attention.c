@@ -1,239 +1,368 @@
-/* Causal attention by blocks of query rows. A block meets only the keys that some row of it may see, all at once, so the softmax is exact in one pass and its
- * scores stay in cache. Forward, a task is a block of a head of a sequence; backward, a key/value head of a sequence, whose gradients it alone adds up. */
+/* Causal attention by strips of query rows. A strip meets only the keys that some row of it may see, in chunks whose scores stay in cache, with the largest score
+ * so far taken off (Milakov & Gimelshein 2018, arXiv:1805.02867). Forward, a task is a strip of a head of a sequence; backward, a head of a sequence. Heads that
+ * share a key/value head make its gradients each for itself and add them one after the other. */
+#include "device/host/attention.h"
+
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
-#include "device/host/host.h"
-
-enum { BLOCK = 64 }; /* query rows */
-
-struct attention_job {
-  const struct attention *op;
-  const struct attention_backward *back; /* NULL: forward */
-  const struct kernels *kernels;
-  struct gemm_tally tally;
-  int64_t blocks;
-  float scale;
-};
-
-/* One block of one head: pointers to its first element, and the keys [first_key, first_key + keys) that it may see. */
-struct block {
-  int64_t row, rows, first_key, keys, ld; /* ld: of the scores */
-  int64_t q_at, kv_at, out_at, lse_at;    /* element offsets */
-  float *scores, *dscores;
-};
-
-static int64_t round_up(int64_t n)
+int64_t attention_keys(const struct attention *op)
 {
-  return host_pieces(n, LANES) * LANES;
+  int64_t all = op->past + op->tokens, seen = op->window ? op->window - 1 + QUERIES : all;
+  return attention_floats(attention_least(KEYS, attention_least(seen, all)));
 }
 
-/* The most keys that a block can see, as a leading dimension. */
-static int64_t widest(const struct attention *op)
+struct attention_job attention_start(struct lane *lane, const struct attention *op)
 {
-  int64_t seen = op->window ? op->window - 1 + BLOCK : op->tokens;
-  return round_up(seen < op->tokens ? seen : op->tokens);
+  return (struct attention_job){.op = op, .kernels = host_kernels(lane), .scale = 1 / sqrtf((float)op->head_width)};
+}
+
+static int64_t kv_offset(const struct attention *op, int64_t sequence, int64_t kv_head, int64_t stride)
+{
+  return sequence * (op->kv_batch_stride ? op->kv_batch_stride : (op->past + op->tokens) * stride) + kv_head * op->head_width;
+}
+
+const float *attention_k(const struct attention *op, int64_t sequence, int64_t kv_head)
+{
+  return (const float *)op->k + kv_offset(op, sequence, kv_head, op->k_stride);
+}
+
+const float *attention_v(const struct attention *op, int64_t sequence, int64_t kv_head)
+{
+  return (const float *)op->v + kv_offset(op, sequence, kv_head, op->v_stride);
+}
+
+void attention_visible(const struct attention *op, const struct strip *strip, int64_t r, int64_t *from, int64_t *to)
+{
+  int64_t position = op->past + (strip->row + r) / strip->stacked;
+  *from = op->window && position >= op->window ? position - op->window + 1 : 0;
+  *to = position + 1;
+}
+
+void attention_range(const struct attention *op, const struct strip *strip, int64_t *from, int64_t *to)
+{
+  int64_t unused;
+  attention_visible(op, strip, 0, from, &unused);
+  attention_visible(op, strip, strip->rows - 1, &unused, to);
+}
+
+/* Few rows, many keys: OpenBLAS would pack the keys first. */
+static void product(struct attention_job *job, const struct gemm *g)
+{
+  if (g->m > NARROW) {
+    host_gemm(g, &job->tally);
+    return;
+  }
+  host_narrow(job->kernels, g, &job->tally);
+}
+
+void attention_scores(struct attention_job *job, const struct strip *strip, int64_t key, int64_t n)
+{
+  const struct attention *op = job->op;
+  product(job, &(struct gemm){.trans_b = true,
+                              .m = strip->rows,
+                              .n = n,
+                              .k = op->head_width,
+                              .lda = strip->q_stride,
+                              .ldb = op->k_stride,
+                              .ldc = attention_keys(op),
+                              .alpha = job->scale,
+                              .a = strip->q,
+                              .b = strip->k + key * op->k_stride,
+                              .c = strip->scores});
+}
+
+void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r, int64_t key, int64_t n, float *row, int64_t *from,
+                    int64_t *to)
+{
+  attention_visible(job->op, strip, r, from, to);
+  *to = *to < key ? 0 : attention_least(*to - key, n);
+  *from = *from < key ? 0 : attention_least(*from - key, *to);
+  memset(row, 0, (size_t)*from * sizeof *row);
+  memset(row + *to, 0, (size_t)(n - *to) * sizeof *row);
+}
+
+/* Takes the scores of a row into its sum; what there is of out is brought to the new largest score. */
+static void meet_row(const struct attention_job *job, struct strip *strip, int64_t r, int64_t key, int64_t n, bool first)
+{
+  float *row = strip->scores + r * attention_keys(job->op), *out = strip->out + r * strip->out_stride, before = strip->max[r];
+  int64_t from, to;
+  attention_mask(job, strip, r, key, n, row, &from, &to);
+  if (from == to)
+    return;
+  float sum = job->kernels->softmax(to - from, row + from, &strip->max[r]);
+  if (first) {
+    strip->sum[r] = sum;
+    return;
+  }
+  if (strip->max[r] != before) {
+    float shrink = expf(before - strip->max[r]);
+    strip->sum[r] *= shrink;
+    job->kernels->scale(job->op->head_width, shrink, out);
+  }
+  strip->sum[r] += sum;
+}
+
+void attention_meet(struct attention_job *job, struct strip *strip, int64_t from, int64_t to)
+{
+  const struct attention *op = job->op;
+  for (int64_t r = 0; r < strip->rows; r++) {
+    strip->max[r] = -INFINITY;
+    strip->sum[r] = 0;
+  }
+  for (int64_t key = from; key < to; key += KEYS) {
+    int64_t n = attention_least(KEYS, to - key);
+    attention_scores(job, strip, key, n);
+    for (int64_t r = 0; r < strip->rows; r++)
+      meet_row(job, strip, r, key, n, key == from);
+    product(job, &(struct gemm){.accumulate = key > from,
+                                .m = strip->rows,
+                                .n = op->head_width,
+                                .k = n,
+                                .lda = attention_keys(op),
+                                .ldb = op->v_stride,
+                                .ldc = strip->out_stride,
+                                .alpha = 1,
+                                .a = strip->scores,
+                                .b = strip->v + key * op->v_stride,
+                                .c = strip->out});
+  }
+}
+
+/* Workspace of a worker: scores, their gradients, and where heads share keys the gradients by keys and values of one head. */
+static int64_t score_floats(const struct attention *op)
+{
+  return QUERIES * attention_keys(op);
+}
+
+static int64_t shared_floats(const struct attention *op)
+{
+  return op->heads == op->kv_heads ? 0 : attention_floats(op->tokens * op->head_width);
 }
 
 static int64_t worker_floats(const struct attention *op)
 {
-  return 2 * BLOCK * widest(op);
+  return 2 * score_floats(op) + 2 * shared_floats(op);
+}
+
+static int64_t turn_floats(const struct attention *op)
+{
+  return attention_floats(op->batch * op->kv_heads * (int64_t)(sizeof(int64_t) / sizeof(float)));
 }
 
 size_t host_attention_workspace(struct device *device, const struct attention *op, int threads)
 {
   (void)device;
-  return (size_t)threads * (size_t)worker_floats(op) * sizeof(float);
+  int64_t floats = op->past ? attention_cached_floats(op, threads) : turn_floats(op) + threads * worker_floats(op);
+  return (size_t)floats * sizeof(float);
 }
 
-static struct block block_at(const struct attention_job *job, int64_t sequence, int64_t head, int64_t index, int worker)
+struct training_job {
+  struct attention_job base; /* first: base is one of these */
+  const struct attention_backward *back;
+  int64_t *turn; /* [batch, kv_heads]: heads that have added their gradients */
+  pthread_mutex_t mutex;
+  pthread_cond_t turned;
+  float *work;
+  int64_t strips; /* of a head */
+};
+
+static void training_start(struct lane *lane, const struct attention *op, struct training_job *job)
 {
-  const struct attention *op = job->op;
-  struct block b = {.row = index * BLOCK};
-  int64_t D = op->head_width, kv_head = head / (op->heads / op->kv_heads), token = sequence * op->tokens;
-  b.rows = op->tokens - b.row < BLOCK ? op->tokens - b.row : BLOCK;
-  b.first_key = op->window && b.row >= op->window ? b.row - op->window + 1 : 0;
-  b.keys = b.row + b.rows - b.first_key;
-  b.ld = round_up(b.keys);
-  b.q_at = (token + b.row) * op->q_stride + head * D;
-  b.kv_at = (token + b.first_key) * op->kv_stride + kv_head * D;
-  b.out_at = (token + b.row) * op->out_stride + head * D;
-  b.lse_at = (sequence * op->heads + head) * op->tokens + b.row;
-  b.scores = (float *)op->work + worker * worker_floats(op);
-  b.dscores = b.scores + BLOCK * widest(op);
-  return b;
+  job->base = attention_start(lane, op);
+  job->turn = op->work;
+  job->work = (float *)op->work + turn_floats(op);
+  job->strips = host_pieces(op->tokens, QUERIES);
 }
 
-/* The keys [*from, *to) of the block that row r of it sees. */
-static void visible(const struct attention *op, const struct block *b, int64_t r, int64_t *from, int64_t *to)
+static struct strip strip_at(const struct training_job *job, int64_t sequence, int64_t head, int64_t index, int worker)
 {
-  int64_t token = b->row + r, first = op->window && token >= op->window ? token - op->window + 1 : 0;
-  *from = first - b->first_key;
-  *to = token + 1 - b->first_key;
-}
-
-static void zero_outside(float *row, int64_t from, int64_t to, int64_t n)
-{
-  memset(row, 0, (size_t)from * sizeof *row);
-  memset(row + to, 0, (size_t)(n - to) * sizeof *row);
-}
-
-/* scores = scale q k^T */
-static void make_scores(struct attention_job *job, const struct block *b)
-{
-  const struct attention *op = job->op;
-  host_gemm(&(struct gemm){.trans_b = true,
-                           .m = b->rows,
-                           .n = b->keys,
-                           .k = op->head_width,
-                           .lda = op->q_stride,
-                           .ldb = op->kv_stride,
-                           .ldc = b->ld,
-                           .alpha = job->scale,
-                           .a = (const float *)op->q + b->q_at,
-                           .b = (const float *)op->k + b->kv_at,
-                           .c = b->scores},
-            &job->tally);
+  const struct attention *op = job->base.op;
+  int64_t row = index * QUERIES, token = sequence * op->tokens + row, D = op->head_width, kv_head = head / (op->heads / op->kv_heads);
+  return (struct strip){.row = row,
+                        .rows = attention_least(QUERIES, op->tokens - row),
+                        .stacked = 1,
+                        .q_stride = op->q_stride,
+                        .out_stride = op->out_stride,
+                        .q = (const float *)op->q + token * op->q_stride + head * D,
+                        .k = attention_k(op, sequence, kv_head),
+                        .v = attention_v(op, sequence, kv_head),
+                        .out = (float *)op->out + token * op->out_stride + head * D,
+                        .scores = job->work + worker * worker_floats(op)};
 }
 
 static void run_forward(void *arg, int64_t i, int worker)
 {
-  struct attention_job *job = arg;
-  const struct attention *op = job->op;
-  int64_t pairs = op->batch * op->heads, pair = i % pairs;
-  struct block b = block_at(job, pair / op->heads, pair % op->heads, job->blocks - 1 - i / pairs, worker); /* the longest first */
-  float *out = (float *)op->out + b.out_at, sum[BLOCK];
-  make_scores(job, &b);
-  for (int64_t r = 0; r < b.rows; r++) {
-    float *row = b.scores + r * b.ld, max;
-    int64_t from, to;
-    visible(op, &b, r, &from, &to);
-    zero_outside(row, from, to, b.keys);
-    sum[r] = job->kernels->softmax(to - from, row + from, &max);
-    op->lse[b.lse_at + r] = max + logf(sum[r]);
+  struct training_job *job = arg;
+  const struct attention *op = job->base.op;
+  int64_t pairs = op->batch * op->heads, pair = i % pairs, from, to;
+  struct strip strip = strip_at(job, pair / op->heads, pair % op->heads, job->strips - 1 - i / pairs, worker); /* the longest first */
+  attention_range(op, &strip, &from, &to);
+  attention_meet(&job->base, &strip, from, to);
+  for (int64_t r = 0; r < strip.rows; r++) {
+    job->base.kernels->scale(op->head_width, 1 / strip.sum[r], strip.out + r * op->out_stride);
+    if (op->lse)
+      op->lse[pair * op->tokens + strip.row + r] = strip.max[r] + logf(strip.sum[r]);
   }
-  host_gemm(&(struct gemm){.m = b.rows,
-                           .n = op->head_width,
-                           .k = b.keys,
-                           .lda = b.ld,
-                           .ldb = op->kv_stride,
-                           .ldc = op->out_stride,
-                           .alpha = 1,
-                           .a = b.scores,
-                           .b = (const float *)op->v + b.kv_at,
-                           .c = out},
-            &job->tally);
-  for (int64_t r = 0; r < b.rows; r++)
-    job->kernels->scale(op->head_width, 1 / sum[r], out + r * op->out_stride);
 }
+
+/* Gradients of a head: of its queries, and by the keys and values of its sequence. */
+struct head {
+  int64_t dq_stride, dk_stride, dv_stride;
+  float *dq, *dk, *dv; /* of the sequence's first token */
+  const float *dout, *lse;
+  float *dscores;
+};
 
 /* scores = p, dscores = the gradient by the scaled scores (Dao et al. 2022, arXiv:2205.14135, appendix B: delta = dout . out). */
-static void make_score_gradients(struct attention_job *job, const struct block *b)
+static void make_score_gradients(struct training_job *job, const struct strip *strip, const struct head *head, const float *delta, int64_t key,
+                                 int64_t n)
 {
-  const struct attention *op = job->op;
-  const float *out = (const float *)op->out + b->out_at, *dout = (const float *)job->back->dout + b->out_at;
-  make_scores(job, b);
+  const struct attention *op = job->base.op;
+  int64_t ld = attention_keys(op), from, to;
+  attention_scores(&job->base, strip, key, n);
   host_gemm(&(struct gemm){.trans_b = true,
-                           .m = b->rows,
-                           .n = b->keys,
+                           .m = strip->rows,
+                           .n = n,
                            .k = op->head_width,
                            .lda = op->out_stride,
-                           .ldb = op->kv_stride,
-                           .ldc = b->ld,
+                           .ldb = op->v_stride,
+                           .ldc = ld,
                            .alpha = 1,
-                           .a = dout,
-                           .b = (const float *)op->v + b->kv_at,
-                           .c = b->dscores},
-            &job->tally);
-  for (int64_t r = 0; r < b->rows; r++) {
-    float *p = b->scores + r * b->ld, *dp = b->dscores + r * b->ld;
-    int64_t from, to;
-    visible(op, b, r, &from, &to);
-    zero_outside(p, from, to, b->keys);
-    zero_outside(dp, from, to, b->keys);
-    float delta = job->kernels->dot(op->head_width, dout + r * op->out_stride, out + r * op->out_stride);
-    job->kernels->softmax_backward(to - from, op->lse[b->lse_at + r], delta, p + from, dp + from);
+                           .a = head->dout + strip->row * op->out_stride,
+                           .b = strip->v + key * op->v_stride,
+                           .c = head->dscores},
+            &job->base.tally);
+  for (int64_t r = 0; r < strip->rows; r++) {
+    float *p = strip->scores + r * ld, *dp = head->dscores + r * ld;
+    attention_mask(&job->base, strip, r, key, n, p, &from, &to);
+    attention_mask(&job->base, strip, r, key, n, dp, &from, &to);
+    job->base.kernels->softmax_backward(to - from, head->lse[strip->row + r], delta[r], p + from, dp + from);
   }
 }
 
-static void run_block_backward(struct attention_job *job, const struct block *b)
+/* to[n, D] += alpha a^T b over the strip's rows, a being scores or their gradients. */
+static void add_to_keys(struct training_job *job, const struct strip *strip, int64_t n, float alpha, const float *a, const float *b, int64_t ldb,
+                        float *to, int64_t ldc)
 {
-  const struct attention *op = job->op;
+  host_gemm(&(struct gemm){.trans_a = true,
+                           .accumulate = true,
+                           .m = n,
+                           .n = job->base.op->head_width,
+                           .k = strip->rows,
+                           .lda = attention_keys(job->base.op),
+                           .ldb = ldb,
+                           .ldc = ldc,
+                           .alpha = alpha,
+                           .a = a,
+                           .b = b,
+                           .c = to},
+            &job->base.tally);
+}
+
+static void run_strip_backward(struct training_job *job, const struct strip *strip, const struct head *head)
+{
+  const struct attention *op = job->base.op;
+  const float *dout = head->dout + strip->row * op->out_stride;
+  float delta[QUERIES], scale = job->base.scale;
+  int64_t from, to;
+  for (int64_t r = 0; r < strip->rows; r++)
+    delta[r] = job->base.kernels->dot(op->head_width, dout + r * op->out_stride, strip->out + r * op->out_stride);
+  attention_range(op, strip, &from, &to);
+  for (int64_t key = from; key < to; key += KEYS) {
+    int64_t n = attention_least(KEYS, to - key);
+    make_score_gradients(job, strip, head, delta, key, n);
+    add_to_keys(job, strip, n, 1, strip->scores, dout, op->out_stride, head->dv + key * head->dv_stride, head->dv_stride);
+    add_to_keys(job, strip, n, scale, head->dscores, strip->q, op->q_stride, head->dk + key * head->dk_stride, head->dk_stride);
+    host_gemm(&(struct gemm){.accumulate = key > from,
+                             .m = strip->rows,
+                             .n = op->head_width,
+                             .k = n,
+                             .lda = attention_keys(op),
+                             .ldb = op->k_stride,
+                             .ldc = head->dq_stride,
+                             .alpha = scale,
+                             .a = head->dscores,
+                             .b = strip->k + key * op->k_stride,
+                             .c = head->dq + strip->row * head->dq_stride},
+              &job->base.tally);
+  }
+}
+
+static void zero_rows(int64_t rows, int64_t n, float *x, int64_t ld)
+{
+  for (int64_t r = 0; r < rows; r++)
+    memset(x + r * ld, 0, (size_t)n * sizeof *x);
+}
+
+static void add_rows(const struct training_job *job, bool accumulate, const float *x, float *to, int64_t ld)
+{
+  int64_t D = job->base.op->head_width;
+  for (int64_t t = 0; t < job->base.op->tokens; t++)
+    if (accumulate)
+      job->base.kernels->add(D, to + t * ld, x + t * D, to + t * ld);
+    else
+      memcpy(to + t * ld, x + t * D, (size_t)D * sizeof *x);
+}
+
+/* The head `index` of those that share a key/value head adds its part when those before it have: tasks are handed out in order, so they are done or at work. */
+static void add_in_turn(struct training_job *job, int64_t shared, int64_t index, const struct head *part, float *dk, float *dv)
+{
+  pthread_mutex_lock(&job->mutex);
+  while (job->turn[shared] != index)
+    pthread_cond_wait(&job->turned, &job->mutex);
+  pthread_mutex_unlock(&job->mutex);
+  add_rows(job, index > 0, part->dk, dk, job->back->dk_stride);
+  add_rows(job, index > 0, part->dv, dv, job->back->dv_stride);
+  pthread_mutex_lock(&job->mutex);
+  job->turn[shared]++;
+  pthread_cond_broadcast(&job->turned);
+  pthread_mutex_unlock(&job->mutex);
+}
+
+static void run_backward(void *arg, int64_t pair, int worker)
+{
+  struct training_job *job = arg;
+  const struct attention *op = job->base.op;
   const struct attention_backward *back = job->back;
-  int64_t D = op->head_width;
-  make_score_gradients(job, b);
-  host_gemm(&(struct gemm){.trans_a = true,
-                           .accumulate = true,
-                           .m = b->keys,
-                           .n = D,
-                           .k = b->rows,
-                           .lda = b->ld,
-                           .ldb = op->out_stride,
-                           .ldc = op->kv_stride,
-                           .alpha = 1,
-                           .a = b->scores,
-                           .b = (const float *)back->dout + b->out_at,
-                           .c = (float *)back->dv + b->kv_at},
-            &job->tally);
-  host_gemm(&(struct gemm){.trans_a = true,
-                           .accumulate = true,
-                           .m = b->keys,
-                           .n = D,
-                           .k = b->rows,
-                           .lda = b->ld,
-                           .ldb = op->q_stride,
-                           .ldc = op->kv_stride,
-                           .alpha = job->scale,
-                           .a = b->dscores,
-                           .b = (const float *)op->q + b->q_at,
-                           .c = (float *)back->dk + b->kv_at},
-            &job->tally);
-  host_gemm(&(struct gemm){.m = b->rows,
-                           .n = D,
-                           .k = b->keys,
-                           .lda = b->ld,
-                           .ldb = op->kv_stride,
-                           .ldc = op->q_stride,
-                           .alpha = job->scale,
-                           .a = b->dscores,
-                           .b = (const float *)op->k + b->kv_at,
-                           .c = (float *)back->dq + b->q_at},
-            &job->tally);
-}
-
-static void run_backward(void *arg, int64_t i, int worker)
-{
-  struct attention_job *job = arg;
-  const struct attention *op = job->op;
-  int64_t sequence = i / op->kv_heads, kv_head = i % op->kv_heads, group = op->heads / op->kv_heads;
-  for (int64_t t = 0; t < op->tokens; t++) {
-    int64_t at = (sequence * op->tokens + t) * op->kv_stride + kv_head * op->head_width;
-    memset((float *)job->back->dk + at, 0, (size_t)op->head_width * sizeof(float));
-    memset((float *)job->back->dv + at, 0, (size_t)op->head_width * sizeof(float));
+  int64_t sequence = pair / op->heads, index = pair % op->heads, group = op->heads / op->kv_heads, D = op->head_width, token = sequence * op->tokens;
+  float *dk = (float *)back->dk + token * back->dk_stride + index / group * D, *dv = (float *)back->dv + token * back->dv_stride + index / group * D;
+  float *scores = job->work + worker * worker_floats(op), *part = scores + 2 * score_floats(op);
+  struct head head = {.dq_stride = back->dq_stride,
+                      .dk_stride = group > 1 ? D : back->dk_stride,
+                      .dv_stride = group > 1 ? D : back->dv_stride,
+                      .dq = (float *)back->dq + token * back->dq_stride + index * D,
+                      .dk = group > 1 ? part : dk,
+                      .dv = group > 1 ? part + shared_floats(op) : dv,
+                      .dout = (const float *)back->dout + token * op->out_stride + index * D,
+                      .lse = op->lse + pair * op->tokens,
+                      .dscores = scores + score_floats(op)};
+  zero_rows(op->tokens, D, head.dk, head.dk_stride);
+  zero_rows(op->tokens, D, head.dv, head.dv_stride);
+  for (int64_t i = 0; i < job->strips; i++) {
+    struct strip strip = strip_at(job, sequence, index, i, worker);
+    run_strip_backward(job, &strip, &head);
   }
-  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-    for (int64_t index = 0; index < job->blocks; index++) {
-      struct block b = block_at(job, sequence, head, index, worker);
-      run_block_backward(job, &b);
-    }
+  if (group > 1)
+    add_in_turn(job, pair / group, index % group, &head, dk, dv);
 }
 
 static enum status check(const struct attention *op)
 {
   enum status status;
-  if (op->kv_heads < 1 || op->heads % op->kv_heads != 0)
+  if (op->kv_heads < 1 || op->heads < 1 || op->heads % op->kv_heads != 0)
     return status_set(STATUS_INTERNAL, "attention with %lld heads over %lld key/value heads: the first must be a multiple of the second",
                       (long long)op->heads, (long long)op->kv_heads);
-  if ((status = host_check_blas("leading dimension", op->q_stride)) || (status = host_check_blas("leading dimension", op->kv_stride)) ||
-      (status = host_check_blas("leading dimension", op->out_stride)) || (status = host_check_blas("a sum of length", round_up(op->tokens))))
+  if (op->batch < 0 || op->tokens < 0 || op->head_width < 1 || op->window < 0 || op->past < 0 || op->kv_batch_stride < 0)
+    return status_set(STATUS_INTERNAL,
+                      "attention over %lld x %lld tokens after %lld, heads of width %lld, a window of %lld, %lld elements a sequence",
+                      (long long)op->batch, (long long)op->tokens, (long long)op->past, (long long)op->head_width, (long long)op->window,
+                      (long long)op->kv_batch_stride);
+  if ((status = host_check_blas("leading dimension", op->q_stride)) || (status = host_check_blas("leading dimension", op->k_stride)) ||
+      (status = host_check_blas("leading dimension", op->v_stride)) || (status = host_check_blas("leading dimension", op->out_stride)))
     return status;
-  return STATUS_OK;
-}
-
-static struct attention_job job_of(struct lane *lane, const struct attention *op)
-{
-  return (struct attention_job){
-      .op = op, .kernels = host_kernels(lane), .blocks = host_pieces(op->tokens, BLOCK), .scale = 1 / sqrtf((float)op->head_width)};
+  return host_check_blas("a sum of length", op->head_width);
 }
 
 enum status host_attention(struct lane *lane, const struct attention *op)
@@ -241,20 +370,33 @@ enum status host_attention(struct lane *lane, const struct attention *op)
   enum status status = check(op);
   if (status)
     return status;
-  struct attention_job job = job_of(lane, op);
-  host_run_tasks(lane, op->batch * op->heads * job.blocks, run_forward, &job);
-  host_tally(lane, &job.tally);
+  if (op->past) {
+    attention_cached(lane, op);
+    return STATUS_OK;
+  }
+  struct training_job job = {0};
+  training_start(lane, op, &job);
+  host_run_tasks(lane, op->batch * op->heads * job.strips, run_forward, &job);
+  host_tally(lane, &job.base.tally);
   return STATUS_OK;
 }
 
 enum status host_attention_backward(struct lane *lane, const struct attention_backward *back)
 {
-  enum status status = check(&back->forward);
-  if (status)
+  const struct attention *op = &back->forward;
+  enum status status = check(op);
+  if (status || (status = host_check_blas("leading dimension", back->dq_stride)) ||
+      (status = host_check_blas("leading dimension", back->dk_stride)) || (status = host_check_blas("leading dimension", back->dv_stride)))
     return status;
-  struct attention_job job = job_of(lane, &back->forward);
-  job.back = back;
-  host_run_tasks(lane, back->forward.batch * back->forward.kv_heads, run_backward, &job);
-  host_tally(lane, &job.tally);
+  if (op->past)
+    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens has no backward pass", (long long)op->past);
+  if (!op->lse)
+    return status_set(STATUS_INTERNAL, "attention's backward pass needs the log-sum-exp that its forward pass was not asked to keep");
+  struct training_job job = {.back = back, .mutex = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
+  training_start(lane, op, &job);
+  for (int64_t i = 0; i < op->batch * op->kv_heads; i++)
+    job.turn[i] = 0;
+  host_run_tasks(lane, op->batch * op->heads, run_backward, &job);
+  host_tally(lane, &job.base.tally);
   return STATUS_OK;
 }

@@ -71,6 +71,16 @@ void host_gemm(const struct gemm *g, struct gemm_tally *tally)
   atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
 }
 
+void host_narrow(const struct kernels *kernels, const struct gemm *g, struct gemm_tally *tally)
+{
+  int64_t start = clock_ns();
+  kernels->multiply_narrow(!g->trans_b, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate, g->c, g->ldc);
+  for (int64_t i = 0; i < g->m && g->alpha != 1; i++)
+    kernels->scale(g->n, g->alpha, g->c + i * g->ldc);
+  atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);
+  atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
+}
+
 void host_tally(struct lane *lane, struct gemm_tally *tally)
 {
   lane->matmul_ns += atomic_load(&tally->ns) / team_size(lane->team);

@@ -58,7 +58,7 @@ enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b,
 
 struct bias_job {
   const struct kernels *kernels;
-  int64_t rows, n, tile;
+  int64_t rows, tile, ld;
   const float *d;
   bool accumulate;
   float *db;
@@ -69,13 +69,16 @@ static void bias_columns(void *arg, int64_t begin, int64_t end)
   const struct bias_job *job = arg;
   for (int64_t r = 0; r < job->rows; r += job->tile) {
     int64_t rows = job->rows - r < job->tile ? job->rows - r : job->tile;
-    job->kernels->column_sums(rows, end - begin, job->n, job->d + r * job->n + begin, job->accumulate || r > 0, job->db + begin);
+    job->kernels->column_sums(rows, end - begin, job->ld, job->d + r * job->ld + begin, job->accumulate || r > 0, job->db + begin);
   }
 }
 
-enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db)
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
 {
-  struct bias_job job = {host_kernels(lane), rows, n, tile ? tile : rows, d, accumulate, db};
+  struct bias_job job = {host_kernels(lane), rows, tile ? tile : rows, ld, d, accumulate, db};
+  if (rows < 0 || n < 0 || tile < 0 || ld < n)
+    return status_set(STATUS_INTERNAL, "column sums of %lld x %lld elements, rows %lld apart, by %lld", (long long)rows, (long long)n, (long long)ld,
+                      (long long)tile);
   host_run_ranges(lane, n, STRIP, bias_columns, &job);
   return STATUS_OK;
 }

@@ -55,8 +55,10 @@ static void add_columns(void *arg, int64_t begin, int64_t end)
   int64_t C = job->C, n = end - begin;
   for (int64_t r = 0; r < job->rows; r++) {
     const float *dx = job->dx + r * C + begin;
-    float *word = job->dwte + job->token[r] * C + begin;
-    job->kernels->add(n, word, dx, word);
+    if (job->dwte) {
+      float *word = job->dwte + job->token[r] * C + begin;
+      job->kernels->add(n, word, dx, word);
+    }
     if (!job->dwpe)
       continue;
     float *position = job->dwpe + r % job->T * C + begin;
@@ -82,6 +84,7 @@ enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, 
                               .dwte = dwte,
                               .dwpe = dwpe,
                               .wpe_accumulate = wpe_accumulate};
-  host_run_ranges(lane, C, COLUMNS, add_columns, &job);
+  if (dwte || dwpe)
+    host_run_ranges(lane, C, COLUMNS, add_columns, &job);
   return STATUS_OK;
 }

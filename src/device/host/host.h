@@ -68,19 +68,27 @@ struct gemm_tally {
   _Atomic int64_t ns, flops;
 };
 void host_gemm(const struct gemm *gemm, struct gemm_tally *tally);
+void host_narrow(const struct kernels *kernels, const struct gemm *gemm, struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha is not for what it accumulates to */
 void host_tally(struct lane *lane, struct gemm_tally *tally);
 
 /* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
 enum status host_check_blas(const char *what, int64_t value);
 
 enum status host_matmul(struct lane *lane, const struct matmul *op);
-enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, const void *d, bool accumulate, void *db);
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate,
+                               void *db);
 enum status host_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
                            const void *beta, void *y, float *mean, float *rstd);
 enum status host_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
                                     const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
                                     void *work);
 size_t host_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
+enum status host_rmsnorm(struct lane *lane, const struct rmsnorm *op);
+enum status host_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op);
+size_t host_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
+enum status host_rope(struct lane *lane, const struct rope *op);
+enum status host_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
+enum status host_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 size_t host_attention_workspace(struct device *device, const struct attention *op, int threads);
 enum status host_attention(struct lane *lane, const struct attention *op);
 enum status host_attention_backward(struct lane *lane, const struct attention_backward *op);

@@ -12,7 +12,7 @@ struct adamw_scalars {
   float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
 };
 
-enum { LANES = 16, STRIP = 4 * LANES }; /* STRIP: columns that the column sums take at once */
+enum { LANES = 16, STRIP = 4 * LANES, NARROW = 8 }; /* STRIP: columns that the column sums take at once */
 
 struct kernels {
   const char *name; /* "generic", "avx2", "avx512" */
@@ -30,12 +30,25 @@ struct kernels {
                     float *rstd);
   void (*layernorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma, float mean, float rstd, bool accumulate, float *dx);
 
-  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. */
+  /* As above, without a mean and a bias. */
+  void (*rmsnorm)(int64_t C, float eps, const float *x, const float *add, float *sum, const float *gamma, float *y, float *rstd);
+  /* dgamma += the row's part of the sum, if not NULL; dx may be dy */
+  void (*rmsnorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma, float rstd, bool accumulate, float *dx, float *dgamma);
+
+  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. dgamma or dbeta may be NULL. */
   void (*column_sums)(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate, float *sum);
   void (*layernorm_sums)(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x, const float *mean, const float *rstd, bool accumulate,
                          float *dgamma, float *dbeta);
 
-  /* s = exp(s - max); returns the sum, and the max. */
+  /* cosine and sine of the fp32 product position * inv_freq[i]; (low[i], high[i]) turned by them */
+  void (*angles)(int64_t n, float position, const float *inv_freq, float *cosine, float *sine);
+  void (*rotate)(int64_t n, const float *cosine, const float *sine, float *low, float *high);
+
+  void (*swiglu)(int64_t n, const float *g, const float *u, float *y);
+  /* y may be NULL, or dy; dg and du may be g and u */
+  void (*swiglu_backward)(int64_t n, const float *g, const float *u, const float *dy, float *dg, float *du, float *y);
+
+  /* max = the largest of s and max; s = exp(s - max); returns the sum. */
   float (*softmax)(int64_t n, float *s, float *max);
   /* s = exp(s - lse), the probabilities p; dp = p * (dp - delta), the gradient by the scores */
   void (*softmax_backward)(int64_t n, float lse, float delta, float *s, float *dp);
@@ -51,6 +64,9 @@ struct kernels {
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns, bool accumulate, float *c, int64_t ldc);
+  /* c[m, n] = (accumulate ? c : 0) + a b, unpacked, for 1 <= m <= NARROW rows: b[l * ldb + j] if `along`, else b[j * ldb + l]. */
+  void (*multiply_narrow)(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, bool accumulate,
+                          float *c, int64_t ldc);
 };
 
 /* From plain to wide; those that this processor cannot run are left out. NULL past the end. The last one is the best. */

@@ -297,6 +297,104 @@ static void layernorm_backward(int64_t C, const float *dy, const float *x, const
   }
 }
 
+static void rmsnorm(int64_t C, float eps, const float *x, const float *addend, float *sum, const float *gamma, float *y, float *rstd)
+{
+  struct pack squares = pack_all(0);
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack value = pack_load(x + i, C - i);
+    if (addend) {
+      value = pack_add(value, pack_load(addend + i, C - i));
+      pack_store(sum + i, C - i, value);
+    }
+    squares = pack_add(squares, pack_mul(value, value));
+  }
+  const float *from = addend ? sum : x;
+  float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
+  for (int64_t i = 0; i < C; i += LANES)
+    pack_store(y + i, C - i, pack_mul(pack_mul(pack_load(from + i, C - i), pack_all(inverse)), pack_load(gamma + i, C - i)));
+  *rstd = inverse;
+}
+
+/* With n = x rstd and g = dy gamma: dx = rstd (g - n mean(g n)). */
+static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const float *gamma, float rstd, bool accumulate, float *dx, float *dgamma)
+{
+  struct pack sum_gn = pack_all(0);
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack dyn = pack_mul(pack_load(dy + i, C - i), pack_mul(pack_load(x + i, C - i), pack_all(rstd)));
+    sum_gn = pack_add(sum_gn, pack_mul(dyn, pack_load(gamma + i, C - i)));
+    if (dgamma)
+      pack_store(dgamma + i, C - i, pack_add(pack_load(dgamma + i, C - i), dyn));
+  }
+  float mean_gn = pack_sum(sum_gn) / (float)C;
+  for (int64_t i = 0; i < C; i += LANES) {
+    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i)), n = pack_mul(pack_load(x + i, C - i), pack_all(rstd));
+    struct pack d = pack_mul(pack_sub(g, pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
+    if (accumulate)
+      d = pack_add(pack_load(dx + i, C - i), d);
+    pack_store(dx + i, C - i, d);
+  }
+}
+
+/* In double: an angle of a hundred thousand turns loses nothing that fp32 would show. angle = k pi / 2 + r with |r| <= pi / 4, pi / 2 cut in two; then the Taylor
+ * polynomials, whose remainders are below 1e-11. */
+static void angles(int64_t n, float position, const float *inv_freq, float *cosine, float *sine)
+{
+  const double round = 6755399441055744.0; /* 1.5 * 2^52, as in vec_exp */
+  for (int64_t i = 0; i < n; i += LANES) {
+    float angle[LANES], c[LANES], s[LANES];
+    pack_store(angle, LANES, pack_mul(pack_all(position), pack_load(inv_freq + i, n - i)));
+    for (int j = 0; j < LANES; j++) {
+      double shifted = (double)angle[j] * 0.63661977236758134308 + round, k = shifted - round;
+      double r = ((double)angle[j] - k * 1.57079632673412561417) - k * 6.07710050650619224932e-11, r2 = r * r;
+      double sr = r + r * r2 * (-1.0 / 6 + r2 * (1.0 / 120 + r2 * (-1.0 / 5040 + r2 * (1.0 / 362880 + r2 * (-1.0 / 39916800)))));
+      double cr = 1 + r2 * (-0.5 + r2 * (1.0 / 24 + r2 * (-1.0 / 720 + r2 * (1.0 / 40320 + r2 * (-1.0 / 3628800 + r2 * (1.0 / 479001600))))));
+      int64_t quadrant;
+      memcpy(&quadrant, &shifted, sizeof quadrant);
+      double cc = quadrant & 1 ? sr : cr, ss = quadrant & 1 ? cr : sr;
+      c[j] = (float)((quadrant + 1) & 2 ? -cc : cc);
+      s[j] = (float)(quadrant & 2 ? -ss : ss);
+    }
+    pack_store(cosine + i, n - i, pack_load_full(c));
+    pack_store(sine + i, n - i, pack_load_full(s));
+  }
+}
+
+static void rotate(int64_t n, const float *cosine, const float *sine, float *low, float *high)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack c = pack_load(cosine + i, n - i), s = pack_load(sine + i, n - i), a = pack_load(low + i, n - i), b = pack_load(high + i, n - i);
+    pack_store(low + i, n - i, pack_sub(pack_mul(a, c), pack_mul(b, s)));
+    pack_store(high + i, n - i, pack_add(pack_mul(b, c), pack_mul(a, s)));
+  }
+}
+
+static void swiglu(int64_t n, const float *g, const float *u, float *y)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack gate = pack_load(g + i, n - i), up = pack_load(u + i, n - i);
+    for (int j = 0; j < VECTORS; j++)
+      gate.v[j] = gate.v[j] * vec_sigmoid(gate.v[j]) * up.v[j];
+    pack_store(y + i, n - i, gate);
+  }
+}
+
+static void swiglu_backward(int64_t n, const float *g, const float *u, const float *dy, float *dg, float *du, float *y)
+{
+  for (int64_t i = 0; i < n; i += LANES) {
+    struct pack gate = pack_load(g + i, n - i), up = pack_load(u + i, n - i), d = pack_load(dy + i, n - i), dgate, dup, out;
+    for (int j = 0; j < VECTORS; j++) {
+      vec e = vec_exp(-gate.v[j]), s = 1.0f / (1.0f + e), silu = gate.v[j] * s; /* 1 - s is e s, without cancellation */
+      dgate.v[j] = d.v[j] * up.v[j] * (s + silu * (e * s));
+      dup.v[j] = d.v[j] * silu;
+      out.v[j] = silu * up.v[j];
+    }
+    pack_store(dg + i, n - i, dgate);
+    pack_store(du + i, n - i, dup);
+    if (y)
+      pack_store(y + i, n - i, out);
+  }
+}
+
 INLINE void store_sum(float *to, int64_t n, struct pack sum, bool accumulate)
 {
   pack_store(to, n, accumulate ? pack_add(pack_load(to, n), sum) : sum);
@@ -337,8 +435,10 @@ INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld,
       beta[p] = pack_add(beta[p], g);
     }
   for (int p = 0; p < packs; p++) {
-    store_sum(dgamma + p * LANES, n - p * LANES, gamma[p], accumulate);
-    store_sum(dbeta + p * LANES, n - p * LANES, beta[p], accumulate);
+    if (dgamma)
+      store_sum(dgamma + p * LANES, n - p * LANES, gamma[p], accumulate);
+    if (dbeta)
+      store_sum(dbeta + p * LANES, n - p * LANES, beta[p], accumulate);
   }
 }
 
@@ -347,9 +447,10 @@ static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy,
 {
   int64_t c = 0;
   for (; c + STRIP / 2 <= n; c += STRIP / 2) /* two sums a column: half as many columns fill the registers */
-    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd, accumulate, dgamma + c, dbeta + c);
+    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd, accumulate, dgamma ? dgamma + c : NULL,
+                         dbeta ? dbeta + c : NULL);
   for (; c < n; c += LANES)
-    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate, dgamma + c, dbeta + c);
+    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate, dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
 }
 
 INLINE float row_max(int64_t n, const float *x)
@@ -363,6 +464,7 @@ INLINE float row_max(int64_t n, const float *x)
 static float softmax(int64_t n, float *s, float *max)
 {
   float top = row_max(n, s);
+  top = top > *max ? top : *max;
   struct pack sum = pack_all(0);
   for (int64_t i = 0; i < n; i += LANES) {
     struct pack e = pack_exp(pack_sub(pack_load_or(s + i, n - i, -INFINITY), pack_all(top)));
@@ -434,8 +536,14 @@ const struct kernels KERNELS = {
     .dgelu = dgelu,
     .layernorm = layernorm,
     .layernorm_backward = layernorm_backward,
+    .rmsnorm = rmsnorm,
+    .rmsnorm_backward = rmsnorm_backward,
     .column_sums = column_sums,
     .layernorm_sums = layernorm_sums,
+    .angles = angles,
+    .rotate = rotate,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
     .softmax = softmax,
     .softmax_backward = softmax_backward,
     .log_sum_exp = log_sum_exp,
@@ -445,4 +553,5 @@ const struct kernels KERNELS = {
     .pack_rows = pack_rows,
     .pack_columns = pack_columns,
     .multiply = multiply,
+    .multiply_narrow = multiply_narrow,
 };

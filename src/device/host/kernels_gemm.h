@@ -118,3 +118,177 @@ static void multiply(int64_t k, const float *a, const float *b, int64_t rows, in
       c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
     }
 }
+
+/* Few rows of a, as when tokens are generated one by one: b is read once, straight from memory, as fast as memory is. The chains are the same. */
+
+#if defined __AVX512F__
+#define QUADS(a, b, c, d) {a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, b + 8, c + 8, d + 8, a + 12, b + 12, c + 12, d + 12}
+enum { GROUPS = 1 }; /* of WIDTH columns at once: enough chains to hide the latency of an addition, not more streams than the hardware follows */
+#elif defined __AVX2__
+#define QUADS(a, b, c, d) {a, b, c, d, a + 4, b + 4, c + 4, d + 4}
+enum { GROUPS = 2 };
+#else
+#define QUADS(a, b, c, d) {a, b, c, d}
+enum { GROUPS = 2 };
+#endif
+enum { NARROW_STRIP = 512 }; /* columns whose sums stay in the first-level cache; a multiple of WIDTH */
+
+/* Quads that lie `step` apart, one behind the other. */
+INLINE vec load_quads(const float *from, int64_t step)
+{
+#if defined __AVX512F__
+  __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(from));
+  x = _mm512_insertf32x4(x, _mm_loadu_ps(from + step), 1);
+  x = _mm512_insertf32x4(x, _mm_loadu_ps(from + 2 * step), 2);
+  return (vec)_mm512_insertf32x4(x, _mm_loadu_ps(from + 3 * step), 3);
+#elif defined __AVX2__
+  return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + step), 1);
+#else
+  (void)step;
+  return *(const vec_memory *)from;
+#endif
+}
+
+/* to[l][j] = from[j * ld + l] for four l. */
+INLINE void load_transposed(const float *from, int64_t ld, vec to[4])
+{
+  const veci low = QUADS(0, WIDTH, 1, WIDTH + 1), high = QUADS(2, WIDTH + 2, 3, WIDTH + 3);
+  const veci first = QUADS(0, 1, WIDTH, WIDTH + 1), second = QUADS(2, 3, WIDTH + 2, WIDTH + 3);
+  vec a = load_quads(from, 4 * ld), b = load_quads(from + ld, 4 * ld), c = load_quads(from + 2 * ld, 4 * ld), d = load_quads(from + 3 * ld, 4 * ld);
+  vec ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low), ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
+  to[0] = __builtin_shuffle(ab, cd, first);
+  to[1] = __builtin_shuffle(ab, cd, second);
+  to[2] = __builtin_shuffle(ab2, cd2, first);
+  to[3] = __builtin_shuffle(ab2, cd2, second);
+}
+
+/* The first n of WIDTH elements, `step` apart; zeros behind. */
+INLINE vec load_some(const float *from, int64_t step, int64_t n)
+{
+  float lanes[WIDTH];
+  for (int j = 0; j < WIDTH; j++)
+    lanes[j] = j < n ? from[j * step] : 0;
+  return *(const vec_memory *)lanes;
+}
+
+/* Terms [l, k) of the chains of m rows and n columns, for what does not fill a vector: sum[i][j], rows NARROW_STRIP apart. */
+static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+{
+  int64_t step = along ? 1 : ldb, next = along ? ldb : 1;
+  for (; l < k; l++)
+    for (int64_t j = 0; j < n; j += WIDTH) {
+      vec x = load_some(b + l * next + j * step, step, n - j);
+      for (int i = 0; i < m; i++) {
+        vec_memory *to = (vec_memory *)(sum + i * NARROW_STRIP + j);
+        *to = vec_fma(vec_all(a[i * lda + l]), x, *to);
+      }
+    }
+}
+
+/* Columns of b that lie in rows of memory: `groups` of WIDTH of them, terms [0, k) with k a multiple of 4. Rows are often a power of two apart, so that the lines
+ * of all of them compete for one set of the first-level cache: a line is used up before the next group's come, and what is fetched ahead goes to the second level. */
+INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *to)
+{
+  enum { AHEAD = 128 };
+  const int64_t below = groups * WIDTH * ldb + (k > AHEAD ? AHEAD - k : 0); /* behind the end of a row: the rows that come next */
+  vec sum[NARROW][GROUPS];
+#pragma GCC unroll 8
+  for (int i = 0; i < m; i++)
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++)
+      sum[i][g] = vec_all(0);
+  for (int64_t line = 0; line < k; line += LANES)
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+      const float *from = b + g * WIDTH * ldb;
+      for (int j = 0; j < WIDTH; j++)
+        __builtin_prefetch(from + j * ldb + line + (line + AHEAD < k ? AHEAD : below), 0, 2);
+      for (int64_t l = line; l < k && l < line + LANES; l += 4) {
+        vec x[4];
+        load_transposed(from + l, ldb, x);
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++)
+#pragma GCC unroll 8
+          for (int i = 0; i < m; i++)
+            sum[i][g] = vec_fma(vec_all(a[i * lda + l + q]), x[q], sum[i][g]);
+      }
+    }
+#pragma GCC unroll 8
+  for (int i = 0; i < m; i++)
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++)
+      *(vec_memory *)(to + i * NARROW_STRIP + g * WIDTH) = sum[i][g];
+}
+
+INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+{
+  const int groups = m > 2 ? 1 : GROUPS; /* many rows are chains enough */
+  int64_t j = 0, quads = k / 4 * 4;
+  for (; j + groups * WIDTH <= n; j += groups * WIDTH)
+    chain_across(m, groups, quads, a, lda, b + j * ldb, ldb, sum + j);
+  extend_some(false, m, j, quads, k, a, lda, b, ldb, sum);
+  extend_some(false, m, n - j, 0, k, a, lda, b + j * ldb, ldb, sum + j);
+}
+
+/* Rows of b as they lie in memory: four terms for as many columns as fill vectors. */
+INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+{
+  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4;
+  for (int64_t l = 0; l < quads; l += 4)
+    for (int64_t j = 0; j < full; j += WIDTH) {
+      const float *from = b + l * ldb + j;
+      vec x[4];
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; q++) {
+        x[q] = *(const vec_memory *)(from + q * ldb);
+        if (j % LANES == 0)
+          __builtin_prefetch(from + (4 + q) * ldb);
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < m; i++) {
+        vec_memory *to = (vec_memory *)(sum + i * NARROW_STRIP + j);
+        vec chain = *to;
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++)
+          chain = vec_fma(vec_all(a[i * lda + l + q]), x[q], chain);
+        *to = chain;
+      }
+    }
+  extend_some(true, m, full, quads, k, a, lda, b, ldb, sum);
+  extend_some(true, m, n - full, 0, k, a, lda, b + full, ldb, sum + full);
+}
+
+INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+{
+  if (along)
+    narrow_along(m, n, k, a, lda, b, ldb, sum);
+  else
+    narrow_across(m, n, k, a, lda, b, ldb, sum);
+}
+
+/* Rows by the largest power of two: a constant for the compiler, and b comes from cache after the first. */
+static void multiply_narrow(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, bool accumulate,
+                            float *c, int64_t ldc)
+{
+  float sum[NARROW * NARROW_STRIP];
+  for (int64_t j = 0; j < n; j += NARROW_STRIP) {
+    const float *strip = b + (along ? j : j * ldb);
+    int64_t columns = n - j < NARROW_STRIP ? n - j : NARROW_STRIP;
+    for (int64_t row = 0, rows; row < m; row += rows) {
+      const float *from = a + row * lda;
+      rows = m - row >= 8 ? 8 : m - row >= 4 ? 4 : m - row >= 2 ? 2 : 1;
+      memset(sum, 0, sizeof *sum * (size_t)(rows * NARROW_STRIP));
+      switch (rows) {
+      case 8: narrow_strip(along, 8, columns, k, from, lda, strip, ldb, sum); break;
+      case 4: narrow_strip(along, 4, columns, k, from, lda, strip, ldb, sum); break;
+      case 2: narrow_strip(along, 2, columns, k, from, lda, strip, ldb, sum); break;
+      default: narrow_strip(along, 1, columns, k, from, lda, strip, ldb, sum);
+      }
+      for (int64_t i = 0; i < rows; i++)
+        for (int64_t l = 0; l < columns; l++) {
+          float *to = c + (row + i) * ldc + j + l;
+          *to = accumulate ? *to + sum[i * NARROW_STRIP + l] : sum[i * NARROW_STRIP + l];
+        }
+    }
+  }
+}

@@ -4,6 +4,8 @@
  * shape of the call and on the element's place in it, so that a batch cut in two, or a product cut among threads, gives other bits. Here an element is always
  * the sum over blocks of k, in order, of a chain of multiply-adds over the block; blocks have K_BLOCK terms and start anew with each sequence of a weight
  * gradient. Nothing else - threads, rows and columns in the call, the tiling - enters, and workers share the packed operands of the whole product. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "device/host/host.h"
 
@@ -208,6 +210,40 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
       }
 }
 
+/* With few rows the work is to read b, in runs as long as can be: nothing is packed, and a task is a range of columns over all of k. */
+static void run_narrow(void *arg, int64_t task, int worker)
+{
+  struct matmul_job *job = arg;
+  const struct matmul *op = job->op;
+  int64_t start = clock_ns(), column = task * job->task_columns, end = least(column + job->task_columns, op->n), step = op->trans_b ? LANES : end - column;
+  (void)worker;
+  for (int64_t j = column; j < end; j += step)
+    for (int64_t block = 0, from; block < job->all_blocks; block++) {
+      int64_t k = block_terms(job, block, &from);
+      const float *b = (const float *)op->b + (op->trans_b ? j * op->ldb + from : from * op->ldb + j);
+      job->kernels->multiply_narrow(!op->trans_b, op->m, least(step, end - j), k, (const float *)op->a + from, op->lda, b, op->ldb,
+                                    op->accumulate || block > 0, (float *)op->c + j, op->ldc);
+    }
+  atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
+  run_epilogue(job, 0, column, op->m, end - column);
+}
+
+/* Rows of a that are a power of two apart would compete with those of b for the same lines of the cache: a copy where there is room. */
+static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *room, int64_t floats)
+{
+  const struct matmul *op = job->op;
+  struct matmul spread = *op;
+  if (op->m > 1 && op->m * (op->k + LANES) <= floats) {
+    spread.a = room;
+    spread.lda = op->k + LANES;
+    for (int64_t i = 0; i < op->m; i++)
+      memcpy(room + i * spread.lda, (const float *)op->a + i * op->lda, (size_t)op->k * sizeof *room);
+    job->op = &spread;
+  }
+  job->task_columns = least(MOST_COLUMNS, round_up(host_pieces(op->n, TASKS * team_size(lane->team)), LEAST_COLUMNS));
+  host_run_tasks(lane, host_pieces(op->n, job->task_columns), run_narrow, job);
+}
+
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
@@ -224,7 +260,10 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
   job.depth = least(K_BLOCK, job.sequence);
   job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
   job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
-  run_chunks(lane, &job, host->pack, host->pack_floats);
+  if (!op->trans_a && op->m <= NARROW)
+    run_all_narrow(lane, &job, host->pack, host->pack_floats);
+  else
+    run_chunks(lane, &job, host->pack, host->pack_floats);
   atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
   host_tally(lane, &job.tally);
   return STATUS_OK;

@@ -51,7 +51,7 @@ static void run_parameter_sums(void *arg, int64_t begin, int64_t end)
   for (int64_t r = 0; r < job->rows; r += job->tile) {
     int64_t rows = job->rows - r < job->tile ? job->rows - r : job->tile, at = r * job->C + begin;
     job->kernels->layernorm_sums(rows, end - begin, job->C, job->dy + at, job->x + at, job->mean + r, job->rstd + r, job->accumulate || r > 0,
-                                 job->dgamma + begin, job->dbeta + begin);
+                                 job->dgamma ? job->dgamma + begin : NULL, job->dbeta ? job->dbeta + begin : NULL);
   }
 }
 
@@ -61,7 +61,8 @@ enum status host_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, 
 {
   struct backward_job job = {host_kernels(lane), rows, C, tile ? tile : rows, dy, x, gamma, mean, rstd, dx_accumulate, accumulate, dx, dgamma, dbeta};
   (void)work;
-  host_run_ranges(lane, C, COLUMNS, run_parameter_sums, &job); /* before dx, which may take dy's place */
+  if (dgamma || dbeta)
+    host_run_ranges(lane, C, COLUMNS, run_parameter_sums, &job); /* before dx, which may take dy's place */
   host_run_ranges(lane, rows, ROWS, run_backward, &job);
   return STATUS_OK;
 }

@@ -1,5 +1,5 @@
-/* GPT-2 on the host device against a twin in double (twin.c). The engine's fp32 rounding, 6e-8 an operation, is the only difference: over the depth of
- * this model it was measured as 2e-8 in the loss and 3e-7 .. 6e-7 in vectors; the bounds leave a factor of ten and more for other machines' sums. */
+/* Every architecture on the host device against a twin in double (twin.c). The engine's fp32 rounding, 6e-8 an operation, is the only difference: over the depth of
+ * these models it was measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients; the bounds leave a factor of ten for other machines' sums. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,43 +10,43 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "engine.h"
+#include "shapes.h"
 #include "twin.h"
 
 /* Every size odd, the context longer than the sequences. */
-static const struct model_config tiny = {
-    .arch = "gpt2", .layers = 3, .width = 15, .heads = 3, .context = 13, .vocab = 37, .norm_eps = 1e-5, .init_std = 0.02};
+static const struct shape_case tiny = {
+    "gpt2",
+    {.arch = "gpt2", .layers = 3, .width = 15, .heads = 3, .ffn = 47, .context = 13, .vocab = 37, .tied = true, .norm_eps = 1e-5, .init_std = 0.02}};
 static const struct model_shape tiny_shape = {.B = 2, .T = 11};
 
-static const double loss_bound = 1e-6, logits_bound = 5e-6, gradient_bound = 5e-6; /* relative; vectors by their 2-norms */
+static const double loss_bound = 2e-6, logits_bound = 1.5e-5, gradient_bound = 4e-5; /* relative; vectors by their 2-norms */
 
 struct fixture {
   struct engine engine;
   struct twin twin;
   struct batch batch;
+  int64_t V;
+  int64_t sample; /* elements of a parameter to check */
 };
 
-static int set_up(void **state)
+/* The first of the shapes is a GPT-2 too, but larger. */
+static void for_all(void (*check)(struct fixture *f))
 {
-  struct fixture *f = calloc(1, sizeof *f);
-  assert_non_null(f);
-  engine_create(&tiny, 2, &f->engine);
-  twin_create(f->engine.model, f->engine.params, &f->twin);
-  batch_create(tiny_shape, tiny.vocab, &f->batch);
-  *state = f;
-  return 0;
-}
-
-static int tear_down(void **state)
-{
-  struct fixture *f = *state;
-  batch_destroy(&f->batch);
-  twin_destroy(&f->twin);
-  engine_destroy(&f->engine);
-  free(f);
-  return 0;
+  for (int i = 0; i < shape_count; i++) {
+    const struct model_config *config = i > 0 ? &shape_cases[i].config : &tiny.config;
+    struct fixture f = {.V = config->vocab, .sample = i > 0 ? 4 : 20};
+    engine_create(config, 2, &f.engine);
+    twin_create(f.engine.model, f.engine.params, &f.twin);
+    batch_create(tiny_shape, config->vocab, &f.batch);
+    check(&f);
+    batch_destroy(&f.batch);
+    twin_destroy(&f.twin);
+    engine_destroy(&f.engine);
+  }
 }
 
 static void assert_close(const char *what, double error, double norm, double bound)
@@ -56,19 +56,17 @@ static void assert_close(const char *what, double error, double norm, double bou
 }
 
 /* Oracle: the twin. */
-static void test_loss(void **state)
+static void check_loss(struct fixture *f)
 {
-  struct fixture *f = *state;
   struct exactsum sum = engine_evaluate(&f->engine, &f->batch);
   double loss = exactsum_value(&sum), expected = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
   assert_close("loss", fabs(loss - expected), expected, loss_bound);
 }
 
 /* Oracle: the twin. */
-static void test_logits(void **state)
+static void check_logits(struct fixture *f)
 {
-  struct fixture *f = *state;
-  size_t n = (size_t)(tiny_shape.B * tiny.vocab);
+  size_t n = (size_t)(tiny_shape.B * f->V);
   float *logits = engine_alloc(&f->engine, n * sizeof *logits);
   double *expected = calloc(n, sizeof *expected);
   assert_non_null(expected);
@@ -98,26 +96,27 @@ static double difference(struct fixture *f, double *element)
   return (above - below) / (2 * step);
 }
 
+/* Of some elements; the error is held against what as many of the whole gradient have, for those may happen to be small. */
 static void check_param(struct fixture *f, int u, int p)
 {
-  enum { FEW = 48, SAMPLE = 12 };
   const struct model_unit *unit = &f->engine.model->unit[u];
-  int64_t n = unit->layout.elements[p], offset = unit->layout.offset[p], checked = n <= FEW ? n : SAMPLE;
+  const float *got = engine_param(&f->engine, f->engine.grads, u, p);
+  int64_t n = unit->layout.elements[p], checked = n < f->sample ? n : f->sample;
   double error = 0, norm = 0;
   for (int64_t i = 0; i < checked; i++) {
-    int64_t element = offset + (n <= FEW ? i : (int64_t)rng_permute(rng_key_make(3, unit->param[p].name), 0, (uint64_t)n, (uint64_t)i));
-    double expected = difference(f, &f->twin.flat[u][element]), got = ((float *)f->engine.grads[u])[element];
-    error += (got - expected) * (got - expected);
-    norm += expected * expected;
+    int64_t element = (int64_t)rng_permute(rng_key_make(3, unit->param[p].name), 0, (uint64_t)n, (uint64_t)i);
+    double expected = difference(f, &f->twin.flat[u][unit->layout.offset[p] + element]);
+    error += (got[element] - expected) * (got[element] - expected) / (double)checked;
   }
+  for (int64_t i = 0; i < n; i++)
+    norm += (double)got[i] * got[i] / (double)n;
   assert_true(norm > 0);
   assert_close(unit->param[p].name, sqrt(error), sqrt(norm), gradient_bound);
 }
 
 /* Oracle: central differences of the twin, for every parameter of every unit. */
-static void test_gradients(void **state)
+static void check_gradients(struct fixture *f)
 {
-  struct fixture *f = *state;
   engine_step(&f->engine, &f->batch, (struct cut){.micro = tiny_shape.B});
   for (int u = 0; u < f->engine.model->units; u++)
     for (int p = 0; p < f->engine.model->unit[u].params; p++)
@@ -125,9 +124,8 @@ static void test_gradients(void **state)
 }
 
 /* Positions that no token had, and what lies between the parameters: zero, although the buffer held NaN. */
-static void test_gradients_are_all_written(void **state)
+static void check_written(struct fixture *f)
 {
-  struct fixture *f = *state;
   engine_step(&f->engine, &f->batch, (struct cut){.micro = 1});
   for (int u = 0; u < f->engine.model->units; u++) {
     const struct model_unit *unit = &f->engine.model->unit[u];
@@ -142,9 +140,11 @@ static void test_gradients_are_all_written(void **state)
     }
   }
   const struct model_unit *root = &f->engine.model->unit[0];
-  assert_string_equal(root->param[1].name, "transformer.wpe.weight");
-  for (int64_t i = tiny_shape.T * tiny.width; i < tiny.context * tiny.width; i++)
-    assert_true(((float *)f->engine.grads[0])[root->layout.offset[1] + i] == 0);
+  if (strcmp(root->param[1 % root->params].name, "transformer.wpe.weight"))
+    return;
+  const float *positions = engine_param(&f->engine, f->engine.grads, 0, 1);
+  for (int64_t i = tiny_shape.T * root->param[1].shape[1]; i < root->layout.elements[1]; i++)
+    assert_true(positions[i] == 0);
 }
 
 /* A vocabulary so large that a sequence's logits are made in two chunks, of 33 and 32 tokens. Oracle: loss and head gradients as written on paper, in
@@ -153,7 +153,7 @@ static void test_head_in_chunks(void **state)
 {
   (void)state;
   const struct model_config wide = {
-      .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .norm_eps = 1e-5, .init_std = 0.02};
+      .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   const struct model_shape s = {.B = 1, .T = 65};
   const int64_t C = wide.width, V = wide.vocab;
   struct engine engine;
@@ -214,13 +214,35 @@ static void test_head_in_chunks(void **state)
   engine_destroy(&engine);
 }
 
+static void test_loss(void **state)
+{
+  (void)state;
+  for_all(check_loss);
+}
+
+static void test_logits(void **state)
+{
+  (void)state;
+  for_all(check_logits);
+}
+
+static void test_gradients(void **state)
+{
+  (void)state;
+  for_all(check_gradients);
+}
+
+static void test_gradients_are_all_written(void **state)
+{
+  (void)state;
+  for_all(check_written);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_loss, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_logits, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_gradients, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_gradients_are_all_written, set_up, tear_down),
+      cmocka_unit_test(test_loss),           cmocka_unit_test(test_logits),
+      cmocka_unit_test(test_gradients),      cmocka_unit_test(test_gradients_are_all_written),
       cmocka_unit_test(test_head_in_chunks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,31 @@
+/* Whether what a plan needs fits on a GPU and a host. */
+#ifndef SLUICE_CMD_FIT_H
+#define SLUICE_CMD_FIT_H
+
+#include <stdio.h>
+
+#include "plan/plan.h"
+
+#define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
+
+/* What there is; 0 bytes: nobody asked. */
+struct fit_room {
+  const char *gpu;     /* how to call it */
+  int64_t gpu_bytes;   /* of one, which is one rank's */
+  int64_t host_bytes;  /* of a node */
+  int local_ranks;     /* of a node */
+};
+
+/* From what a user wrote: a name of FIT_GPUS or a size ("141GB", "64GiB", "512Gi", bytes); "" leaves *room alone. STATUS_USAGE names the key. Local. */
+enum status fit_gpu(const char *text, struct fit_room *room);
+enum status fit_host(const char *text, struct fit_room *room);
+
+/* A line a memory: need, have, verdict; and for what does not fit, what the plan would need with the settings that need least. *fits: all do. Without a GPU all of the
+ * plan is in host memory. Local. */
+enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits);
+
+/* 8030261248 as "8,030,261,248". */
+struct fit_count { char text[32]; };
+struct fit_count fit_count(int64_t n);
+
+#endif

@@ -1,0 +1,454 @@
+#include "io/tokenizer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "io/bpe_train.h"
+#include "io/file.h"
+#include "io/json_tree.h"
+#include "io/split.h"
+#include "io/text.h"
+
+enum { JSON_MOST = 512 << 20 };
+static const size_t TEXT_MOST = (size_t)256 << 20; /* bytes of a document */
+
+struct values {
+  struct option_strings input, special;
+  char *text;
+  int pattern;
+  bool plain;
+  int64_t vocab, min_count, word_most;
+};
+
+static const char *const patterns[] = {"gpt2", "llama3", "qwen2", NULL};
+
+static const struct option table[] = {
+    {.name = "input",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct values, input),
+     .value = "",
+     .text = "train: files and folders of text, as sluice prepare takes them"},
+    {.name = "vocab",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, vocab),
+     .value = "32000",
+     .least = 257,
+     .most = 1 << 24,
+     .unit = "tokens",
+     .text = "train: how many in all: 256 bytes, merges and special tokens"},
+    {.name = "pattern",
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct values, pattern),
+     .value = "gpt2",
+     .choices = patterns,
+     .text = "train: how text is split into words, which no token crosses"},
+    {.name = "special",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct values, special),
+     .value = "<|endoftext|>",
+     .text = "train: special tokens; the first one is the end of text"},
+    {.name = "min_count",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, min_count),
+     .value = "2",
+     .least = 1,
+     .most = 9e15,
+     .text = "train: pairs that occur less often are not merged"},
+    {.name = "word_most",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, word_most),
+     .value = "0",
+     .least = 0,
+     .most = 9e15,
+     .unit = "bytes",
+     .text = "train: longer words (runs of spaces, base64) are left out; 0: none are"},
+    {.name = "text", .type = OPTION_STRING, .offset = offsetof(struct values, text), .value = "", .text = "encode: this text instead of a file"},
+    {.name = "plain",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct values, plain),
+     .value = "false",
+     .text = "encode: special tokens that are written in the text are text like any other"},
+    {.name = NULL},
+};
+
+/* ---- train */
+
+static enum status train(const struct arguments *arguments)
+{
+  const struct values *values = arguments->values;
+  struct bpe_train_result result;
+  if (values->input.n == 0)
+    return status_set(STATUS_USAGE, "sluice tokenizer train needs input=FILE or FOLDER, or several with commas between them");
+  const struct bpe_train_config config = {.inputs = values->input.n,
+                                          .input = values->input.item,
+                                          .out = arguments->word[1],
+                                          .pattern = patterns[values->pattern],
+                                          .vocab = values->vocab,
+                                          .specials = values->special.n,
+                                          .special = values->special.item,
+                                          .min_count = values->min_count,
+                                          .word_most = values->word_most};
+  const enum status status = bpe_train_run(arguments->comm, &config, &result);
+  if (status == STATUS_OK && comm_rank(arguments->comm) == 0)
+    printf("%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64 " files, %.1f MB of text, %" PRId64 " words, %" PRId64
+           " of them distinct, in %.1f s\n",
+           config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6, result.words, result.distinct_words,
+           result.seconds);
+  return status;
+}
+
+/* ---- the tokenizer of a folder */
+
+static char *path_in(const char *folder, const char *name)
+{
+  return mem_printf("%s/%s", folder, name);
+}
+
+static enum status open_folder(const char *folder, struct tokenizer **out)
+{
+  char *json = path_in(folder, "tokenizer.json"), *vocab = path_in(folder, "vocab.json");
+  enum status status = json && vocab ? STATUS_OK : STATUS_MEMORY;
+  if (status == STATUS_OK && !file_exists(json) && !file_exists(vocab))
+    status = status_set(STATUS_INPUT, "%s holds neither tokenizer.json nor vocab.json and merges.txt: it is no tokenizer's folder", folder);
+  if (status == STATUS_OK)
+    status = tokenizer_create(file_exists(json) ? "json" : "gpt2", folder, out);
+  mem_free(json);
+  mem_free(vocab);
+  return status;
+}
+
+static enum status read_stream(FILE *stream, const char *name, char **out, size_t *bytes)
+{
+  char *text = NULL;
+  size_t n = 0, room = 0, got;
+  enum status status = STATUS_OK;
+  do {
+    if (n == room) {
+      room = 2 * room + (64 << 10);
+      status = mem_resize(MEM_DATA, room, (void **)&text);
+    }
+    if (status == STATUS_OK && n > TEXT_MOST)
+      status = status_set(STATUS_INPUT, "%s holds more than %zu MiB; split it, or put documents into JSON Lines", name, TEXT_MOST >> 20);
+    if (status)
+      break;
+    got = fread(text + n, 1, room - n, stream);
+    n += got;
+  } while (got > 0);
+  if (status == STATUS_OK && ferror(stream))
+    status = status_set(STATUS_IO, "cannot read %s: %s", name, strerror(errno));
+  if (status) {
+    mem_free(text);
+    return status;
+  }
+  *out = text;
+  *bytes = n;
+  return STATUS_OK;
+}
+
+/* The file of the command line, or standard input. *name is what to call it. */
+static enum status read_input(const struct arguments *arguments, const char **name, char **out, size_t *bytes)
+{
+  *name = arguments->words > 2 ? arguments->word[2] : "standard input";
+  FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
+  if (!file)
+    return status_set(STATUS_IO, "cannot open %s: %s", *name, strerror(errno));
+  const enum status status = read_stream(file, *name, out, bytes);
+  if (file != stdin)
+    (void)fclose(file); /* was only read: nothing can be lost */
+  return status;
+}
+
+/* ---- encode */
+
+struct encoder {
+  struct tokenizer *tokenizer;
+  bool plain;
+  int32_t *tokens;
+  int64_t room;
+};
+
+static enum status encode_document(struct encoder *encoder, const char *text, size_t bytes)
+{
+  int64_t n = 0;
+  const enum status status = encoder->plain ? tokenizer_encode_plain(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room)
+                                            : tokenizer_encode(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room);
+  if (status)
+    return status;
+  for (int64_t i = 0; i < n; i++)
+    printf(i ? " %" PRId32 : "%" PRId32, encoder->tokens[i]);
+  putchar('\n');
+  return STATUS_OK;
+}
+
+static bool is_json(const char *path)
+{
+  static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (strlen(path) > strlen(endings[i]) && strcmp(path + strlen(path) - strlen(endings[i]), endings[i]) == 0)
+      return true;
+  return false;
+}
+
+static enum status encode_documents(struct encoder *encoder, const char *path)
+{
+  struct text *text = NULL;
+  struct text_document document;
+  bool found = true;
+  enum status status = text_open(path, (struct text_position){0, 0}, &text);
+  while (status == STATUS_OK) {
+    status = text_next(text, &document, &found);
+    if (status || !found)
+      break;
+    status = encode_document(encoder, document.text, document.bytes);
+  }
+  text_close(text);
+  return status;
+}
+
+static enum status encode_input(const struct arguments *arguments, struct encoder *encoder)
+{
+  const char *name;
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = read_input(arguments, &name, &text, &bytes);
+  if (status)
+    return status;
+  status = encode_document(encoder, text, bytes);
+  mem_free(text);
+  return status ? status_prefix(status, "%s", name) : STATUS_OK;
+}
+
+static enum status encode(const struct arguments *arguments)
+{
+  const struct values *values = arguments->values;
+  struct encoder encoder = {.plain = values->plain};
+  if (*values->text && arguments->words > 2)
+    return status_set(STATUS_USAGE, "both text= and the file %s are given; encode one of them", arguments->word[2]);
+  enum status status = open_folder(arguments->word[1], &encoder.tokenizer);
+  if (status)
+    return status;
+  if (*values->text)
+    status = encode_document(&encoder, values->text, strlen(values->text));
+  else if (arguments->words > 2 && is_json(arguments->word[2]))
+    status = encode_documents(&encoder, arguments->word[2]);
+  else
+    status = encode_input(arguments, &encoder);
+  mem_free(encoder.tokens);
+  tokenizer_destroy(encoder.tokenizer);
+  return status;
+}
+
+/* ---- decode */
+
+struct decoder {
+  struct tokenizer *tokenizer;
+  int32_t *tokens; /* of a line */
+  char *text;
+  int64_t room;
+};
+
+static enum status decode_line(struct decoder *decoder, char *line)
+{
+  int64_t n = 0, bytes = 0;
+  for (char *rest = NULL, *word = strtok_r(line, " \t\r", &rest); word; word = strtok_r(NULL, " \t\r", &rest)) {
+    char *end;
+    errno = 0;
+    const long long id = strtoll(word, &end, 10);
+    if (*end || errno || id < 0 || id > INT32_MAX)
+      return status_set(STATUS_INPUT, "'%.40s' is not the id of a token", word);
+    decoder->tokens[n++] = (int32_t)id;
+  }
+  const enum status status = tokenizer_decode(decoder->tokenizer, decoder->tokens, n, &decoder->text, &bytes, &decoder->room);
+  if (status)
+    return status;
+  fwrite(decoder->text, 1, (size_t)bytes, stdout); /* a failure is told at the end */
+  return STATUS_OK;
+}
+
+/* Lines of ids; the texts have a line end between them, so that one line gives exactly the text that it was made from. */
+static enum status decode_lines(struct decoder *decoder, const char *name, char *text, size_t bytes)
+{
+  enum status status = STATUS_OK;
+  int64_t number = 1;
+  for (char *line = text, *end; line < text + bytes; line = end + 1, number++) {
+    end = memchr(line, '\n', (size_t)(text + bytes - line));
+    if (!end)
+      end = text + bytes;
+    *end = '\0';
+    if (strlen(line) != (size_t)(end - line))
+      return status_set(STATUS_INPUT, "%s, line %" PRId64 ": a NUL byte; ids are numbers with spaces between them", name, number);
+    if (number > 1)
+      putchar('\n');
+    status = decode_line(decoder, line);
+    if (status)
+      return status_prefix(status, "%s, line %" PRId64, name, number);
+  }
+  return status;
+}
+
+static enum status decode(const struct arguments *arguments)
+{
+  struct decoder decoder = {0};
+  const char *name;
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = open_folder(arguments->word[1], &decoder.tokenizer);
+  if (status == STATUS_OK)
+    status = read_input(arguments, &name, &text, &bytes);
+  if (status == STATUS_OK)
+    status = mem_resize(MEM_DATA, bytes + 1, (void **)&text); /* room for the end of the last line */
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
+  if (status == STATUS_OK)
+    status = decode_lines(&decoder, name, text, bytes);
+  mem_free(text);
+  mem_free(decoder.tokens);
+  mem_free(decoder.text);
+  tokenizer_destroy(decoder.tokenizer);
+  return status;
+}
+
+/* ---- show */
+
+static void print_quoted(const char *text)
+{
+  for (; *text; text++)
+    if ((unsigned char)*text < 0x20 || *text == 0x7F || *text == '\\')
+      printf("\\x%02x", (unsigned char)*text);
+    else
+      putchar(*text);
+}
+
+static enum status show_added(const struct tokenizer *tokenizer, const struct json_node *root)
+{
+  for (const struct json_node *added = json_first(json_find(root, "added_tokens")); added; added = json_next(added)) {
+    const char *content;
+    int64_t id;
+    enum status status = json_get_whole(json_find(added, "id"), 0, INT32_MAX, &id);
+    if (status == STATUS_OK)
+      status = json_get_text(json_find(added, "content"), &content, NULL);
+    if (status)
+      return status;
+    printf("  %8" PRId64 "  ", id);
+    print_quoted(content);
+    puts(id == tokenizer_end_of_text(tokenizer)         ? "  (end of text)"
+         : id == tokenizer_begin_of_text(tokenizer)     ? "  (beginning of text)"
+         : tokenizer_is_special(tokenizer, (int32_t)id) ? ""
+                                                        : "  (not special)");
+  }
+  return STATUS_OK;
+}
+
+/* The text of the first Split, if there is one; ByteLevel alone splits by GPT-2's. */
+static const char *find_pattern(const struct json_node *root)
+{
+  const struct json_node *step = json_find(root, "pre_tokenizer"), *steps = json_find(step, "pretokenizers");
+  const char *pattern = NULL;
+  for (step = steps ? json_first(steps) : step; step; step = steps ? json_next(step) : NULL) {
+    const struct json_node *text = json_find(json_find(step, "pattern"), "Regex");
+    if (text && json_get_text(text, &pattern, NULL) == STATUS_OK)
+      return pattern;
+  }
+  return split_pattern("gpt2");
+}
+
+static void show_pattern(const char *pattern)
+{
+  const char *name = NULL;
+  for (int i = 0; patterns[i]; i++)
+    if (strcmp(split_pattern(patterns[i]), pattern) == 0)
+      name = patterns[i];
+  printf("pattern     %s%s%s\n", name ? name : "", name ? ": " : "", pattern);
+}
+
+static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
+{
+  struct json_tree *tree = NULL;
+  char *path = path_in(folder, "tokenizer.json");
+  enum status status = path ? json_tree_read(path, JSON_MOST, &tree) : STATUS_MEMORY;
+  mem_free(path);
+  if (status)
+    return status;
+  const struct json_node *root = json_tree_root(tree), *normalizer = json_find(root, "normalizer");
+  printf("normal form %s\n", normalizer && json_kind(normalizer) != JSON_NULL ? "NFC" : "none");
+  show_pattern(find_pattern(root));
+  puts("added tokens");
+  status = show_added(tokenizer, root);
+  json_tree_free(tree);
+  return status;
+}
+
+static enum status show(const struct arguments *arguments)
+{
+  struct tokenizer *tokenizer = NULL;
+  enum status status = open_folder(arguments->word[1], &tokenizer);
+  if (status)
+    return status;
+  const bool json = strcmp(tokenizer_name(tokenizer), "json") == 0;
+  printf("kind        %s\n", json ? "json: byte-level BPE of tokenizer.json" : "gpt2: byte-level BPE of vocab.json and merges.txt");
+  printf("vocabulary  %" PRId64 " tokens\n", tokenizer_vocab(tokenizer));
+  printf("checksum    %08" PRIx32 "\n", tokenizer_checksum(tokenizer));
+  if (json) {
+    status = show_json(tokenizer, arguments->word[1]);
+  } else {
+    show_pattern(split_pattern("gpt2"));
+    printf("added tokens\n  %8" PRId32 "  <|endoftext|>  (end of text)\n", tokenizer_end_of_text(tokenizer));
+  }
+  tokenizer_destroy(tokenizer);
+  return status;
+}
+
+static const struct action {
+  const char *name, *usage;
+  int least, most;
+  bool parallel;
+  enum status (*run)(const struct arguments *);
+} actions[] = {
+    {"train", "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]", 2, 2, true, train},
+    {"encode", "FOLDER [text=... | FILE]", 2, 3, false, encode},
+    {"decode", "FOLDER [FILE]", 2, 3, false, decode},
+    {"show", "FOLDER", 2, 2, false, show},
+};
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  (void)exit_code;
+  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+    if (strcmp(actions[i].name, arguments->word[0]) != 0)
+      continue;
+    if (arguments->words < actions[i].least || arguments->words > actions[i].most)
+      return status_set(STATUS_USAGE, "usage: sluice tokenizer %s %s", actions[i].name, actions[i].usage);
+    if (!actions[i].parallel && comm_rank(arguments->comm) != 0)
+      return STATUS_OK;
+    return actions[i].run(arguments);
+  }
+  return status_set(STATUS_USAGE, "sluice tokenizer cannot '%s': it knows train, encode, decode and show", arguments->word[0]);
+}
+
+const struct command command_tokenizer = {
+    .name = "tokenizer",
+    .usage = "train OUT input=FILE|FOLDER[,...] | encode FOLDER [text=... | FILE] | decode FOLDER [FILE] | show FOLDER",
+    .summary = "train, try and show a tokenizer",
+    .text = "train: make a byte-level BPE vocabulary of the text in files and folders, which are shared out among the ranks, and write "
+            "tokenizer.json and "
+            "tokenizer_config.json to OUT,\n"
+            "the same bytes for any number of ranks, for sluice prepare and for transformers. encode: print the ids of a text, a line for each "
+            "document: a text "
+            "file or standard input is one\n"
+            "document, JSON Lines and JSON arrays hold one an object. decode: print the text of such ids. show: kind, vocabulary, pattern and added "
+            "tokens. FOLDER "
+            "holds tokenizer.json, or\n"
+            "vocab.json and merges.txt.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .uses_mpi = true,
+    .least_words = 2,
+    .most_words = 3,
+    .run = run,
+};

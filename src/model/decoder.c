@@ -1,0 +1,613 @@
+/* The decoder that Llama and its relatives share: pre-norm blocks with RMSNorm, rotary positions, grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245)
+ * and SwiGLU, tied or untied head; by feature biases of q, k and v, a norm of each head's query and key, a sliding window. Names and shapes are Hugging Face's.
+ *
+ * What a block keeps from forward to backward, besides its input, in elements a token (N = (H + 2K) D, HD heads' outputs): queries, keys and values N, attention output HD,
+ * the residual stream between the two halves C, gate and up 2F; and lse [B, H, T]. Queries and keys are kept turned, for turning back needs nothing else; where they are
+ * normalised first, as they were before the norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are computed again: passes over memory. */
+#include "model/decoder.h"
+
+#include "model/parts.h"
+
+enum dim { DIM_END, DIM_C, DIM_HD, DIM_KD, DIM_D, DIM_F, DIM_V, DIMS };
+
+enum { ROOT_TOKENS, ROOT_NORM, ROOT_PARAMS };
+static const struct unit_row root_rows[ROOT_PARAMS] = {
+    [ROOT_TOKENS] = {.name = "model.embed_tokens.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+    [ROOT_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}}, /* last: only with a tied head */
+};
+
+enum { HEAD_NORM, HEAD_WEIGHT, HEAD_PARAMS };
+static const struct unit_row head_rows[HEAD_PARAMS] = {
+    [HEAD_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [HEAD_WEIGHT] = {.name = "lm_head.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+};
+
+/* Weights with one input stand together, so that one product can make them all; so do their biases. */
+enum { NORM_1, Q_WEIGHT, K_WEIGHT, V_WEIGHT, Q_BIAS, K_BIAS, V_BIAS, Q_NORM, K_NORM, PROJECTION, NORM_2, GATE, UP, DOWN, BLOCK_ROWS };
+static const struct unit_row block_rows[BLOCK_ROWS] = {
+    [NORM_1] = {.name = "input_layernorm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [Q_WEIGHT] = {.name = "self_attn.q_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_HD, DIM_C}},
+    [K_WEIGHT] = {.name = "self_attn.k_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_KD, DIM_C}},
+    [V_WEIGHT] = {.name = "self_attn.v_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_KD, DIM_C}},
+    [Q_BIAS] = {.name = "self_attn.q_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_HD}, .needs = FEATURE_QKV_BIAS},
+    [K_BIAS] = {.name = "self_attn.k_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_KD}, .needs = FEATURE_QKV_BIAS},
+    [V_BIAS] = {.name = "self_attn.v_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_KD}, .needs = FEATURE_QKV_BIAS},
+    [Q_NORM] = {.name = "self_attn.q_norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_D}, .needs = FEATURE_QK_NORM},
+    [K_NORM] = {.name = "self_attn.k_norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_D}, .needs = FEATURE_QK_NORM},
+    [PROJECTION] = {.name = "self_attn.o_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_HD}},
+    [NORM_2] = {.name = "post_attention_layernorm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [GATE] = {.name = "mlp.gate_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}},
+    [UP] = {.name = "mlp.up_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}},
+    [DOWN] = {.name = "mlp.down_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_F}},
+};
+
+static unsigned features_of(const struct model *model)
+{
+  return ((const struct architecture *)model->ops)->features;
+}
+
+/* Widths in elements a token. */
+struct widths {
+  int64_t C, heads, keys, qkv, F; /* HD, KD, HD + 2KD */
+};
+
+static struct widths widths_of(const struct model *model)
+{
+  const struct model_config *c = &model->config;
+  int64_t heads = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
+  return (struct widths){.C = c->width, .heads = heads, .keys = keys, .qkv = heads + 2 * keys, .F = c->ffn};
+}
+
+static enum status create_ends(const struct unit_description *any, struct model *model)
+{
+  struct unit_description root = *any, head = *any;
+  root.row = root_rows;
+  root.rows = model->head ? ROOT_NORM : ROOT_PARAMS;
+  head.row = head_rows;
+  head.rows = HEAD_PARAMS;
+  enum status status = unit_create(&root, "root", "", &model->unit[0]);
+  if (status == STATUS_OK && model->head)
+    status = unit_create(&head, "head", "", &model->unit[model->head]);
+  return status;
+}
+
+static enum status create_frequencies(const struct model_config *config, struct model *model)
+{
+  void *frequencies;
+  enum status status = mem_alloc(MEM_META, (size_t)(config->head_width / 2) * sizeof(float), &frequencies);
+  if (status)
+    return status;
+  model->inv_freq = frequencies;
+  config_frequencies(&config->rope, config->head_width, model->inv_freq);
+  return STATUS_OK;
+}
+
+enum status decoder_create(const struct model_config *config, struct model *model)
+{
+  const int64_t D = config->head_width;
+  const int64_t size[DIMS] = {[DIM_C] = config->width, [DIM_HD] = config->heads * D, [DIM_KD] = config->kv_heads * D, [DIM_D] = D,
+                              [DIM_F] = config->ffn,   [DIM_V] = config->vocab};
+  const struct unit_description block = {
+      .row = block_rows, .rows = BLOCK_ROWS, .features = features_of(model), .size = size, .std = (float)config->init_std};
+  enum status status = units_allocate(model, !config->tied);
+  if (status == STATUS_OK)
+    status = create_ends(&block, model);
+  if (status == STATUS_OK)
+    status = units_create_blocks(&block, "model.layers.", model);
+  if (status == STATUS_OK)
+    status = create_frequencies(config, model);
+  return status;
+}
+
+struct saved {
+  void *qkv;      /* [R, N] */
+  void *attended; /* [R, HD] */
+  float *lse;     /* [B, H, T] */
+  void *middle;   /* [R, C] the residual stream after attention */
+  void *gate_up;  /* [R, 2F] */
+};
+
+static struct saved lay_saved(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  const struct widths n = widths_of(model);
+  int64_t R = shape_rows(s);
+  size_t element = dtype_size(device->compute);
+  struct saved saved;
+  saved.qkv = carve(from, R, n.qkv, element);
+  saved.attended = carve(from, R, n.heads, element);
+  saved.lse = carve(from, R, model->config.heads, sizeof(float));
+  saved.middle = carve(from, R, n.C, element);
+  saved.gate_up = carve(from, R, 2 * n.F, element);
+  return saved;
+}
+
+/* Queries and keys after norm and turning, where they do not take the place of what they were made from. */
+struct turned {
+  void *qk;               /* [R, HD + KD]; NULL without norms */
+  float *q_rstd, *k_rstd; /* [R, H], [R, K] */
+};
+
+static struct turned lay_turned(struct carve *from, const struct model *model, const struct device *device, int64_t R)
+{
+  const struct widths n = widths_of(model);
+  struct turned turned = {0};
+  if (!(features_of(model) & FEATURE_QK_NORM))
+    return turned;
+  turned.qk = carve(from, R, n.heads + n.keys, dtype_size(device->compute));
+  turned.q_rstd = carve(from, R, model->config.heads, sizeof(float));
+  turned.k_rstd = carve(from, R, model->config.kv_heads, sizeof(float));
+  return turned;
+}
+
+struct forward_work {
+  struct norm_stats stats;
+  void *y;              /* [R, C] output of either norm */
+  void *branch;         /* [R, C] what attention adds to the stream */
+  struct turned turned; /* on top of y and branch, while neither is needed */
+  void *activation;     /* [R, F] on top of them too */
+  void *scratch;
+};
+
+struct backward_work {
+  struct norm_stats stats;
+  void *dgate_up;   /* [R, 2F] */
+  void *activation; /* [R, F] its gradient, then itself */
+  void *mlp_y;      /* [R, C] output of norm 2, then its gradient; on top of the activation */
+  void *dqkv;       /* [R, N] these and those below on top of what the feed-forward part used */
+  struct turned turned;
+  void *dattended;   /* [R, HD] */
+  void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
+  void *scratch;
+};
+
+/* In both, the scratch comes last: its size is the device's affair. */
+static struct forward_work lay_forward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  const struct widths n = widths_of(model);
+  int64_t R = shape_rows(s);
+  size_t element = dtype_size(device->compute);
+  struct forward_work w = {.stats = norm_stats_carve(from, R)};
+  struct carve heads = *from, mlp = *from;
+  w.turned = lay_turned(&heads, model, device, R);
+  w.activation = carve(&mlp, R, n.F, element);
+  w.y = carve(from, R, n.C, element);
+  w.branch = carve(from, R, n.C, element);
+  carve_beyond(from, &heads);
+  carve_beyond(from, &mlp);
+  w.scratch = carve(from, 0, 0, 0);
+  return w;
+}
+
+static struct backward_work lay_backward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+{
+  const struct widths n = widths_of(model);
+  int64_t R = shape_rows(s);
+  size_t element = dtype_size(device->compute);
+  struct backward_work w = {.stats = norm_stats_carve(from, R)};
+  struct carve mlp = *from;
+  w.dgate_up = carve(&mlp, R, 2 * n.F, element);
+  struct carve mlp_norm = mlp;
+  w.activation = carve(&mlp, R, n.F, element);
+  w.mlp_y = carve(&mlp_norm, R, n.C, element);
+
+  w.dqkv = carve(from, R, n.qkv, element);
+  w.turned = lay_turned(from, model, device, R);
+  struct carve attention_norm = *from;
+  w.dattended = carve(from, R, n.heads, element);
+  w.attention_y = carve(&attention_norm, R, n.C, element);
+  carve_beyond(from, &mlp);
+  carve_beyond(from, &mlp_norm);
+  carve_beyond(from, &attention_norm);
+  w.scratch = carve(from, 0, 0, 0);
+  return w;
+}
+
+static int64_t window_of(const struct model *model, int unit)
+{
+  return unit - 1 >= model->config.window_from ? model->config.window : 0;
+}
+
+static struct attention attention_of(const struct model *model, const struct device *device, int unit, struct model_shape s,
+                                     const struct saved *saved, const struct turned *turned, void *work)
+{
+  const struct widths n = widths_of(model);
+  const void *qk = turned->qk ? turned->qk : saved->qkv;
+  int64_t stride = turned->qk ? n.heads + n.keys : n.qkv;
+  return (struct attention){.batch = s.B,
+                            .tokens = s.T,
+                            .heads = model->config.heads,
+                            .kv_heads = model->config.kv_heads,
+                            .head_width = model->config.head_width,
+                            .window = window_of(model, unit),
+                            .q = qk,
+                            .k = element_at(qk, n.heads, device),
+                            .v = element_at(saved->qkv, n.heads + n.keys, device),
+                            .q_stride = stride,
+                            .k_stride = stride,
+                            .v_stride = n.qkv,
+                            .out = saved->attended,
+                            .out_stride = n.heads,
+                            .lse = saved->lse,
+                            .work = work};
+}
+
+/* The first block sees furthest. */
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int64_t past, int threads)
+{
+  struct attention op = attention_of(model, device, 1, s, &(struct saved){0}, &(struct turned){0}, NULL);
+  op.past = past;
+  return device->ops->attention_workspace(device, &op, threads);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+  return a > b ? a : b;
+}
+
+static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+{
+  const struct model_config *c = &model->config;
+  int64_t R = shape_rows(s);
+  size_t bytes = larger(attention_scratch(model, device, s, 0, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
+  return features_of(model) & FEATURE_QK_NORM ? larger(bytes, device->ops->rmsnorm_workspace(device, R, c->heads, c->head_width, threads)) : bytes;
+}
+
+static struct head head_of(const struct model *model, const struct device *device, const void *params, void *grads)
+{
+  struct flat flat = {.unit = &model->unit[model->head], .params = params, .grads = grads, .device = device};
+  return (struct head){.norm = norm_bind(&flat, model->head ? HEAD_NORM : ROOT_NORM, -1, model->config.norm_eps),
+                       .linear = linear_bind(&flat, model->head ? HEAD_WEIGHT : ROOT_TOKENS, -1, true)};
+}
+
+size_t decoder_saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+{
+  struct carve total = {0};
+  lay_saved(&total, model, device, s);
+  return total.used;
+}
+
+size_t decoder_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+{
+  struct carve total = {0};
+  size_t scratch = 0;
+  switch (what) {
+  case WORK_FORWARD:
+  case WORK_DECODE: lay_saved(&total, model, device, s); __attribute__((fallthrough));
+  case WORK_FORWARD_SAVED:
+    lay_forward(&total, model, device, s);
+    if (total.used < SIZE_MAX)
+      scratch = attention_scratch(model, device, s, what == WORK_DECODE ? past_most(model, s) : 0, threads);
+    break;
+  case WORK_BACKWARD:
+    lay_backward(&total, model, device, s);
+    if (total.used < SIZE_MAX)
+      scratch = backward_scratch(model, device, s, threads);
+    break;
+  case WORK_LOSS:
+  case WORK_LOSS_GRADIENT:
+  case WORK_LOGITS: {
+    struct head head = head_of(model, device, NULL, NULL);
+    return head_work_bytes(&head, device, s, what, threads);
+  }
+  }
+  carve(&total, 1, (int64_t)scratch, 1);
+  return total.used;
+}
+
+/* Pairs of a query and a key that it sees, of one head of one sequence: half of all, or a band. */
+static double pairs(double T, double window)
+{
+  return window > 0 && window < T ? window * T - window * window / 2 : T * T / 2;
+}
+
+/* The mean over the blocks, of which some may have a window. */
+double decoder_block_flops(const struct model *model, struct model_shape s)
+{
+  const struct model_config *c = &model->config;
+  const struct widths n = widths_of(model);
+  double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)(c->window_from < c->layers ? c->window_from : c->layers);
+  double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + 3 * n.F);
+  double seen = (open * pairs(T, 0) + (L - open) * pairs(T, (double)c->window)) / L;
+  return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */
+}
+
+enum status decoder_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token,
+                          void *x)
+{
+  struct flat flat = {.unit = &model->unit[0], .params = root, .device = lane->device};
+  struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
+  return embedding_forward(&embedding, model, lane, s, past, token, x);
+}
+
+struct block {
+  struct norm norm_1, q_norm, k_norm, norm_2;
+  struct fused qkv, gate_up;
+  struct linear projection, down;
+};
+
+static struct block bind_block(const struct model *model, int unit, const struct device *device, const void *params, void *grads)
+{
+  struct flat flat = {.unit = &model->unit[unit], .params = params, .grads = grads, .device = device};
+  const unsigned features = features_of(model);
+  const double eps = model->config.norm_eps;
+  int at[BLOCK_ROWS];
+  for (int row = 0; row < BLOCK_ROWS; row++)
+    at[row] = unit_param(block_rows, features, row);
+  struct block block = {.norm_1 = norm_bind(&flat, at[NORM_1], -1, eps),
+                        .qkv = fused_bind(&flat, 3, &at[Q_WEIGHT], features & FEATURE_QKV_BIAS ? &at[Q_BIAS] : NULL),
+                        .projection = linear_bind(&flat, at[PROJECTION], -1, true),
+                        .norm_2 = norm_bind(&flat, at[NORM_2], -1, eps),
+                        .gate_up = fused_bind(&flat, 2, &at[GATE], NULL),
+                        .down = linear_bind(&flat, at[DOWN], -1, true)};
+  if (features & FEATURE_QK_NORM) {
+    block.q_norm = norm_bind(&flat, at[Q_NORM], -1, eps);
+    block.k_norm = norm_bind(&flat, at[K_NORM], -1, eps);
+  }
+  return block;
+}
+
+/* One call's block. */
+struct run {
+  const struct model *model;
+  struct pass pass;
+  struct widths n;
+  struct block block;
+  struct saved saved;
+};
+
+static struct rope rope_of(const struct run *run, int64_t past, int64_t stride, bool inverse, const void *qk)
+{
+  const struct model_config *c = &run->model->config;
+  return (struct rope){.rows = run->pass.rows,
+                       .T = run->pass.tile,
+                       .past = past,
+                       .heads = c->heads + c->kv_heads,
+                       .D = c->head_width,
+                       .stride = stride,
+                       .inv_freq = run->model->inv_freq,
+                       .inverse = inverse,
+                       .x = (void *)qk};
+}
+
+/* Each head by itself, from its place in qkv to its place in turned->qk. */
+static enum status normalize_heads(const struct run *run, const struct turned *turned)
+{
+  const struct model_config *c = &run->model->config;
+  const struct device *device = run->pass.lane->device;
+  struct rmsnorm q = {.rows = run->pass.rows,
+                      .groups = c->heads,
+                      .C = c->head_width,
+                      .x_stride = run->n.qkv,
+                      .y_stride = run->n.heads + run->n.keys,
+                      .eps = run->block.q_norm.eps,
+                      .x = run->saved.qkv,
+                      .gamma = run->block.q_norm.weight,
+                      .y = turned->qk,
+                      .rstd = turned->q_rstd},
+                 k = q;
+  k.groups = c->kv_heads;
+  k.x = element_at(q.x, run->n.heads, device);
+  k.gamma = run->block.k_norm.weight;
+  k.y = (void *)element_at(q.y, run->n.heads, device);
+  k.rstd = turned->k_rstd;
+  enum status status = device->ops->rmsnorm(run->pass.lane, &q);
+  if (status == STATUS_OK)
+    status = device->ops->rmsnorm(run->pass.lane, &k);
+  return status;
+}
+
+/* Queries and keys as attention reads them, from the products: in their place, or in turned->qk. */
+static enum status turn_heads(const struct run *run, int64_t past, const struct turned *turned)
+{
+  enum status status = turned->qk ? normalize_heads(run, turned) : STATUS_OK;
+  struct rope rope =
+      turned->qk ? rope_of(run, past, run->n.heads + run->n.keys, false, turned->qk) : rope_of(run, past, run->n.qkv, false, run->saved.qkv);
+  if (status == STATUS_OK)
+    status = run->pass.lane->device->ops->rope(run->pass.lane, &rope);
+  return status;
+}
+
+/* x_out = middle + down(swiglu(gate_up(norm_2(middle)))), from y = norm_2(middle). */
+static enum status forward_mlp(const struct run *run, const struct forward_work *w, void *x_out)
+{
+  const struct pass *pass = &run->pass;
+  const struct device_ops *ops = pass->lane->device->ops;
+  enum status status = fused_forward(pass, &run->block.gate_up, w->y, run->saved.gate_up);
+  if (status || !x_out)
+    return status;
+  status = ops->swiglu(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation);
+  if (status == STATUS_OK)
+    status = linear_forward(pass, &run->block.down, w->activation, x_out);
+  if (status == STATUS_OK)
+    status = ops->add(pass->lane, pass->rows * run->n.C, x_out, run->saved.middle, x_out);
+  return status;
+}
+
+/* cache NULL: training or evaluation. */
+static enum status run_block(const struct model *model, struct lane *lane, int unit, struct model_shape s, const struct cache *cache,
+                             const void *params, const void *x_in, void *x_out, void *saved, void *work)
+{
+  struct carve room = {.base = work}, keep = {.base = saved};
+  struct run run = {.model = model,
+                    .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T},
+                    .n = widths_of(model),
+                    .block = bind_block(model, unit, lane->device, params, NULL),
+                    .saved = lay_saved(saved ? &keep : &room, model, lane->device, s)};
+  struct forward_work w = lay_forward(&room, model, lane->device, s);
+  struct attention attention = attention_of(model, lane->device, unit, s, &run.saved, &w.turned, w.scratch);
+
+  enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, w.y, w.stats);
+  if (status == STATUS_OK)
+    status = fused_forward(&run.pass, &run.block.qkv, w.y, run.saved.qkv);
+  if (status == STATUS_OK)
+    status = turn_heads(&run, cache ? cache->past : 0, &w.turned);
+  if (status == STATUS_OK && cache)
+    status = cache_append(lane, cache, &attention);
+  if (status == STATUS_OK)
+    status = lane->device->ops->attention(lane, &attention);
+  if (status == STATUS_OK)
+    status = linear_forward(&run.pass, &run.block.projection, run.saved.attended, w.branch);
+  if (status == STATUS_OK)
+    status = norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, w.y, w.stats);
+  if (status == STATUS_OK)
+    status = forward_mlp(&run, &w, x_out);
+  return status;
+}
+
+enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in,
+                                  void *x_out, void *saved, void *work)
+{
+  return run_block(model, lane, unit, s, NULL, params, x_in, x_out, saved, work);
+}
+
+enum status decoder_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
+                                 const void *params, const void *x_in, void *x_out, void *cache, void *work)
+{
+  return run_block(model, lane, unit, s, &(struct cache){cache, past, capacity}, params, x_in, x_out, NULL, work);
+}
+
+/* d: gradient by the block's output on entry, by the middle of the stream on return. */
+static enum status backward_mlp(const struct run *run, const struct backward_work *w, void *d)
+{
+  const struct pass *pass = &run->pass;
+  const struct block *block = &run->block;
+  enum status status = linear_backward_input(pass, &block->down, d, NULL, w->activation);
+  if (status == STATUS_OK)
+    status =
+        pass->lane->device->ops->swiglu_backward(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation, w->dgate_up, w->activation);
+  if (status == STATUS_OK)
+    status = linear_backward_params(pass, &block->down, w->activation, d);
+  if (status == STATUS_OK)
+    status = norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->stats);
+  if (status == STATUS_OK)
+    status = fused_backward_params(pass, &block->gate_up, w->mlp_y, w->dgate_up);
+  if (status == STATUS_OK)
+    status = fused_backward_input(pass, &block->gate_up, w->dgate_up, w->mlp_y);
+  if (status == STATUS_OK)
+    status = norm_backward(pass, &block->norm_2, w->mlp_y, run->saved.middle, w->stats, true, d, w->scratch);
+  return status;
+}
+
+/* dqkv, in place: from the gradients by normalised queries and keys to those by the products. */
+static enum status denormalize_heads(const struct run *run, const struct backward_work *w)
+{
+  const struct model_config *c = &run->model->config;
+  const struct device *device = run->pass.lane->device;
+  struct rmsnorm_backward q = {.rows = run->pass.rows,
+                               .groups = c->heads,
+                               .C = c->head_width,
+                               .tile = run->pass.tile,
+                               .x_stride = run->n.qkv,
+                               .dy_stride = run->n.qkv,
+                               .dx_stride = run->n.qkv,
+                               .dy = w->dqkv,
+                               .x = run->saved.qkv,
+                               .gamma = run->block.q_norm.weight,
+                               .rstd = w->turned.q_rstd,
+                               .accumulate = run->pass.accumulate,
+                               .dx = w->dqkv,
+                               .dgamma = run->block.q_norm.dweight,
+                               .work = w->scratch},
+                          k = q;
+  k.groups = c->kv_heads;
+  k.dy = k.dx = (void *)element_at(w->dqkv, run->n.heads, device);
+  k.x = element_at(q.x, run->n.heads, device);
+  k.gamma = run->block.k_norm.weight;
+  k.rstd = w->turned.k_rstd;
+  k.dgamma = run->block.k_norm.dweight;
+  enum status status = device->ops->rmsnorm_backward(run->pass.lane, &q);
+  if (status == STATUS_OK)
+    status = device->ops->rmsnorm_backward(run->pass.lane, &k);
+  return status;
+}
+
+/* dqkv from dattended. */
+static enum status backward_heads(const struct run *run, const struct attention *attention, const struct backward_work *w)
+{
+  struct lane *lane = run->pass.lane;
+  const struct device_ops *ops = lane->device->ops;
+  const struct rope back = rope_of(run, 0, run->n.qkv, true, w->dqkv);
+  struct attention_backward op = {.forward = *attention,
+                                  .dout = w->dattended,
+                                  .dq = w->dqkv,
+                                  .dk = (void *)element_at(w->dqkv, run->n.heads, lane->device),
+                                  .dv = (void *)element_at(w->dqkv, run->n.heads + run->n.keys, lane->device),
+                                  .dq_stride = run->n.qkv,
+                                  .dk_stride = run->n.qkv,
+                                  .dv_stride = run->n.qkv};
+  enum status status = w->turned.qk ? turn_heads(run, 0, &w->turned) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = ops->attention_backward(lane, &op);
+  if (status == STATUS_OK)
+    status = ops->rope(lane, &back);
+  if (status == STATUS_OK && w->turned.qk)
+    status = denormalize_heads(run, w);
+  return status;
+}
+
+/* d: gradient by the middle of the stream on entry, by the block's input on return. */
+static enum status backward_attention(const struct run *run, const struct attention *attention, const struct backward_work *w, const void *x_in,
+                                      void *d)
+{
+  const struct pass *pass = &run->pass;
+  const struct block *block = &run->block;
+  enum status status = linear_backward_params(pass, &block->projection, run->saved.attended, d);
+  if (status == STATUS_OK)
+    status = linear_backward_input(pass, &block->projection, d, NULL, w->dattended);
+  if (status == STATUS_OK)
+    status = backward_heads(run, attention, w);
+  if (status == STATUS_OK)
+    status = norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->stats);
+  if (status == STATUS_OK)
+    status = fused_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
+  if (status == STATUS_OK)
+    status = fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
+  if (status == STATUS_OK)
+    status = norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->stats, true, d, w->scratch);
+  return status;
+}
+
+enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in,
+                                   const void *saved, void *d, bool accumulate, void *grads, void *work)
+{
+  struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
+  struct run run = {.model = model,
+                    .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate},
+                    .n = widths_of(model),
+                    .block = bind_block(model, unit, lane->device, params, grads),
+                    .saved = lay_saved(&keep, model, lane->device, s)};
+  struct backward_work w = lay_backward(&room, model, lane->device, s);
+  struct attention attention = attention_of(model, lane->device, unit, s, &run.saved, &w.turned, w.scratch);
+
+  enum status status = accumulate ? STATUS_OK : unit_zero_gaps(&model->unit[unit], lane, grads);
+  if (status == STATUS_OK)
+    status = backward_mlp(&run, &w, d);
+  if (status == STATUS_OK)
+    status = backward_attention(&run, &attention, &w, x_in, d);
+  return status;
+}
+
+enum status decoder_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
+                              const int32_t *target, float scale, struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
+{
+  struct head head = head_of(model, lane->device, params, grads);
+  enum status status = d && !accumulate ? unit_zero_gaps(&model->unit[model->head], lane, grads) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
+  return status;
+}
+
+enum status decoder_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
+                                int64_t position, float *logits, void *work)
+{
+  struct head head = head_of(model, lane->device, params, NULL);
+  return head_logits(&head, lane, s, x, position, logits, work);
+}
+
+enum status decoder_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
+                                   bool accumulate, void *grads)
+{
+  struct flat flat = {.unit = &model->unit[0], .grads = grads, .device = lane->device};
+  struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
+  return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
+}

@@ -1,0 +1,31 @@
+/* Hugging Face's config.json and names of tensors, for every architecture of the registry. What config.json says and Sluice would not do (a rope type, an activation, an
+ * attention bias, quantised weights) is refused by name; keys that cannot change the numbers are known and passed over; any other unknown key is warned of, once each. */
+#ifndef SLUICE_MODEL_HF_H
+#define SLUICE_MODEL_HF_H
+
+#include "base/dtype.h"
+#include "model/model.h"
+
+struct hf_config {
+  struct model_config model; /* arch is static */
+  enum dtype dtype;          /* torch_dtype / dtype: F32, BF16, F16; F32 where it is not said */
+  int64_t bos, eos;          /* token ids, -1: not said */
+};
+
+/* `path`: a config.json. STATUS_INPUT naming file and key. Local. */
+enum status hf_config_read(const char *path, struct hf_config *out);
+/* Only the token ids, of any model's config.json; -1: not said. Local. */
+enum status hf_config_tokens(const char *path, int64_t *bos, int64_t *eos);
+/* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free). bos, eos -1: left out. Local. */
+enum status hf_config_print(const struct hf_config *config, char **out);
+
+/* Whether a tensor of a Hugging Face file that is no parameter of the model may be passed over: buffers that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and
+ * a head that is tied (whose bits the caller compares with the embedding's). Local. */
+enum hf_extra { HF_EXTRA_UNKNOWN, HF_EXTRA_BUFFER, HF_EXTRA_TIED_HEAD };
+enum hf_extra hf_extra(const struct model *model, const char *name);
+/* The name of a parameter without the prefix that base models leave out ("transformer.h.0..." -> "h.0...", "model.layers..." -> "layers..."); NULL if it has none. */
+const char *hf_base_name(const struct model *model, const char *name);
+/* The parameter that a tied head shares. */
+const char *hf_embedding_name(const struct model *model);
+
+#endif

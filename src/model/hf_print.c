@@ -1,0 +1,176 @@
+/* Writing config.json with the keys of transformers 4.x, as most published models have it: every version reads them. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/hf.h"
+#include "model/hf_family.h"
+
+enum { TEXT_MOST = 4096 };
+
+struct text {
+  char bytes[TEXT_MOST];
+  size_t used;
+};
+
+static void put(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct text *text, const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  const int more = vsnprintf(text->bytes + text->used, TEXT_MOST - text->used, format, args);
+  va_end(args);
+  text->used = more < 0 || text->used + (size_t)more >= TEXT_MOST ? TEXT_MOST : text->used + (size_t)more;
+}
+
+/* Every member but the first follows a comma; "model_type" is first. */
+static void put_text(struct text *text, const char *key, const char *value)
+{
+  put(text, ",\n  \"%s\": \"%s\"", key, value);
+}
+
+static void put_whole(struct text *text, const char *key, int64_t value)
+{
+  put(text, ",\n  \"%s\": %lld", key, (long long)value);
+}
+
+static void put_bool(struct text *text, const char *key, bool value)
+{
+  put(text, ",\n  \"%s\": %s", key, value ? "true" : "false");
+}
+
+static void put_null(struct text *text, const char *key)
+{
+  put(text, ",\n  \"%s\": null", key);
+}
+
+/* The shortest that reads back, written as Python writes it: 1000000.0, 1e-06. */
+static void put_number(struct text *text, double value)
+{
+  char digits[40];
+  int precision = 1;
+  for (; precision < 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, value);
+    if (strtod(digits, NULL) == value)
+      break;
+  }
+  const int exponent = value == 0 ? 0 : (int)floor(log10(fabs(value)));
+  const bool plain = exponent >= -4 && exponent < 16;
+  snprintf(digits, sizeof digits, plain ? "%.*f" : "%.*g", plain ? (precision - 1 > exponent ? precision - 1 - exponent : 1) : precision, value);
+  put(text, "%s", digits);
+}
+
+static void put_real(struct text *text, const char *key, double value)
+{
+  put(text, ",\n  \"%s\": ", key);
+  put_number(text, value);
+}
+
+static void put_gpt2(struct text *text, const struct model_config *model)
+{
+  put_whole(text, "n_positions", model->context);
+  put_whole(text, "n_ctx", model->context);
+  put_whole(text, "n_embd", model->width);
+  put_whole(text, "n_layer", model->layers);
+  put_whole(text, "n_head", model->heads);
+  if (model->ffn && model->ffn != 4 * model->width)
+    put_whole(text, "n_inner", model->ffn);
+  else
+    put_null(text, "n_inner");
+  put_text(text, "activation_function", "gelu_new");
+  put_real(text, "layer_norm_epsilon", model->norm_eps);
+  put_real(text, "resid_pdrop", 0); /* as it was trained here */
+  put_real(text, "embd_pdrop", 0);
+  put_real(text, "attn_pdrop", 0);
+}
+
+static void put_rope(struct text *text, const struct rope_config *rope)
+{
+  put_real(text, "rope_theta", rope->theta != 0 ? rope->theta : 10000);
+  if (rope->scaling == ROPE_PLAIN) {
+    put_null(text, "rope_scaling");
+    return;
+  }
+  put(text, ",\n  \"rope_scaling\": {\n    \"factor\": ");
+  put_number(text, rope->factor);
+  if (rope->scaling == ROPE_LLAMA3) {
+    put(text, ",\n    \"high_freq_factor\": ");
+    put_number(text, rope->high_freq);
+    put(text, ",\n    \"low_freq_factor\": ");
+    put_number(text, rope->low_freq);
+    put(text, ",\n    \"original_max_position_embeddings\": %lld", (long long)rope->original);
+  }
+  put(text, ",\n    \"rope_type\": \"%s\"\n  }", rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
+}
+
+static void put_windows(struct text *text, const struct hf_family *family, const struct model_config *model)
+{
+  if (!family->window)
+    return;
+  if (model->window)
+    put_whole(text, "sliding_window", model->window);
+  else
+    put_null(text, "sliding_window");
+  if (family->bit == OF_MISTRAL)
+    return;
+  put_bool(text, "use_sliding_window", model->window > 0);
+  put_whole(text, "max_window_layers", model->window ? model->window_from : model->layers);
+}
+
+static void put_decoder(struct text *text, const struct hf_family *family, const struct model_config *model)
+{
+  const int64_t head_width = model->head_width ? model->head_width : model->width / model->heads;
+  put_whole(text, "hidden_size", model->width);
+  put_whole(text, "intermediate_size", model->ffn);
+  put_whole(text, "num_hidden_layers", model->layers);
+  put_whole(text, "num_attention_heads", model->heads);
+  put_whole(text, "num_key_value_heads", model->kv_heads ? model->kv_heads : model->heads);
+  if (family->bit != OF_QWEN2 || head_width * model->heads != model->width) /* which some versions of it do not know */
+    put_whole(text, "head_dim", head_width);
+  put_text(text, "hidden_act", family->activation);
+  put_whole(text, "max_position_embeddings", model->context);
+  put_real(text, "rms_norm_eps", model->norm_eps);
+  put_rope(text, &model->rope);
+  put_windows(text, family, model);
+  if (family->bit & (OF_LLAMA | OF_QWEN3))
+    put_bool(text, "attention_bias", false);
+  if (family->bit == OF_LLAMA)
+    put_bool(text, "mlp_bias", false);
+  put_real(text, "attention_dropout", 0);
+}
+
+static const char *dtype_text(enum dtype type)
+{
+  return type == DTYPE_BF16 ? "bfloat16" : type == DTYPE_F16 ? "float16" : "float32";
+}
+
+enum status hf_config_print(const struct hf_config *config, char **out)
+{
+  const struct model_config *model = &config->model;
+  const struct hf_family *family = hf_family_find(model->arch);
+  struct text text = {.used = 0};
+  if (!family)
+    return status_set(STATUS_UNSUPPORTED, "there is no Hugging Face configuration of the architecture %s", model->arch);
+  put(&text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch, family->causal);
+  put_whole(&text, "vocab_size", model->vocab);
+  if (family->bit == OF_GPT2)
+    put_gpt2(&text, model);
+  else
+    put_decoder(&text, family, model);
+  put_real(&text, "initializer_range", model->init_std);
+  put_bool(&text, "tie_word_embeddings", model->tied);
+  if (config->bos >= 0)
+    put_whole(&text, "bos_token_id", config->bos);
+  if (config->eos >= 0)
+    put_whole(&text, "eos_token_id", config->eos);
+  put_bool(&text, "use_cache", true);
+  put_text(&text, "torch_dtype", dtype_text(config->dtype));
+  put(&text, "\n}\n");
+  if (text.used == TEXT_MOST)
+    return status_set(STATUS_INTERNAL, "a config.json of more than %d bytes", TEXT_MOST);
+  *out = mem_strdup(text.bytes);
+  return *out ? STATUS_OK : STATUS_MEMORY;
+}

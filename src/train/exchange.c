@@ -1,0 +1,316 @@
+#include "train/exchange.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "model/hf.h"
+#include "train/origin.h"
+#include "train/weights.h"
+
+/* This rank's part of tensor t: a small one belongs to one rank. */
+static struct layout_range share(struct comm *comm, int t, int64_t elements)
+{
+  enum { SMALL = 1 << 16 };
+  const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm);
+  if (elements < SMALL)
+    return t % ranks == rank ? (struct layout_range){0, elements} : (struct layout_range){0, 0};
+  return (struct layout_range){elements / ranks * rank, rank == ranks - 1 ? elements : elements / ranks * (rank + 1)};
+}
+
+/* The model's parameters as tensors that are moved by pieces, each rank its share. */
+static enum status make_tensors(struct comm *comm, const struct model *model, io_move *move, struct io_tensor **out)
+{
+  struct io_tensor *tensors = NULL;
+  const int n = weights_count(model);
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof *tensors, (void **)&tensors);
+  if (status)
+    return status;
+  for (int u = 0, t = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++, t++) {
+      const struct model_param *param = &model->unit[u].param[p];
+      tensors[t] = (struct io_tensor){.group = "model",
+                                      .name = param->name,
+                                      .type = DTYPE_F32,
+                                      .ndim = param->ndim,
+                                      .range = share(comm, t, model->unit[u].layout.elements[p]),
+                                      .writer = true,
+                                      .move = move};
+      memcpy(tensors[t].shape, param->shape, (size_t)param->ndim * sizeof *param->shape);
+    }
+  *out = tensors;
+  return STATUS_OK;
+}
+
+static enum status create_model(const struct deck *deck, struct model **out)
+{
+  const struct model_config config = job_model_config(deck);
+  return model_create(&config, out);
+}
+
+/* --- import --------------------------------------------------------------------------------------------------------------------- */
+
+struct import {
+  struct comm *comm;
+  const char *dir, *path;
+  struct deck deck;
+  struct model *model;
+  struct safetensors_folder *folder;
+  const struct st_tensor **from;
+  struct io_tensor *tensors;
+};
+
+static enum status read_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  return safetensors_read(tensor->arg, piece, data);
+}
+
+/* The stored deck is that of a run which begins with these parameters: it has no train.init. */
+static enum status describe(struct import *import)
+{
+  char *init = mem_printf("train.init=%s", import->dir);
+  enum status status = init ? deck_load(&import->deck, NULL, 1, &init) : STATUS_MEMORY;
+  mem_free(init);
+  if (!status)
+    status = origin_resolve(import->comm, import->dir, &import->deck);
+  return status ? status : options_resolve(import->deck.set, "train.init", "");
+}
+
+static enum status open_import(struct import *import)
+{
+  enum status status = create_model(&import->deck, &import->model);
+  if (!status)
+    status = safetensors_folder_open(import->dir, &import->folder);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(import->model) * sizeof *import->from, (void **)&import->from);
+  return status ? status : make_tensors(import->comm, import->model, read_piece, &import->tensors);
+}
+
+static enum status write_import(struct import *import)
+{
+  const int n = weights_count(import->model);
+  struct checkpoint_meta meta = {.ranks = comm_ranks(import->comm), .seed = (uint64_t)import->deck.run.seed, .version = (char *)PACKAGE_VERSION};
+  for (int t = 0; t < n; t++)
+    import->tensors[t].arg = (void *)import->from[t];
+  enum status status = comm_agree(import->comm, options_print_yaml(import->deck.set, &meta.deck));
+  if (!status)
+    status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
+  if (!status)
+    log_info("%s: %lld tensors, %.1f M parameters of a %s", import->path, (long long)n, (double)import->model->parameters * 1e-6,
+             import->model->config.arch);
+  mem_free(meta.deck);
+  return status;
+}
+
+enum status exchange_import(struct comm *comm, const char *dir, const char *path)
+{
+  struct import import = {.comm = comm, .dir = dir, .path = path};
+  enum status status = describe(&import);
+  if (!status)
+    status = comm_agree(comm, open_import(&import));
+  if (!status)
+    status = weights_match(comm, import.model, dir, import.folder, import.from);
+  if (!status)
+    status = write_import(&import);
+  mem_free(import.tensors);
+  mem_free(import.from);
+  safetensors_folder_close(import.folder);
+  model_destroy(import.model);
+  deck_destroy(&import.deck);
+  return status;
+}
+
+/* --- export --------------------------------------------------------------------------------------------------------------------- */
+
+struct export
+{
+  struct comm *comm;
+  const struct deck *deck;
+  const char *checkpoint, *dir;
+  const struct exchange_options *options;
+  struct model *model;
+  struct st_shape *shapes;
+  struct io_tensor *tensors;
+  struct safetensors_writer *writer;
+};
+
+static enum status write_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  const struct export *export = tensor->arg;
+  return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
+}
+
+static enum status in_folder(const char *dir, const char *name, char **out)
+{
+  *out = mem_printf("%s/%s", dir, name);
+  return *out ? STATUS_OK : STATUS_MEMORY;
+}
+
+static bool holds(const char *dir, const char *name)
+{
+  char *path = NULL;
+  const bool there = *dir && in_folder(dir, name, &path) == STATUS_OK && file_exists(path);
+  mem_free(path);
+  return there;
+}
+
+static enum status refuse_model(const char *dir)
+{
+  static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (holds(dir, names[i]))
+      return status_set(STATUS_USAGE, "%s holds a model already (%s): remove it or choose another folder", dir, names[i]);
+  return STATUS_OK;
+}
+
+/* What belongs to a tokenizer; the rest goes along where it is. */
+static const struct file {
+  const char *name;
+  bool makes_tokenizer;
+} files[] = {{"tokenizer.json", true},         {"vocab.json", true},
+             {"tokenizer.model", true},        {"merges.txt", false},
+             {"tokenizer_config.json", false}, {"special_tokens_map.json", false},
+             {"added_tokens.json", false},     {"generation_config.json", false},
+             {"chat_template.jinja", false},   {"chat_template.json", false}};
+enum { FILES = sizeof files / sizeof *files };
+
+static bool has_tokenizer(const char *dir)
+{
+  for (int i = 0; i < FILES; i++)
+    if (files[i].makes_tokenizer && holds(dir, files[i].name))
+      return true;
+  return false;
+}
+
+static enum status copy_file(const char *from, const char *to, const char *name)
+{
+  enum { MOST = 256 << 20 };
+  char *source = NULL, *target = NULL, *text = NULL;
+  size_t bytes = 0;
+  enum status status = in_folder(from, name, &source);
+  if (!status)
+    status = in_folder(to, name, &target);
+  if (!status)
+    status = file_read_all(source, MOST, &text, &bytes);
+  if (!status)
+    status = file_write_all(target, text, bytes);
+  mem_free(text);
+  mem_free(target);
+  mem_free(source);
+  return status;
+}
+
+static enum status check_tokenizer(const struct exchange_options *options)
+{
+  if (!*options->tokenizer || has_tokenizer(options->tokenizer) || origin_is_folder(options->tokenizer))
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or tokenizer.model, nor a config.json",
+                    options->tokenizer);
+}
+
+/* A folder of tokens may hold the tokenizer that they were made with. */
+static const char *find_tokenizer(const struct export *export)
+{
+  const char *const init = export->deck->train.init, *const data = export->deck->data.train;
+  if (*export->options->tokenizer)
+    return export->options->tokenizer;
+  if (*init && origin_is_folder(init) && (has_tokenizer(init) || !has_tokenizer(data)))
+    return init;
+  return has_tokenizer(data) ? data : "";
+}
+
+static enum status pass_files(const struct export *export)
+{
+  const char *from = find_tokenizer(export);
+  enum status status = STATUS_OK;
+  if (!*from || !has_tokenizer(from))
+    log_warn("no tokenizer goes with %s: name a folder that holds one by tokenizer=FOLDER", export->dir);
+  for (int i = 0; i < FILES && !status; i++)
+    if (holds(from, files[i].name))
+      status = copy_file(from, export->dir, files[i].name);
+  return status;
+}
+
+/* Token ids are not the model's business: they are those of the folder that the tokenizer comes from. */
+static void find_tokens(const struct export *export, struct hf_config *config)
+{
+  const char *from = find_tokenizer(export);
+  char *path = NULL;
+  config->bos = config->eos = -1;
+  if (holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK && hf_config_tokens(path, &config->bos, &config->eos))
+    log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
+  mem_free(path);
+}
+
+static enum status write_config(const struct export *export)
+{
+  struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
+  char *text = NULL, *path = NULL;
+  find_tokens(export, &config);
+  enum status status = hf_config_print(&config, &text);
+  if (!status)
+    status = in_folder(export->dir, "config.json", &path);
+  if (!status)
+    status = file_write_all(path, text, strlen(text));
+  mem_free(path);
+  mem_free(text);
+  return status;
+}
+
+static enum status open_export(struct export *export)
+{
+  enum status status = comm_rank(export->comm) == 0 ? refuse_model(export->dir) : STATUS_OK;
+  if (!status)
+    status = check_tokenizer(export->options);
+  if (!status)
+    status = create_model(export->deck, &export->model);
+  if (!status)
+    status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(export->model) * sizeof *export->shapes, (void **)&export->shapes);
+  if (status)
+    return status;
+  for (int t = 0; t < weights_count(export->model); t++) {
+    export->tensors[t].arg = export;
+    export->shapes[t] = (struct st_shape){.name = export->tensors[t].name, .ndim = export->tensors[t].ndim};
+    memcpy(export->shapes[t].shape, export->tensors[t].shape, sizeof export->shapes[t].shape);
+  }
+  return STATUS_OK;
+}
+
+/* Weights are whole before config.json makes the folder a model. */
+static enum status write_export(struct export *export)
+{
+  struct comm *comm = export->comm;
+  const bool leads = comm_rank(comm) == 0;
+  const int n = weights_count(export->model);
+  enum status status =
+      safetensors_writer_open(comm, export->dir, export->options->type, n, export->shapes, export->options->most_bytes, &export->writer);
+  if (status)
+    return status;
+  status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors);
+  if (!status)
+    status = comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
+  status = safetensors_writer_close(export->writer, status);
+  if (!status)
+    status = comm_agree(comm, leads ? write_config(export) : STATUS_OK);
+  return status;
+}
+
+enum status exchange_export(struct comm *comm, const struct deck *deck, const char *checkpoint, const char *dir,
+                            const struct exchange_options *options)
+{
+  struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
+  enum status status = comm_agree(comm, open_export(&export));
+  if (!status)
+    status = write_export(&export);
+  if (!status)
+    log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch, (double)export.model->parameters * 1e-6, dtype_name(options->type));
+  mem_free(export.tensors);
+  mem_free(export.shapes);
+  model_destroy(export.model);
+  return status;
+}

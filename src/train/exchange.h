@@ -1,0 +1,19 @@
+/* Checkpoints from and to Hugging Face model folders: by all ranks, a tensor at a time through a buffer of a few MiB, whatever the size of the model. */
+#ifndef SLUICE_TRAIN_EXCHANGE_H
+#define SLUICE_TRAIN_EXCHANGE_H
+
+#include "comm/comm.h"
+#include "deck/deck.h"
+
+/* A checkpoint of step 0, without optimizer state, from a folder: fp32 masters, and a deck that has the folder's model.*. `path` may not be there yet. Collective. */
+enum status exchange_import(struct comm *comm, const char *dir, const char *path);
+
+struct exchange_options {
+  enum dtype type;       /* of the weights: F32, BF16, F16 */
+  const char *tokenizer; /* folder whose tokenizer goes with the model; "": the deck's train.init, or else data.train */
+  int64_t most_bytes;    /* of weights in one file */
+};
+/* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that holds a model already is refused; config.json is written last. Collective. */
+enum status exchange_export(struct comm *comm, const struct deck *deck, const char *checkpoint, const char *dir, const struct exchange_options *options);
+
+#endif

@@ -1,0 +1,70 @@
+#!/bin/sh
+# The decks in inputs/: each gives a plan that verifies, for one rank and for several, and a model of the published size. Oracles: the parameter counts of the published models,
+# and what 16 bytes a parameter (fp32 weight, gradient and two moments) leave of a GPU's memory.
+. "${top_srcdir:?}/tests/cli/common.sh"
+decks=$top_srcdir/inputs
+
+# plan DECK RANKS [key=value ...]: into plan.out.
+plan() {
+  deck=$1 ranks=$2
+  shift 2
+  "$SLUICE" plan "$decks/$deck.yaml" --ranks "$ranks" list=false "$@" > plan.out 2>&1
+}
+
+count=0
+for file in "$decks"/*.yaml; do
+  deck=$(basename "$file" .yaml)
+  count=$((count + 1))
+  for ranks in 1 8; do
+    plan "$deck" $ranks || { cat plan.out >&2; die "plan $deck for $ranks ranks"; }
+    grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
+  done
+  said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
+  grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
+done
+test $count -ge 12 || die "only $count decks"
+
+# Full sharding: each of 8 ranks owns an eighth of the parameters, at 16 bytes, and little beside them from step to step (padding).
+while read -r deck parameters; do
+  grep -q "^# $parameters parameters" "$decks/$deck.yaml" || die "$deck does not have the published $parameters parameters"
+  plan "$deck" 8 shard.strategy=full_shard
+  sed -n 's/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out | head -n 1 > total
+  awk -v n="$(echo "$parameters" | tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (16 * n / 8) - 1; found = 1 }
+    END { exit !(found && e > -0.001 && e < 0.01) }' total || { cat plan.out >&2; die "$deck: a rank of 8 owns $(cat total)"; }
+done <<LIST
+gpt2-124m 124,439,808
+llama-3.2-1b 1,235,814,400
+llama-3.1-8b 8,030,261,248
+qwen2.5-0.5b 494,032,768
+qwen2.5-7b 7,615,616,512
+qwen3-8b 8,190,735,360
+qwen3-14b 14,768,307,200
+mistral-7b 7,241,732,096
+LIST
+
+# Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB: these alone rule a GPU out; where it fits, they leave it half empty.
+while read -r deck ranks gpu verdict; do
+  status=0
+  plan "$deck" "$ranks" gpu="$gpu" host=512GiB || status=$?
+  case $verdict in
+  yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
+  no) test $status = 1 && grep -q 'does not fit' plan.out ;;
+  esac || { cat plan.out >&2; die "$deck on $ranks ranks with $gpu: exit $status, where it fits: $verdict"; }
+done <<LIST
+llama-3.2-1b 1 18GiB no
+llama-3.2-1b 1 h100 yes
+llama-3.2-1b 8 a100-40 yes
+llama-3.1-8b 1 h100 no
+llama-3.1-8b 8 h100 yes
+qwen2.5-0.5b 1 7GiB no
+qwen2.5-0.5b 1 l40s yes
+qwen2.5-7b 1 a100-80 no
+qwen2.5-7b 8 h100 yes
+qwen3-8b 1 h100 no
+qwen3-8b 16 h100 yes
+qwen3-14b 1 h200 no
+qwen3-14b 2 h100 no
+qwen3-14b 16 h100 yes
+mistral-7b 1 h100 no
+mistral-7b 8 h100 yes
+LIST

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Evaluation scores every token of the validation split but the first, with the same numbers at any rank count. Oracles: the count that prepare prints, the loss of a model
+# that finds all tokens equally likely (log of the vocabulary), and a window with padding against a full one over the same tokens.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_data
+make_deck
+tokens=$(sed -n 's/.* \([0-9]*\) for validation.*/\1/p' prepare.out)
+test "$tokens" -gt 1000 || die "prepare's count: $(cat prepare.out)"
+scored=$((tokens - 1))
+test $((scored % 32)) -gt 0 || die "the split ends with a full window: choose another text"
+
+# numbers RANKS ARGUMENTS...: loss, perplexity, bits per byte, tokens.
+numbers() {
+  ranks=$1
+  shift
+  on "$ranks" "$SLUICE" eval "$@" 2> eval.err |
+    sed -n 's/.*validation loss \([^ ]*\)  perplexity \([^ ]*\)  bits per byte \([^ ]*\)  (\([0-9]*\) tokens.*/\1 \2 \3 \4/p' || true
+}
+
+# agree BOUND A B: relatively.
+agree() { awk -v e="$1" -v a="$2" -v b="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a + 0 > 0 && d <= e * a) }'; }
+
+# All weights 0: 257 tokens of equal probability. No checkpoint is asked for.
+flat=$(numbers 1 tiny.yaml --untrained model.init_std=0)
+test "${flat##* }" = "$scored" || die "evaluated '$flat' where $scored tokens can be scored: $(cat eval.err)"
+awk -v line="$flat" 'BEGIN { split(line, n, " "); l = log(257); e = n[1] / l - 1; if (e < 0) e = -e
+  p = n[2] / 257 - 1; if (p < 0) p = -p; exit !(e < 1e-9 && p < 1e-5) }' || die "$flat: the loss of equal probabilities is log(257)"
+
+# Bytes as tokens: as many bits a byte as a token, but for the ends of documents, which stand for no byte.
+awk -v line="$flat" 'BEGIN { split(line, n, " "); b = n[3] * log(2) / n[1]; exit !(b >= 1 && b < 1.002) }' || die "$flat: bits per byte"
+
+train 1 first run.steps=3 checkpoint.every=3
+one=$(numbers 1 first)
+test "${one##* }" = "$scored" || die "evaluated '$one'"
+for ranks in 2 3 5; do
+  test "$(numbers $ranks first)" = "$one" || die "eval differs on $ranks ranks from $one: $(numbers $ranks first)"
+done
+test "$(numbers 2 first data.micro_batch=4)" = "$one" || die "eval differs with another micro-batch"
+test "$(numbers 1 first data.micro_batch=0)" = "$one" || die "eval differs with the micro-batch left open"
+
+# The first batches only: whole windows, the same ones everywhere.
+part=$(numbers 1 first eval.batches=3)
+test "${part##* }" = $((3 * 12 * 32)) || die "three batches are not '$part'"
+test "$(numbers 3 first eval.batches=3)" = "$part" || die "three batches differ on 3 ranks"
+test "$(numbers 1 first eval.batches=1000000)" = "$one" || die "more batches than there are: not all of the split"
+
+# One window that is longer than the split is scored as one that fits it.
+mkdir small
+for i in 1 2 3 4 5 6; do printf 'gate %d opens\n' $i > small/$i.txt; done
+"$SLUICE" prepare small out=few tokenizer=bytes val=0.5 > few.out 2>&1 || { cat few.out >&2; die "prepare of little text"; }
+few=$(sed -n 's/.* \([0-9]*\) for validation.*/\1/p' few.out)
+test "${few:-0}" -gt 2 || die "no validation tokens: $(cat few.out)"
+exact=$(numbers 1 tiny.yaml --untrained model.context=200 data.val=few data.sequence=$((few - 1)))
+padded=$(numbers 1 tiny.yaml --untrained model.context=200 data.val=few data.sequence=$((few + 20)))
+test "${exact##* }" = $((few - 1)) && test "${padded##* }" = $((few - 1)) || die "of $few tokens '$exact' and '$padded' were scored"
+agree 1e-6 "${exact%% *}" "${padded%% *}" || die "padding changes the loss: $exact and $padded"
+halves=$(numbers 2 tiny.yaml --untrained model.context=200 data.val=few data.sequence=$((few - 2)))
+test "${halves##* }" = $((few - 1)) || die "the tail of one token is lost: $halves"

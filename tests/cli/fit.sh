@@ -1,0 +1,56 @@
+#!/bin/sh
+# Whether a plan fits: `sluice plan` with gpu= and host=. Oracles: the bytes that it prints of the arenas, against sizes around them; the data sheets' memory sizes.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_deck
+
+# fit CODE TEXT [key=value ...]: the verdict has TEXT.
+fit() {
+  code=$1 text=$2
+  shift 2
+  status=0
+  "$SLUICE" plan tiny.yaml list=false "$@" > fit.out 2> fit.err || status=$?
+  test "$status" = "$code" || { cat fit.out fit.err >&2; die "exit $status, not $code, with $*"; }
+  cat fit.out fit.err > fit.all
+  grep -qF -e "$text" fit.all || { cat fit.all >&2; die "'$text' is not there with $*"; }
+}
+arena() { sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p' fit.out; }
+
+fit 0 "verified"
+bytes=$(arena)
+grep -q "memory of this plan" fit.out && die "a verdict that nobody asked for"
+fit 0 "the GPU has 0.00 GiB: fits" gpu="$bytes"
+fit 1 "does not fit" gpu=$((bytes - 1))
+fit 0 "host: the 1 rank of a node needs" host="${bytes}B"
+fit 1 "does not fit" host=$((bytes - 1))
+
+# A node holds its ranks' arenas; with GPUs it holds none of them today.
+fit 0 "verified" --ranks 6 --local_ranks 3
+node=$((3 * $(arena)))
+fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=$node
+fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))
+fit 0 "host: the 3 ranks of a node need 0.00 GiB" --ranks 6 --local_ranks 3 host=1 gpu=h100
+grep -q "fits" fit.out || die "no verdict on the GPU"
+
+# What would make it fit is a plan of its own, with its own bytes.
+fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=recompute and data.micro_batch=1 a rank needs" --ranks 2 gpu=1 \
+  shard.strategy=no_shard data.micro_batch=3
+grep -q "does not fit either" fit.out || die "one byte is enough"
+fit 0 "verified" --ranks 2 tiers.activations=recompute data.micro_batch=1
+least=$(arena)
+fit 1 "GiB: fits" --ranks 2 gpu="$least" shard.strategy=no_shard data.micro_batch=3
+fit 1 "does not fit either" --ranks 2 gpu=$((least - 1)) shard.strategy=no_shard data.micro_batch=3
+fit 1 "shorter data.sequence" mode=generate gpu=1
+
+# Names and sizes.
+for pair in a100-40:37.25 a100-80:74.51 h100:74.51 h200:131.32 l40s:44.70 64GiB:64.00 64Gi:64.00 64GB:59.60 0.5TiB:512.00 65536Mi:64.00; do
+  fit 0 "has ${pair#*:} GiB: fits" gpu="${pair%%:*}"
+done
+fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
+for size in 64Q 64Gix -1 0 1e99 inf; do
+  fails 2 "host=$size: it is a size such as 512GiB" "$SLUICE" plan tiny.yaml host=$size
+done
+
+# What is trained and what is not.
+fit 0 "(70,512 trained, 0 frozen)"
+fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=[*.bias]'
+fit 2 "train.freeze" 'train.freeze=[nothing.like.this]'

@@ -1,0 +1,158 @@
+#!/bin/sh
+# Models from and to Hugging Face. Oracles: folders that transformers wrote, byte for byte; the same model by two ways, bit for bit; the number that eval gives.
+. "${top_srcdir:?}/tests/cli/common.sh"
+fixtures=$top_srcdir/tests/model/data
+
+quietly() { "$@" > quiet.out 2>&1 || { status=$?; cat quiet.out >&2; die "exit $status of: $*"; }; }
+
+# --- a round trip is bit-exact, on any number of ranks -----------------------------------------------------------------------------
+round_trip() {
+  ranks=$1 from=$2 whole=$3
+  shift 3
+  quietly on "$ranks" "$SLUICE" ckpt import "$fixtures/$from" "$from-$ranks.h5"
+  quietly on "$ranks" "$SLUICE" ckpt export "$from-$ranks.h5" "$from-$ranks" tokenizer="$fixtures/$from" "$@"
+  cmp "$fixtures/$whole/model.safetensors" "$from-$ranks/model.safetensors" || die "$from is not what it was, on $ranks ranks"
+  cmp "$fixtures/$from/generation_config.json" "$from-$ranks/generation_config.json" || die "generation_config.json of $from was not passed through"
+}
+round_trip 1 gpt2 gpt2
+round_trip 1 llama-sharded llama
+round_trip 3 llama-sharded llama
+round_trip 2 qwen2-bf16 qwen2-bf16
+quietly "$SLUICE" ckpt diff llama-sharded-1.h5 llama-sharded-3.h5
+grep -q '"eos_token_id": 2' llama-sharded-1/config.json || die "eos_token_id was lost"
+
+# In many files and back.
+quietly on 2 "$SLUICE" ckpt export llama-sharded-1.h5 many shard_bytes=20k
+test -f many/model-00001-of-00008.safetensors || { ls many >&2; die "no eight files"; }
+quietly on 3 "$SLUICE" ckpt import many many.h5
+"$SLUICE" ckpt diff llama-sharded-1.h5 many.h5 || die "many files do not hold what one holds"
+
+# Narrower, and back: what was rounded once stays.
+quietly on 2 "$SLUICE" ckpt export gpt2-1.h5 narrow dtype=bfloat16
+quietly on 2 "$SLUICE" ckpt import narrow narrow.h5
+quietly "$SLUICE" ckpt export narrow.h5 again
+cmp narrow/model.safetensors again/model.safetensors || die "bf16 is not what it was"
+quietly "$SLUICE" ckpt export narrow.h5 wide dtype=float32
+test "$(wc -c < wide/model.safetensors)" -gt "$(wc -c < narrow/model.safetensors)" || die "dtype=float32 is not wider"
+
+# --- training from a folder ---------------------------------------------------------------------------------------------------------
+make_data
+cat > tiny.yaml <<END
+run:   {dir: run, steps: 3, seed: 3, threads: 1}
+model: {arch: llama, layers: 2, width: 24, heads: 3, kv_heads: 1, head_width: 10, ffn: 40, context: 32, vocab: 257, tied: false, rope_theta: 5000, dtype: bfloat16}
+data:  {train: data, batch: 6, sequence: 32, micro_batch: 1}
+optim: {lr: 3.0e-3}
+END
+train 2 base
+quietly on 3 "$SLUICE" ckpt export base hf dtype=float32
+quietly on 2 "$SLUICE" ckpt import hf base.h5
+quietly "$SLUICE" ckpt verify base.h5
+"$SLUICE" ckpt diff "$(newest base)" base.h5 > diff.out && die "the imported one has moments"
+if grep '^model/' diff.out; then die "parameters changed on their way through a folder"; fi
+
+loss() { on "$1" "$SLUICE" eval "$2" data.train=data data.sequence=32 data.micro_batch=1 > eval.out 2>&1 || { cat eval.out >&2; die "eval $2"; }
+  sed -n 's/.*validation loss \([^ ]*\) .*/\1/p' eval.out; }
+first=$(loss 1 "$(newest base)")
+test -n "$first" || die "eval prints no loss"
+for ranks in 1 3; do
+  for model in base hf base.h5; do
+    test "$(loss $ranks $model)" = "$first" || die "eval of $model on $ranks ranks: not $first"
+  done
+done
+
+cat > start.yaml <<END
+run:   {dir: run, steps: 3, seed: 4, threads: 1}
+train: {init: hf}
+data:  {train: data, batch: 6, sequence: 32, micro_batch: 1}
+optim: {lr: 3.0e-3, decay_steps: 3}
+END
+start() {
+  ranks=$1 dir=$2
+  shift 2
+  on "$ranks" "$SLUICE" train start.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 || { status=$?; cat "$dir.log" >&2; die "start $ranks $dir $* (exit $status)"; }
+}
+start 2 from-folder
+start 2 from-file train.init=base.h5 model.dtype=float32
+same from-folder from-file
+grep -q 'ffn: 40' from-folder/deck.yaml || die "deck.yaml lacks the folder's model"
+start 3 sharded shard.strategy=shard_grad_op data.micro_batch=2
+close_to from-folder sharded 2e-5
+start 2 short model.context=16 data.sequence=16
+
+# A run that goes on needs the folder no more; one without optimizer state cannot go on.
+cp -r hf hf-2
+start 2 half run.steps=2 train.init=hf-2
+rm -r hf-2
+start 2 half train.init=hf-2 --resume auto
+start 2 whole train.init=hf
+same half whole
+fails 3 "it has no optimizer state to go on from; start from it with train.init" "$SLUICE" train start.yaml run.dir=none --resume base.h5
+
+# Frozen parameters stay as they were.
+start 2 frozen 'train.freeze=[model.layers.0.*,model.embed_tokens.weight,*norm*]'
+"$SLUICE" ckpt diff base.h5 "$(newest frozen)" > diff.out && die "nothing was trained"
+if grep -E '^model/model\.(layers\.0\.|embed_tokens|norm|layers\.1\.input)' diff.out; then die "frozen parameters changed"; fi
+grep -q '^model/model.layers.1.mlp.up_proj.weight: ' diff.out || { cat diff.out >&2; die "trained parameters did not change"; }
+quietly on 2 "$SLUICE" ckpt export frozen thawed
+test "$(loss 2 thawed)" != "$first" || die "training changed nothing"
+
+# --- what is refused, in one sentence -----------------------------------------------------------------------------------------------
+one_sentence() { test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "not one sentence"; }; }
+refuses() { # CODE TEXT COMMAND...
+  fails "$@"
+  one_sentence
+}
+bad() { # TEXT FOLDER: neither is imported nor starts a run
+  refuses 3 "$1" "$SLUICE" ckpt import "$2" bad.h5
+  test ! -e bad.h5 && test ! -e bad.h5.tmp || die "a file is left of $2"
+}
+changed() { # SED-SCRIPT: a copy of hf with another config.json
+  rm -rf bad
+  cp -r hf bad
+  sed "$1" hf/config.json > bad/config.json
+  cmp -s hf/config.json bad/config.json && die "$1 changes nothing"
+  return 0
+}
+changed 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'; bad "the tensor model.layers.2.input_layernorm.weight is missing" bad
+changed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'; bad "is no parameter of this llama" bad
+changed 's/"vocab_size": 257/"vocab_size": 258/'; bad "tensor model.embed_tokens.weight has shape 257 x 24, and 258 x 24 in this model" bad
+changed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'; bad "lm_head.weight is not model.embed_tokens.weight, but config.json says that they are tied" bad
+changed 's/"llama"/"mamba"/'; bad 'model_type is "mamba"; Sluice knows gpt2, llama, qwen2, qwen3 and mistral' bad
+changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0}/'; bad 'rope_scaling.rope_type is "yarn"; Sluice knows the rope types default, linear and llama3' bad
+refuses 3 '"yarn"' on 2 "$SLUICE" train start.yaml train.init=bad run.dir=none
+changed 's/"silu"/"gelu"/'; bad 'hidden_act is "gelu"' bad
+rm -rf bad && cp -r hf bad && rm bad/config.json
+refuses 3 "bad is neither a model folder, with a config.json, nor a checkpoint" "$SLUICE" ckpt import bad bad.h5
+rm -rf bad && cp -r hf bad && rm bad/model.safetensors && bad "holds neither model.safetensors nor" bad
+
+damaged() { # a copy of hf with what comes on standard input as its weights
+  rm -rf bad
+  cp -r hf bad
+  cat > bad/model.safetensors
+}
+header() { # TEXT of at most 255 bytes, then 16 bytes of data
+  printf "\\$(printf %o ${#1})\\0\\0\\0\\0\\0\\0\\0%s0123456789abcdef" "$1"
+}
+head -c 20000 hf/model.safetensors | damaged; bad "where a whole number from" bad
+head -c 700 hf/model.safetensors | damaged; bad "or it is truncated" bad
+{ printf '\0\0\0\0\0\0\0\200'; tail -c +9 hf/model.safetensors; } | damaged; bad "a header of 9223372036854775808 bytes" bad
+header '{"w":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,16]}}' | damaged; bad "w.shape[0] is 9223372036854775808" bad
+header '{"w":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"v":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}}' | damaged; bad "the bytes of tensor v overlap" bad
+header '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}' | damaged; bad "the tensor model.embed_tokens.weight is missing" bad
+
+refuses 2 "model.layers is 5 (command line), but hf holds a model of 2" "$SLUICE" train start.yaml run.dir=none model.layers=5
+refuses 2 "model.context is 64 (command line), but hf holds a model of 32" on 2 "$SLUICE" train start.yaml run.dir=none model.context=64
+refuses 2 "model.rope_theta is 10000 (command line), but base.h5 holds a model of 5000" "$SLUICE" train start.yaml run.dir=none train.init=base.h5 model.rope_theta=0
+refuses 3 "nowhere is neither a model folder" "$SLUICE" train start.yaml run.dir=none train.init=nowhere
+refuses 2 "hf holds a model already (config.json)" on 2 "$SLUICE" ckpt export base.h5 hf
+refuses 2 "there is such a file already; remove it or choose another name" on 2 "$SLUICE" ckpt import hf base.h5
+refuses 2 "tokenizer=text: the folder holds no tokenizer.json" "$SLUICE" ckpt export base.h5 other tokenizer=text
+test ! -e other && test ! -e none || die "something was left"
+
+# 1e6 in place of the last element of the last tensor; fp16 ends at 65504.
+{ head -c -4 hf/model.safetensors; printf '\0\044\164\111'; } > large
+damaged < large
+quietly "$SLUICE" ckpt import bad large.h5
+refuses 3 "model.norm.weight: element 23 is 1e+06, which is too large for float16" on 2 "$SLUICE" ckpt export large.h5 other dtype=float16
+if ls other/*safetensors* other/config.json 2> /dev/null; then die "a part of a model was left"; fi
+quietly "$SLUICE" ckpt export large.h5 other dtype=bfloat16

@@ -1,0 +1,150 @@
+/* Generation with a cache of keys and values. Oracle: the model called by hand, unit after unit, with whole parameters and a cache of its own: bit for bit, on any number
+ * of ranks. */
+/* ranks: 1 2 3 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "job.h"
+
+enum { MOST_UNITS = JOB_BLOCKS + 2, CAPACITY = 10 };
+
+static struct comm *comm;
+
+struct hand {
+  const struct job *job;
+  struct lane *lane;
+  int64_t B;
+  float *params[MOST_UNITS], *logits;
+  void *x[2], *cache[JOB_BLOCKS + 1], *work;
+};
+
+static void *room(size_t bytes)
+{
+  void *block;
+  assert_int_equal(mem_alloc(MEM_META, bytes, &block), STATUS_OK);
+  return block;
+}
+
+static void hand_create(struct hand *h, const struct job *job)
+{
+  const struct model *model = job->model;
+  const struct model_ops *ops = model->ops;
+  *h = (struct hand){.job = job, .B = job->plan->input.shape.micro_batch};
+  const struct model_shape most = {h->B, JOB_SEQUENCE};
+  size_t decode = ops->work_bytes(model, job->device, most, WORK_DECODE, 1), logits = ops->work_bytes(model, job->device, most, WORK_LOGITS, 1);
+  assert_int_equal(job->device->ops->lane_create(job->device, "hand", 1, &h->lane), STATUS_OK);
+  for (int u = 0; u < model->units; u++)
+    h->params[u] = job_initial_unit(job, u);
+  for (int u = 1; u <= JOB_BLOCKS; u++)
+    h->cache[u] = room(ops->cache_bytes(model, job->device, h->B, CAPACITY));
+  for (int i = 0; i < 2; i++)
+    h->x[i] = room(model_stream_bytes(model, job->device, most));
+  h->work = room(decode > logits ? decode : logits);
+  h->logits = room((size_t)(h->B * JOB_VOCAB) * sizeof(float));
+}
+
+static void hand_destroy(struct hand *h)
+{
+  for (int u = 0; u < h->job->model->units; u++)
+    mem_free(h->params[u]);
+  for (int u = 1; u <= JOB_BLOCKS; u++)
+    mem_free(h->cache[u]);
+  for (int i = 0; i < 2; i++)
+    mem_free(h->x[i]);
+  mem_free(h->work);
+  mem_free(h->logits);
+  h->job->device->ops->lane_destroy(h->lane);
+}
+
+static void hand_run(struct hand *h, int64_t past, int64_t T)
+{
+  const struct model *model = h->job->model;
+  const struct model_shape s = {h->B, T};
+  int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
+  for (int64_t i = 0; i < h->B * T; i++)
+    tokens[i] = job_token(0, i / T, past + i % T);
+  assert_int_equal(model->ops->embed(model, h->lane, s, past, h->params[0], tokens, h->x[0]), STATUS_OK);
+  for (int u = 1; u <= JOB_BLOCKS; u++)
+    assert_int_equal(
+        model->ops->block_decode(model, h->lane, u, s, past, CAPACITY, h->params[u], h->x[(u - 1) & 1], h->x[u & 1], h->cache[u], h->work),
+        STATUS_OK);
+  assert_int_equal(model->ops->head_logits(model, h->lane, s, h->params[model->head], h->x[JOB_BLOCKS & 1], T - 1, h->logits, h->work), STATUS_OK);
+}
+
+static const struct {
+  int64_t past, tokens;
+} windows[] = {{0, 3}, {3, 1}, {4, 1}, {5, 4}, {9, 1}, {0, 1}, {1, 4}, {5, 2}, {4, 2}}; /* the last goes back over what is there */
+enum { WINDOWS = sizeof windows / sizeof windows[0] };
+
+static void check_generation(const struct job_setup *setup)
+{
+  struct job job;
+  struct hand hand;
+  job_open(&job, comm, setup);
+  hand_create(&hand, &job);
+  for (int w = 0; w < WINDOWS; w++) {
+    hand_run(&hand, windows[w].past, windows[w].tokens);
+    const float *logits = job_generate(&job, w, windows[w].past, windows[w].tokens);
+    assert_memory_equal(logits, hand.logits, (size_t)(hand.B * JOB_VOCAB) * sizeof *logits);
+  }
+  hand_destroy(&hand);
+  job_close(&job);
+}
+
+static void logits_are_those_by_hand(void **state)
+{
+  (void)state;
+  static char bias[] = "*bias", norm[] = "*norm*", *biases[] = {bias}, *norms[] = {norm};
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1});
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .llama = true});
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_NO_SHARD});
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 2, .freeze = {.n = 1, .item = biases}});
+  check_generation(&(struct job_setup){
+      .mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_SHARD_OPTIM, .llama = true, .freeze = {.n = 1, .item = norms}});
+}
+
+/* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums of some hundred terms of fp32. */
+static void one_by_one_or_at_once(void **state)
+{
+  (void)state;
+  for (int llama = 0; llama < 2; llama++) {
+    const struct job_setup setup = {.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
+    struct job job;
+    float at_once[JOB_VOCAB];
+    job_open(&job, comm, &setup);
+    memcpy(at_once, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof at_once);
+    const float *last = NULL;
+    for (int64_t t = 0; t < JOB_SEQUENCE; t++)
+      last = job_generate(&job, 1 + t, t, 1);
+    for (int i = 0; i < JOB_VOCAB; i++)
+      assert_true(fabsf(last[i] - at_once[i]) <= 1e-5f);
+    job_close(&job);
+  }
+}
+
+static int start(void **state)
+{
+  (void)state;
+  comm = job_start_mpi();
+  return comm ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(comm);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand), cmocka_unit_test(one_by_one_or_at_once)};
+  return cmocka_run_group_tests(tests, start, stop);
+}

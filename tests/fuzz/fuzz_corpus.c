@@ -1,0 +1,76 @@
+/* Text files as streams of documents. The first byte chooses the name's ending. A stream that goes on behind a document must give what the first one gave. */
+#include <string.h>
+
+#include "fuzz.h"
+#include "io/text.h"
+#include "io/text_input.h"
+#include "io/tokenizer.h"
+
+static uint64_t hash(uint64_t so_far, const char *text, size_t bytes)
+{
+  for (size_t i = 0; i < bytes; i++)
+    so_far = (so_far ^ (unsigned char)text[i]) * 0x100000001b3;
+  return so_far * 0x100000001b3;
+}
+
+struct stream {
+  int64_t documents;
+  uint64_t hash;
+  enum status status;
+  struct text_position first;
+};
+
+static struct stream read_from(const char *path, struct text_position from)
+{
+  struct stream stream = {.hash = 0xcbf29ce484222325};
+  struct text_document document;
+  struct text *text = NULL;
+  bool found = false;
+  stream.status = text_open(path, from, &text);
+  if (!fuzz_accepted(stream.status))
+    return stream;
+  while (fuzz_accepted(stream.status = text_next(text, &document, &found)) && found) {
+    fuzz_expect(document.bytes > 0 && utf8_find_invalid(document.text, document.bytes) < 0, "a document is empty or no text");
+    fuzz_expect(document.number >= from.number, "a document has the number of an earlier one");
+    if (stream.documents++ == 0)
+      stream.first = document.after;
+    else
+      stream.hash = hash(stream.hash, document.text, document.bytes);
+  }
+  text_close(text);
+  return stream;
+}
+
+/* The hash above leaves the first document out. */
+static struct stream read_all(const char *path, struct text_position from)
+{
+  struct stream stream = {.hash = 0xcbf29ce484222325};
+  struct text_document document;
+  struct text *text = NULL;
+  bool found = false;
+  stream.status = text_open(path, from, &text);
+  if (!fuzz_accepted(stream.status))
+    return stream;
+  while (fuzz_accepted(stream.status = text_next(text, &document, &found)) && found) {
+    stream.documents++;
+    stream.hash = hash(stream.hash, document.text, document.bytes);
+  }
+  text_close(text);
+  return stream;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+  static const char *const name[] = {"corpus.txt", "corpus.jsonl", "corpus.json", "corpus"};
+  if (size == 0)
+    return 0;
+  text_document_most = 4096;
+  const char *path = fuzz_file(name[data[0] % 4], data + 1, size - 1);
+  struct stream all = read_from(path, (struct text_position){0});
+  if (all.documents == 0)
+    return 0;
+  struct stream rest = read_all(path, all.first);
+  fuzz_expect(rest.documents == all.documents - 1 && rest.hash == all.hash && rest.status == all.status,
+              "a stream that goes on gives other documents");
+  return 0;
+}

@@ -1,0 +1,260 @@
+/* What must not change a bit of the loss or of any gradient, in every architecture. Oracle: the same step, cut another way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "engine.h"
+#include "model/parts.h"
+#include "shapes.h"
+
+static const struct model_shape shape = {.B = 4, .T = 37};
+
+/* A step's results. */
+struct outcome {
+  struct engine engine;
+  struct exactsum loss;
+};
+
+static void run_frozen(const struct model_config *config, struct model_shape s, int threads, struct cut cut, int n, char *const patterns[],
+                       struct outcome *out)
+{
+  struct batch batch;
+  engine_create_frozen(config, threads, n, patterns, &out->engine);
+  batch_create(s, config->vocab, &batch);
+  out->loss = engine_step(&out->engine, &batch, cut);
+  batch_destroy(&batch);
+}
+
+static void run(const struct model_config *config, struct model_shape s, int threads, struct cut cut, struct outcome *out)
+{
+  run_frozen(config, s, threads, cut, 0, NULL, out);
+}
+
+static void release(struct outcome *a, struct outcome *b)
+{
+  engine_destroy(&a->engine);
+  engine_destroy(&b->engine);
+}
+
+static void assert_same_param(const char *label, const struct outcome *a, const struct outcome *b, int u, int p)
+{
+  const struct model_unit *unit = &a->engine.model->unit[u];
+  const float *x = engine_param(&a->engine, a->engine.grads, u, p), *y = engine_param(&b->engine, b->engine.grads, u, p);
+  for (int64_t i = 0; i < unit->layout.elements[p]; i++)
+    if (memcmp(&x[i], &y[i], sizeof(float)))
+      fail_msg("%s: %s[%lld]: %a is not %a", label, unit->param[p].name, (long long)i, (double)x[i], (double)y[i]);
+}
+
+/* What is trained in both. */
+static void assert_same(const char *label, const struct outcome *a, const struct outcome *b)
+{
+  assert_memory_equal(&a->loss, &b->loss, sizeof a->loss);
+  for (int u = 0; u < a->engine.model->units; u++)
+    for (int p = 0; p < a->engine.model->unit[u].params; p++)
+      if (!a->engine.model->unit[u].param[p].frozen && !b->engine.model->unit[u].param[p].frozen)
+        assert_same_param(label, a, b, u, p);
+}
+
+static void compare(int threads, struct cut cut, int other_threads, struct cut other)
+{
+  for (int i = 0; i < shape_count; i++) {
+    struct outcome a, b;
+    run(&shape_cases[i].config, shape, threads, cut, &a);
+    run(&shape_cases[i].config, shape, other_threads, other, &b);
+    assert_same(shape_cases[i].label, &a, &b);
+    release(&a, &b);
+  }
+}
+
+static void test_twice(void **state)
+{
+  (void)state;
+  compare(2, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4});
+}
+
+static void test_recompute(void **state)
+{
+  (void)state;
+  compare(2, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4, .recompute = true});
+}
+
+static void test_threads(void **state)
+{
+  (void)state;
+  compare(1, (struct cut){.micro = 4}, 2, (struct cut){.micro = 4});
+  compare(1, (struct cut){.micro = 4}, 3, (struct cut){.micro = 4});
+  compare(1, (struct cut){.micro = 1}, 3, (struct cut){.micro = 1});
+}
+
+/* With the embedding's gradient added after all heads' in both. */
+static void test_micro_batches(void **state)
+{
+  (void)state;
+  struct cut whole = {.micro = 4, .late_embedding = true};
+  compare(2, whole, 2, (struct cut){.micro = 1, .late_embedding = true});
+  compare(2, whole, 2, (struct cut){.micro = 2, .late_embedding = true});
+}
+
+/* With it added micro-batch by micro-batch, a tied matrix is summed in another order (head, embedding, head, ...): the same within rounding. All else
+ * is the same bits, and so is an embedding of its own. */
+static void test_micro_batches_tied(void **state)
+{
+  (void)state;
+  for (int i = 0; i < shape_count; i++) {
+    struct outcome a, b;
+    run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 4}, &a);
+    run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 1}, &b);
+    if (a.engine.model->head == 0) {
+      float *x = engine_param(&a.engine, a.engine.grads, 0, 0), *y = engine_param(&b.engine, b.engine.grads, 0, 0);
+      int64_t n = a.engine.model->unit[0].layout.elements[0];
+      double error = 0, norm = 0;
+      for (int64_t e = 0; e < n; e++) {
+        error += pow((double)x[e] - (double)y[e], 2);
+        norm += pow(x[e], 2);
+      }
+      assert_true(sqrt(error) <= 1e-7 * sqrt(norm)); /* a few roundings of 2^-24 in some of the elements */
+      memcpy(x, y, (size_t)n * sizeof(float));
+    }
+    assert_same(shape_cases[i].label, &a, &b);
+    release(&a, &b);
+  }
+}
+
+/* Sequences whose logits come in two chunks. */
+static void test_micro_batches_in_chunks(void **state)
+{
+  (void)state;
+  const struct model_config wide = {
+      .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+  const struct model_shape two = {.B = 2, .T = 65};
+  struct outcome a, b;
+  run(&wide, two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);
+  run(&wide, two, 1, (struct cut){.micro = 1, .late_embedding = true}, &b);
+  assert_same("wide", &a, &b);
+  release(&a, &b);
+}
+
+static void test_evaluation(void **state)
+{
+  (void)state;
+  for (int i = 0; i < shape_count; i++) {
+    struct engine engine;
+    struct batch batch;
+    engine_create(&shape_cases[i].config, 2, &engine);
+    batch_create(shape, shape_cases[i].config.vocab, &batch);
+    struct exactsum trained = engine_step(&engine, &batch, (struct cut){.micro = 4}), evaluated = engine_evaluate(&engine, &batch);
+    assert_true(exactsum_value(&trained) > 0);
+    assert_memory_equal(&trained, &evaluated, sizeof trained);
+    batch_destroy(&batch);
+    engine_destroy(&engine);
+  }
+}
+
+/* Gradients of what is not frozen, among them those below and beside what is. */
+static void compare_frozen(const struct shape_case *c, const struct outcome *all, char *pattern)
+{
+  struct outcome some;
+  char *const patterns[] = {pattern};
+  run_frozen(&c->config, shape, 2, (struct cut){.micro = 2}, 1, patterns, &some);
+  assert_true(some.engine.model->frozen > 0);
+  assert_same(pattern, all, &some);
+  engine_destroy(&some.engine);
+}
+
+static void test_frozen(void **state)
+{
+  (void)state;
+  char *const patterns[] = {"*.weight", "*.h.0.*", "*.layers.1.*", "*_proj.weight", "*norm.weight", "*.?_proj.*"};
+  for (int i = 0; i < shape_count; i++) {
+    const struct shape_case *c = &shape_cases[i];
+    struct outcome all;
+    run(&c->config, shape, 2, (struct cut){.micro = 2}, &all);
+    const struct model *model = all.engine.model;
+    for (int u = 0; u < model->units; u += u == model->blocks ? 1 : model->blocks) /* the ends, and the last block */
+      for (int p = 0; p < model->unit[u].params; p++)
+        compare_frozen(c, &all, model->unit[u].param[p].name);
+    for (size_t n = 0; n < sizeof patterns / sizeof patterns[0]; n++) {
+      struct model *probe;
+      must(model_create(&c->config, &probe));
+      bool possible = model_freeze(probe, 1, &patterns[n], 1) == STATUS_OK; /* some architecture has no such names, or no others */
+      model_destroy(probe);
+      if (possible)
+        compare_frozen(c, &all, patterns[n]);
+    }
+    engine_destroy(&all.engine);
+  }
+}
+
+static struct fused bind_qkv(const struct engine *engine)
+{
+  const struct model_unit *unit = &engine->model->unit[1];
+  struct flat flat = {.unit = unit, .params = engine->params[1], .grads = engine->grads[1], .device = engine->device};
+  int at[6] = {0};
+  static const char *const names[6] = {"q_proj.weight", "k_proj.weight", "v_proj.weight", "q_proj.bias", "k_proj.bias", "v_proj.bias"};
+  for (int i = 0; i < 6; i++)
+    for (int p = 0; p < unit->params; p++)
+      if (strstr(unit->param[p].name, names[i]))
+        at[i] = p;
+  return fused_bind(&flat, 3, at, at + 3);
+}
+
+/* One product or three: output, parameters' gradients and input's gradient. Oracle: the other way. */
+static void test_fused(void **state)
+{
+  (void)state;
+  enum { ROWS = 37, WIDTH = 64, OUT = 128 + 2 * 64 };
+  static float x[ROWS * WIDTH], dy[ROWS * OUT], y[2][ROWS * OUT], dx[2][ROWS * WIDTH];
+  const struct model_config *config = &shape_cases[4].config;
+  char *const queries[] = {"*q_proj.weight"}, *const biases[] = {"*v_proj.bias"};
+  struct engine joined, apart, mixed;
+  engine_create(config, 2, &joined);
+  engine_create_frozen(config, 2, 1, queries, &apart);
+  engine_create_frozen(config, 2, 1, biases, &mixed);
+  struct fused a = bind_qkv(&joined), b = bind_qkv(&apart), c = bind_qkv(&mixed);
+  assert_true(a.joined && a.gradients_joined && a.out == OUT && a.part[0].in == WIDTH);
+  assert_true(!b.joined && !b.gradients_joined && !b.part[0].dweight && b.part[0].dbias);
+  assert_true(!c.gradients_joined && c.part[2].dweight && !c.part[2].dbias);
+
+  rng_fill_normal(rng_key_make(1, "x"), 0, 0, ROWS * WIDTH, 0, 1, x);
+  rng_fill_normal(rng_key_make(1, "dy"), 0, 0, ROWS * OUT, 0, 1, dy);
+  struct pass one = {.lane = joined.lane, .rows = ROWS, .tile = 20}, other = {.lane = apart.lane, .rows = ROWS, .tile = 20};
+  must(fused_forward(&one, &a, x, y[0]));
+  must(fused_forward(&other, &b, x, y[1]));
+  assert_memory_equal(y[0], y[1], sizeof y[0]);
+  must(fused_backward_input(&one, &a, dy, dx[0]));
+  must(fused_backward_input(&other, &b, dy, dx[1]));
+  assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
+  must(fused_backward_params(&one, &a, x, dy));
+  must(fused_backward_params(&other, &b, x, dy));
+  for (int i = 1; i < 3; i++)
+    assert_memory_equal(a.part[i].dweight, b.part[i].dweight, (size_t)(a.part[i].in * a.part[i].out) * sizeof(float));
+  for (int i = 0; i < 3; i++)
+    assert_memory_equal(a.part[i].dbias, b.part[i].dbias, (size_t)a.part[i].out * sizeof(float));
+  engine_destroy(&joined);
+  engine_destroy(&apart);
+  engine_destroy(&mixed);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_twice),
+      cmocka_unit_test(test_recompute),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_micro_batches),
+      cmocka_unit_test(test_micro_batches_tied),
+      cmocka_unit_test(test_micro_batches_in_chunks),
+      cmocka_unit_test(test_evaluation),
+      cmocka_unit_test(test_frozen),
+      cmocka_unit_test(test_fused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,337 @@
+/* Tiny models against transformers and torch: logits, loss, every gradient, ten steps of AdamW, greedy generation. Oracle: data/NAME, made by tests/fixtures/make_models.py;
+ * both sides compute in fp32. The bounds are those that Sluice promises: 1e-5 in logits and in the losses of a run, 1e-6 in a loss, 1e-4 in gradients. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "io/json_tree.h"
+#include "io/safetensors.h"
+#include "model/hf.h"
+
+static const double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, run_bound = 1e-5;
+
+struct fixture {
+  const char *name;
+  struct safetensors *expected;
+  struct engine engine;
+  struct batch batch;
+};
+
+static char *path_of(const char *name, const char *file, char *out, size_t size)
+{
+  const char *top = getenv("top_srcdir");
+  snprintf(out, size, "%s/tests/model/data/%s/%s", top ? top : ".", name, file);
+  return out;
+}
+
+static const struct st_tensor *tensor_of(const struct safetensors *file, const char *name)
+{
+  const struct st_tensor *tensor = safetensors_find(file, name);
+  if (!tensor)
+    fail_msg("no tensor %s", name);
+  return tensor;
+}
+
+static float *read_floats(const struct st_tensor *tensor)
+{
+  float *out = calloc((size_t)tensor->elements, sizeof *out);
+  assert_non_null(out);
+  must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, out));
+  return out;
+}
+
+static int32_t *read_ints(const struct st_tensor *tensor)
+{
+  assert_string_equal(tensor->type_name, "I32");
+  int32_t *out = malloc((size_t)tensor->bytes);
+  assert_non_null(out);
+  memcpy(out, tensor->data, (size_t)tensor->bytes);
+  return out;
+}
+
+/* Every tensor of the file is a parameter, and the other way round. */
+static void load_params(struct engine *e, const struct safetensors *file)
+{
+  int64_t loaded = 0;
+  for (int u = 0; u < e->model->units; u++)
+    for (int p = 0; p < e->model->unit[u].params; p++, loaded++) {
+      const struct model_param *param = &e->model->unit[u].param[p];
+      const struct st_tensor *tensor = tensor_of(file, param->name);
+      assert_int_equal(tensor->ndim, param->ndim);
+      assert_memory_equal(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape);
+      must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, engine_param(e, e->params, u, p)));
+    }
+  assert_int_equal(safetensors_count(file), loaded);
+}
+
+static void reload(struct fixture *f)
+{
+  char path[1024];
+  struct safetensors *file;
+  must(safetensors_open(path_of(f->name, "model.safetensors", path, sizeof path), &file));
+  load_params(&f->engine, file);
+  safetensors_close(file);
+}
+
+static void open_fixture(const char *name, struct fixture *f)
+{
+  char path[1024];
+  struct hf_config config;
+  *f = (struct fixture){.name = name};
+  must(hf_config_read(path_of(name, "config.json", path, sizeof path), &config));
+  engine_create(&config.model, 2, &f->engine);
+  reload(f);
+  must(safetensors_open(path_of(name, "expected.safetensors", path, sizeof path), &f->expected));
+  const struct st_tensor *tokens = tensor_of(f->expected, "tokens");
+  f->batch = (struct batch){
+      .shape = {tokens->shape[0], tokens->shape[1]}, .token = read_ints(tokens), .target = read_ints(tensor_of(f->expected, "targets"))};
+}
+
+static void close_fixture(struct fixture *f)
+{
+  batch_destroy(&f->batch);
+  engine_destroy(&f->engine);
+  safetensors_close(f->expected);
+}
+
+static double scale_of(const struct fixture *f)
+{
+  return 1 / (double)(f->batch.shape.B * f->batch.shape.T); /* the mean over the targets, all of which count */
+}
+
+/* ||got * scale - expected|| / ||expected||, and the same by the largest elements. */
+struct distance {
+  double norm, largest;
+};
+
+static struct distance distance_of(int64_t n, const float *got, double scale, const float *expected)
+{
+  double error = 0, norm = 0, worst = 0, most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double difference = got[i] * scale - expected[i];
+    error += difference * difference;
+    norm += (double)expected[i] * expected[i];
+    worst = isnan(difference) ? NAN : fmax(worst, fabs(difference));
+    most = fmax(most, fabs(expected[i]));
+  }
+  return (struct distance){sqrt(error / norm), worst / most};
+}
+
+static void assert_within(const struct fixture *f, const char *what, double error, double bound)
+{
+  if (!(error <= bound)) /* NaN fails */
+    fail_msg("%s: %s: relative error %.3g exceeds %.3g", f->name, what, error, bound);
+}
+
+static void check_logits(struct fixture *f)
+{
+  const int64_t B = f->batch.shape.B, T = f->batch.shape.T, V = f->engine.model->config.vocab;
+  const struct st_tensor *tensor = tensor_of(f->expected, "logits");
+  float *expected = read_floats(tensor), *got = calloc((size_t)(B * T * V), sizeof *got), *row = calloc((size_t)(B * V), sizeof *row);
+  assert_true(got && row && tensor->elements == B * T * V);
+  for (int64_t t = 0; t < T; t++) {
+    engine_logits(&f->engine, &f->batch, t, row);
+    for (int64_t b = 0; b < B; b++)
+      memcpy(got + (b * T + t) * V, row + b * V, (size_t)V * sizeof *row);
+  }
+  struct distance d = distance_of(B * T * V, got, 1, expected);
+  assert_within(f, "logits", d.norm, logits_bound);
+  assert_within(f, "largest logit", d.largest, logits_bound);
+  free(expected);
+  free(got);
+  free(row);
+}
+
+static double step(struct fixture *f)
+{
+  struct exactsum loss = engine_step(&f->engine, &f->batch, (struct cut){.micro = f->batch.shape.B});
+  return exactsum_value(&loss) * scale_of(f);
+}
+
+static void check_loss_and_gradients(struct fixture *f)
+{
+  double loss = step(f);
+  float *expected = read_floats(tensor_of(f->expected, "loss"));
+  assert_within(f, "loss", fabs(loss - expected[0]) / expected[0], loss_bound);
+  free(expected);
+  for (int u = 0; u < f->engine.model->units; u++)
+    for (int p = 0; p < f->engine.model->unit[u].params; p++) {
+      char name[256];
+      snprintf(name, sizeof name, "grad.%s", f->engine.model->unit[u].param[p].name);
+      const struct st_tensor *tensor = tensor_of(f->expected, name);
+      expected = read_floats(tensor);
+      struct distance d = distance_of(tensor->elements, engine_param(&f->engine, f->engine.grads, u, p), scale_of(f), expected);
+      assert_within(f, name, d.norm, gradient_bound);
+      free(expected);
+    }
+}
+
+static int32_t most_probable(int64_t V, const float *logits)
+{
+  int32_t best = 0;
+  for (int32_t v = 1; v < V; v++)
+    if (logits[v] > logits[best])
+      best = v;
+  return best;
+}
+
+static void check_greedy(struct fixture *f)
+{
+  enum { PROMPT = 5 };
+  const struct st_tensor *tensor = tensor_of(f->expected, "greedy");
+  const int64_t V = f->engine.model->config.vocab;
+  int32_t *expected = read_ints(tensor), *token = calloc((size_t)(PROMPT + tensor->elements), sizeof *token);
+  float *logits = calloc((size_t)V, sizeof *logits);
+  assert_true(token && logits);
+  memcpy(token, f->batch.token, PROMPT * sizeof *token);
+  struct caches caches;
+  caches_create(&f->engine, 1, PROMPT + tensor->elements, &caches);
+  for (int64_t i = 0, past = 0; i < tensor->elements; i++) {
+    int64_t n = PROMPT + i;
+    engine_decode(&f->engine, &caches, past, n - past, token + past, logits);
+    token[n] = most_probable(V, logits);
+    past = n;
+  }
+  assert_memory_equal(token + PROMPT, expected, (size_t)tensor->bytes);
+  caches_destroy(&f->engine, &caches);
+  free(logits);
+  free(token);
+  free(expected);
+}
+
+/* What adamw.json says. */
+enum { MOST_STEPS = 16 };
+struct series {
+  struct adamw adamw;
+  int64_t steps;
+  double loss[MOST_STEPS + 1];
+};
+
+static double real_of(const struct json_node *object, const char *key)
+{
+  double value;
+  must(json_get_real(json_find(object, key), &value));
+  return value;
+}
+
+static void read_series(const struct fixture *f, const char *key, struct series *out)
+{
+  char path[1024];
+  struct json_tree *tree;
+  must(json_tree_read(path_of(f->name, "adamw.json", path, sizeof path), 1 << 20, &tree));
+  const struct json_node *root = json_tree_root(tree), *betas = json_find(root, "betas"), *losses = json_find(root, key);
+  *out = (struct series){.adamw = {.lr = real_of(root, "lr"), .eps = real_of(root, "eps"), .decay = real_of(root, "weight_decay")},
+                         .steps = json_length(losses) - 1};
+  out->adamw.grad_scale = (float)scale_of(f);
+  must(json_get_real(json_first(betas), &out->adamw.beta1));
+  must(json_get_real(json_next(json_first(betas)), &out->adamw.beta2));
+  assert_in_range(out->steps, 10, MOST_STEPS);
+  int64_t i = 0;
+  for (const struct json_node *loss = json_first(losses); loss; loss = json_next(loss))
+    must(json_get_real(loss, &out->loss[i++]));
+  json_tree_free(tree);
+}
+
+static void update(struct fixture *f, const struct adamw *op, unsigned exempt, float **m, float **v)
+{
+  struct engine *e = &f->engine;
+  for (int u = 0; u < e->model->units; u++)
+    for (int p = 0; p < e->model->unit[u].params; p++) {
+      const struct layout_unit *layout = &e->model->unit[u].layout;
+      struct adamw mine = *op;
+      mine.decay = model_decays(e->model, u, p, exempt) ? op->decay : 0;
+      must(e->device->ops->adamw(e->lane, layout->elements[p], &mine, engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p),
+                                 m[u] + layout->offset[p], v[u] + layout->offset[p], NULL));
+    }
+}
+
+static void check_run(struct fixture *f, const char *key, unsigned exempt)
+{
+  const struct model *model = f->engine.model;
+  struct series series;
+  float **m = calloc((size_t)model->units, sizeof *m), **v = calloc((size_t)model->units, sizeof *v);
+  assert_true(m && v);
+  for (int u = 0; u < model->units; u++) {
+    m[u] = calloc((size_t)model->unit[u].layout.flat, sizeof(float));
+    v[u] = calloc((size_t)model->unit[u].layout.flat, sizeof(float));
+    assert_true(m[u] && v[u]);
+  }
+  read_series(f, key, &series);
+  reload(f);
+  for (int64_t i = 0; i <= series.steps; i++) {
+    double loss = step(f);
+    assert_within(f, key, fabs(loss - series.loss[i]) / series.loss[i], run_bound);
+    series.adamw.bias1 = 1 - pow(series.adamw.beta1, (double)(i + 1));
+    series.adamw.bias2 = 1 - pow(series.adamw.beta2, (double)(i + 1));
+    update(f, &series.adamw, exempt, m, v);
+  }
+  for (int u = 0; u < model->units; u++) {
+    free(m[u]);
+    free(v[u]);
+  }
+  free(m);
+  free(v);
+}
+
+static const char *const names[] = {"gpt2", "llama", "llama3", "qwen2", "qwen3", "mistral", "odd"};
+enum { NAMES = sizeof names / sizeof names[0] };
+
+static void for_all(void (*check)(struct fixture *f))
+{
+  for (int i = 0; i < NAMES; i++) {
+    struct fixture f;
+    open_fixture(names[i], &f);
+    check(&f);
+    close_fixture(&f);
+  }
+}
+
+static void test_logits(void **state)
+{
+  (void)state;
+  for_all(check_logits);
+}
+
+static void test_loss_and_gradients(void **state)
+{
+  (void)state;
+  for_all(check_loss_and_gradients);
+}
+
+static void test_greedy(void **state)
+{
+  (void)state;
+  for_all(check_greedy);
+}
+
+static void check_runs(struct fixture *f)
+{
+  check_run(f, "losses", 0);
+  check_run(f, "losses_nodecay_norm_bias", 1u << PARAM_NORM | 1u << PARAM_BIAS);
+}
+
+static void test_adamw(void **state)
+{
+  (void)state;
+  for_all(check_runs);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_logits),
+      cmocka_unit_test(test_loss_and_gradients),
+      cmocka_unit_test(test_greedy),
+      cmocka_unit_test(test_adamw),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,261 @@
+/* A job's state as named tensors, for every strategy and with frozen parameters. Oracles: an element-by-element count over all ranks of a job, one after another; and the
+ * initial values as the model makes them whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "train/job.h"
+
+enum { MOST_TENSORS = 128, MOST_ELEMENTS = 4096, MOST_RANKS = 4 };
+
+/* How often each element of each tensor was met. */
+struct tally {
+  int n;
+  char name[MOST_TENSORS][96]; /* "group name" */
+  uint8_t count[MOST_TENSORS][MOST_ELEMENTS];
+};
+
+static struct tally tally;
+
+static uint8_t *count_of(const struct io_tensor *t)
+{
+  char name[96];
+  snprintf(name, sizeof name, "%s %s", t->group, t->name);
+  for (int i = 0; i < tally.n; i++)
+    if (strcmp(tally.name[i], name) == 0)
+      return tally.count[i];
+  assert_true(tally.n < MOST_TENSORS);
+  memcpy(tally.name[tally.n], name, sizeof name);
+  return tally.count[tally.n++];
+}
+
+static int64_t elements_of(const struct model *model, const char *name, int *unit, int *param)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++)
+      if (strcmp(model->unit[u].param[p].name, name) == 0) {
+        *unit = u;
+        *param = p;
+        return model->unit[u].layout.elements[p];
+      }
+  fail_msg("there is no parameter %s", name);
+  return 0;
+}
+
+/* The bits of the initial parameter where it lies, and zero moments. */
+static void check_values(const struct job *job, const struct io_tensor *t)
+{
+  float expected[MOST_ELEMENTS] = {0};
+  int u = 0, p = 0;
+  int64_t n = elements_of(job->model, t->name, &u, &p);
+  assert_true(n <= MOST_ELEMENTS && t->range.begin >= 0 && t->range.end <= n);
+  if (strcmp(t->group, "model") == 0)
+    model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, (struct layout_range){0, n}, expected);
+  if (t->range.begin < t->range.end)
+    assert_memory_equal(t->data, expected + t->range.begin, (size_t)(t->range.end - t->range.begin) * sizeof(float));
+}
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+/* As much of a job as its tensors need: all that job_create() makes but lanes and cores. */
+static void open_rank(struct job *job, const struct deck *deck, int rank, int ranks)
+{
+  *job = (struct job){.deck = deck, .threads = 1};
+  must(comm_create_fake(rank, ranks, ranks, &job->comm));
+  must(device_create("host", DTYPE_F32, &job->device));
+  must(job_model(deck, ranks, &job->model));
+  struct plan_input input = {.mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
+  must(job_shape(deck, JOB_TRAIN, ranks, &input));
+  must(plan_create(&input, &job->plan[PLAN_TRAIN]));
+  const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
+  must(exec_memory_create(job->device, plans, 1, &job->memory));
+}
+
+static void close_rank(struct job *job)
+{
+  exec_memory_destroy(&job->memory);
+  plan_destroy(job->plan[PLAN_TRAIN]);
+  model_destroy(job->model);
+  device_destroy(job->device);
+  comm_destroy(job->comm);
+}
+
+static void count_tensor(const struct io_tensor *held, const struct io_tensor *unique)
+{
+  assert_string_equal(held->name, unique->name);
+  assert_string_equal(held->group, unique->group);
+  uint8_t *count = count_of(unique);
+  for (int64_t e = unique->range.begin; e < unique->range.end; e++) {
+    assert_true(e >= held->range.begin && e < held->range.end);
+    count[e]++;
+  }
+}
+
+static void count_rank(const struct deck *deck, int rank, int ranks)
+{
+  struct job job;
+  struct io_tensor *held, *unique;
+  int n, m;
+  open_rank(&job, deck, rank, ranks);
+  job_init(&job);
+  must(job_tensors(&job, true, false, &held, &n));
+  must(job_tensors(&job, true, true, &unique, &m));
+  assert_int_equal(n, m);
+  for (int i = 0; i < n; i++) {
+    check_values(&job, &held[i]);
+    check_values(&job, &unique[i]);
+    count_tensor(&held[i], &unique[i]);
+  }
+  mem_free(held);
+  mem_free(unique);
+  close_rank(&job);
+}
+
+/* Every parameter once, and both moments of those that are trained. */
+static void check_tally(const struct deck *deck, int frozen_expected)
+{
+  struct model *model;
+  int all = 0, frozen = 0;
+  assert_int_equal(job_model(deck, 1, &model), STATUS_OK);
+  for (int u = 0; u < model->units; u++) {
+    all += model->unit[u].params;
+    for (int p = 0; p < model->unit[u].params; p++)
+      frozen += model->unit[u].param[p].frozen;
+  }
+  assert_int_equal(frozen, frozen_expected);
+  assert_int_equal(tally.n, 3 * all - 2 * frozen);
+  for (int i = 0; i < tally.n; i++) {
+    int u = 0, p = 0;
+    int64_t n = elements_of(model, strchr(tally.name[i], ' ') + 1, &u, &p);
+    assert_true(!model->unit[u].param[p].frozen || strncmp(tally.name[i], "model ", 6) == 0);
+    for (int64_t e = 0; e < MOST_ELEMENTS; e++)
+      if (tally.count[i][e] != (e < n))
+        fail_msg("element %lld of %s is on %d ranks", (long long)e, tally.name[i], tally.count[i][e]);
+  }
+  model_destroy(model);
+}
+
+static void check_job(int ranks, const char *arch, const char *strategy, const char *group, const char *freeze, int frozen)
+{
+  char text[4][96], *assignment[] = {text[0],
+                                     text[1],
+                                     text[2],
+                                     text[3],
+                                     (char *)"model.layers=2",
+                                     (char *)"model.width=12",
+                                     (char *)"model.heads=2",
+                                     (char *)"model.context=10",
+                                     (char *)"model.vocab=31",
+                                     (char *)"data.batch=12",
+                                     (char *)"run.threads=1",
+                                     (char *)"model.ffn=0",
+                                     (char *)"model.tied=true"};
+  struct deck deck;
+  bool llama = strcmp(arch, "llama") == 0;
+  snprintf(text[0], sizeof text[0], "model.arch=%s", arch);
+  snprintf(text[1], sizeof text[1], "shard.strategy=%s", strategy);
+  snprintf(text[2], sizeof text[2], "shard.group=%s", group);
+  snprintf(text[3], sizeof text[3], "train.freeze=%s", freeze);
+  if (llama) {
+    assignment[11] = (char *)"model.ffn=20";
+    assignment[12] = (char *)"model.tied=false";
+  }
+  must(deck_load(&deck, NULL, (int)(sizeof assignment / sizeof assignment[0]), assignment));
+  memset(&tally, 0, sizeof tally);
+  for (int rank = 0; rank < ranks; rank++)
+    count_rank(&deck, rank, ranks);
+  check_tally(&deck, frozen);
+  deck_destroy(&deck);
+}
+
+static void each_element_is_written_once(void **state)
+{
+  (void)state;
+  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard"};
+  for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+    for (int s = 0; s < 4; s++) {
+      check_job(ranks, "gpt2", strategies[s], "world", "[]", 0);
+      check_job(ranks, "gpt2", strategies[s], "world", "[*.bias]", 13);
+      check_job(ranks, "llama", strategies[s], "world", "[model.embed_tokens.*, model.layers.0.*, lm_head.*]", 11);
+    }
+  check_job(4, "gpt2", "hybrid_shard", "2", "[*.bias]", 13);
+  check_job(4, "llama", "hybrid_shard", "2", "[model.layers.*]", 18);
+  check_job(2, "llama", "hybrid_shard", "1", "[model.layers.*.q_proj.*]", 2);
+}
+
+/* Oracle: what job.h says of the plans. */
+static void plans_without_a_batch_have_their_shapes(void **state)
+{
+  (void)state;
+  static const struct {
+    enum job_use use;
+    enum plan_mode mode;
+    const char *sequence, *micro;
+    int64_t T, B, capacity;
+  } row[] = {
+      {JOB_EVAL, PLAN_EVAL, "data.sequence=0", "data.micro_batch=0", 4096, 8, 0},
+      {JOB_EVAL, PLAN_EVAL, "data.sequence=64", "data.micro_batch=3", 64, 3, 0},
+      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=0", "data.micro_batch=3", 256, 1, 2048},
+      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=4096", "data.micro_batch=0", 256, 1, 4096},
+      {JOB_GENERATE, PLAN_GENERATE, "data.sequence=100", "data.micro_batch=0", 100, 1, 100},
+  };
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+    struct deck deck;
+    char *assignment[] = {(char *)row[r].sequence, (char *)row[r].micro, (char *)"model.context=4096", (char *)"data.batch=12"};
+    struct plan_input input = {.mode = row[r].mode, .ranks = 5};
+    assert_int_equal(deck_load(&deck, NULL, 4, assignment), STATUS_OK);
+    assert_int_equal(job_shape(&deck, row[r].use, 5, &input), STATUS_OK);
+    assert_int_equal(input.shape.sequence, row[r].T);
+    assert_int_equal(input.shape.micro_batch, row[r].B);
+    assert_int_equal(input.shape.group, 5);
+    assert_int_equal(input.capacity, row[r].capacity);
+    deck_destroy(&deck);
+  }
+}
+
+/* Oracle: field by field what was written into the deck. */
+static void the_model_is_the_deck_s(void **state)
+{
+  (void)state;
+  char *assignment[] = {
+      (char *)"model.arch=qwen2",        (char *)"model.layers=3",         (char *)"model.width=40",        (char *)"model.heads=6",
+      (char *)"model.kv_heads=2",        (char *)"model.head_width=10",    (char *)"model.ffn=50",          (char *)"model.context=77",
+      (char *)"model.vocab=101",         (char *)"model.window=9",         (char *)"model.window_from=1",   (char *)"model.tied=false",
+      (char *)"model.norm_eps=1e-6",     (char *)"model.init_std=0.03",    (char *)"model.rope_theta=5000", (char *)"model.rope_factor=8",
+      (char *)"model.rope_low_freq=1.5", (char *)"model.rope_high_freq=4", (char *)"model.rope_original=33"};
+  static const struct {
+    const char *text;
+    enum rope_scaling scaling;
+  } scalings[] = {{"model.rope_scaling=none", ROPE_PLAIN}, {"model.rope_scaling=linear", ROPE_LINEAR}, {"model.rope_scaling=llama3", ROPE_LLAMA3}};
+  for (int i = 0; i < 3; i++) {
+    struct deck deck;
+    char *scaling[] = {(char *)scalings[i].text};
+    assert_int_equal(deck_load(&deck, NULL, sizeof assignment / sizeof assignment[0], assignment), STATUS_OK);
+    assert_int_equal(options_assign(deck.set, scaling[0]), STATUS_OK);
+    struct model_config c = job_model_config(&deck);
+    assert_string_equal(c.arch, "qwen2");
+    assert_true(c.layers == 3 && c.width == 40 && c.heads == 6 && c.kv_heads == 2 && c.head_width == 10 && c.ffn == 50 && c.context == 77 &&
+                c.vocab == 101);
+    assert_true(c.window == 9 && c.window_from == 1 && !c.tied && c.norm_eps == 1e-6 && c.init_std == 0.03);
+    assert_true(c.rope.theta == 5000 && c.rope.factor == 8 && c.rope.low_freq == 1.5 && c.rope.high_freq == 4 && c.rope.original == 33);
+    assert_int_equal(c.rope.scaling, scalings[i].scaling);
+    deck_destroy(&deck);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_element_is_written_once), cmocka_unit_test(plans_without_a_batch_have_their_shapes),
+                                     cmocka_unit_test(the_model_is_the_deck_s)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
