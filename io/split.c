@@ -14,6 +14,7 @@ struct split {
   size_t (*scan)(const struct split *split, const char *text, size_t bytes, size_t at); /* of a known pattern; NULL: PCRE2 */
   int digits;                                                                           /* longest word of numbers */
   struct split_classes classes;
+  char *where;
   pcre2_code *code;
   pcre2_match_data *match;
 };
@@ -273,7 +274,8 @@ static enum status translate(const char *where, const char *pattern, struct text
 static enum status compile(struct split *split, const char *where, const char *pattern)
 {
   struct text_buffer translated;
-  enum status status = translate(where, pattern, &translated);
+  split->where = mem_strdup(where);
+  enum status status = split->where ? translate(where, pattern, &translated) : STATUS_MEMORY;
   if (status)
     return status;
   int error;
@@ -304,6 +306,8 @@ static enum status match_next(struct split *split, const char *text, size_t byte
   int matched = pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK, split->match, NULL);
   if (matched == PCRE2_ERROR_JIT_STACKLIMIT)
     matched = pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, split->match, NULL);
+  if (matched == PCRE2_ERROR_MATCHLIMIT || matched == PCRE2_ERROR_DEPTHLIMIT || matched == PCRE2_ERROR_HEAPLIMIT)
+    return status_set(STATUS_INPUT, "%s: the split pattern takes too many steps at byte %zu of a text", split->where, at);
   if (matched < 0 && matched != PCRE2_ERROR_NOMATCH) /* 0: a match whose groups are not kept */
     return status_set(STATUS_LIBRARY, "PCRE2 cannot split the text at its byte %zu: error %d", at, matched);
   const PCRE2_SIZE *found = pcre2_get_ovector_pointer(split->match);
@@ -342,6 +346,7 @@ void split_destroy(struct split *split)
     return;
   pcre2_match_data_free(split->match);
   pcre2_code_free(split->code);
+  mem_free(split->where);
   mem_free(split);
 }
 

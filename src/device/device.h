@@ -44,8 +44,8 @@ struct matmul {
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
  * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w of them, itself included.
- * past > 0 (generation, no backward pass): k and v hold past + T tokens a sequence, of which the last T are the queries' own; sequences of k and v then lie kv_batch_stride
- * elements apart (0: one behind the other). */
+ * past > 0 (generation, no backward pass): k and v hold past + T tokens a sequence, of which the last T are the queries' own. Sequences of k and v lie kv_batch_stride
+ * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled. */
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
   const void *q, *k, *v;
@@ -138,10 +138,12 @@ struct device_ops {
 
   /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g [F], then u [F]. */
   enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the gradient of the weights behind it. y may be dy. */
+  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the gradient of the weights behind it. y may be dy, dgu may
+   * be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 
-  size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads); /* pointers in op are not read */
+  /* Pointers in op are not read. With past > 0 it is enough for fewer tokens and a shorter past > 0, too. */
+  size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads);
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
 

@@ -60,6 +60,13 @@ for ranks in 1 3; do
   done
 done
 
+# What is not read may be torn.
+cp -r base torn
+head -c 1000 "$(newest base)" > "$(newest torn)"
+quietly "$SLUICE" eval torn --untrained
+quietly "$SLUICE" eval tiny.yaml run.dir=torn --untrained
+fails 3 "torn" "$SLUICE" eval torn
+
 cat > start.yaml <<END
 run:   {dir: run, steps: 3, seed: 4, threads: 1}
 train: {init: hf}
@@ -78,6 +85,9 @@ grep -q 'ffn: 40' from-folder/deck.yaml || die "deck.yaml lacks the folder's mod
 start 3 sharded shard.strategy=shard_grad_op data.micro_batch=2
 close_to from-folder sharded 2e-5
 start 2 short model.context=16 data.sequence=16
+
+quietly "$SLUICE" plan start.yaml list=false
+quietly "$SLUICE" plan start.yaml list=false train.init=base.h5
 
 # A run that goes on needs the folder no more; one without optimizer state cannot go on.
 cp -r hf hf-2

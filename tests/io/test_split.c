@@ -388,6 +388,18 @@ static void test_long(void **state)
   mem_free(text);
 }
 
+/* A pattern that tries all ways to cut a row of letters, and finds none. */
+static void test_too_many_steps(void **state)
+{
+  (void)state;
+  static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaad";
+  struct split *split = make("(?:a+)+[bc]|d");
+  size_t end = 0;
+  assert_status(STATUS_INPUT, split_next(split, text, sizeof text - 1, 0, &end));
+  assert_non_null(strstr(status_text(), "tokenizer.json: the split pattern takes too many steps at byte 0 of a text"));
+  split_destroy(split);
+}
+
 static void test_names(void **state)
 {
   (void)state;
@@ -403,8 +415,8 @@ static void test_names(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),    cmocka_unit_test(test_llama3), cmocka_unit_test(test_qwen2),
-                                     cmocka_unit_test(test_classes), cmocka_unit_test(test_random), cmocka_unit_test(test_other_patterns),
-                                     cmocka_unit_test(test_long),    cmocka_unit_test(test_names)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),    cmocka_unit_test(test_llama3),         cmocka_unit_test(test_qwen2),
+                                     cmocka_unit_test(test_classes), cmocka_unit_test(test_random),         cmocka_unit_test(test_other_patterns),
+                                     cmocka_unit_test(test_long),    cmocka_unit_test(test_too_many_steps), cmocka_unit_test(test_names)};
   return cmocka_run_group_tests(tests, make_finders, destroy_finders);
 }

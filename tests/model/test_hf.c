@@ -420,7 +420,8 @@ static void unknown_keys_and_dropout_are_warned_of(void **state)
   (void)read_changed("gpt2", NULL, "\"water_level\": 3");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
-  const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"), *unknown = strstr(text, "water_level is passed over");
+  const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
+             *unknown = strstr(text, "water_level is passed over");
   assert_non_null(dropout);
   assert_null(strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
   assert_non_null(unknown);

@@ -233,7 +233,7 @@ INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t l
 /* Rows of b as they lie in memory: four terms for as many columns as fill vectors. */
 INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
 {
-  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4;
+  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4, ahead = n < NARROW_STRIP / 2 ? 16 : 4; /* rows: a few kilobytes */
   for (int64_t l = 0; l < quads; l += 4)
     for (int64_t j = 0; j < full; j += WIDTH) {
       const float *from = b + l * ldb + j;
@@ -242,7 +242,7 @@ INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t ld
       for (int q = 0; q < 4; q++) {
         x[q] = *(const vec_memory *)(from + q * ldb);
         if (j % LANES == 0)
-          __builtin_prefetch(from + (4 + q) * ldb);
+          __builtin_prefetch(from + (ahead + q) * ldb);
       }
 #pragma GCC unroll 8
       for (int i = 0; i < m; i++) {

@@ -215,7 +215,8 @@ static void run_narrow(void *arg, int64_t task, int worker)
 {
   struct matmul_job *job = arg;
   const struct matmul *op = job->op;
-  int64_t start = clock_ns(), column = task * job->task_columns, end = least(column + job->task_columns, op->n), step = op->trans_b ? LANES : end - column;
+  int64_t start = clock_ns(), column = task * job->task_columns, end = least(column + job->task_columns, op->n),
+          step = op->trans_b ? LANES : end - column;
   (void)worker;
   for (int64_t j = column; j < end; j += step)
     for (int64_t block = 0, from; block < job->all_blocks; block++) {
