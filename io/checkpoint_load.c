@@ -175,7 +175,8 @@ static enum status refuse_extra(const struct checkpoint_table *wanted, const str
       continue;
     for (int64_t i = 0; i < wanted->n; i++)
       if (same_group(name, checkpoint_table_name(wanted, i)))
-        return status_set(STATUS_INPUT, "it holds the tensor %s, which this run does not have: the deck describes another model", name);
+        return status_set(STATUS_INPUT, "it holds the tensor %s, which this run does not have: the deck describes another model%s", name,
+                          same_group(name, "model/") ? "" : ", or freezes other parameters");
   }
   return STATUS_OK;
 }
@@ -190,7 +191,8 @@ static enum status match(const struct checkpoint_table *wanted, const struct che
       return status_set(STATUS_INPUT, "it holds parameters but no %.*s: it has no optimizer state to go on from; start from it with train.init",
                         (int)strcspn(name, "/"), name);
     if (at[i] < 0)
-      return status_set(STATUS_INPUT, "the tensor %s is missing: the deck describes another model, or the file holds no such state", name);
+      return status_set(STATUS_INPUT, "the tensor %s is missing: the deck describes another model%s", name,
+                        same_group(name, "model/") ? "" : ", or freezes other parameters");
     enum status status = match_entry(wanted, i, found, at[i]);
     if (status != STATUS_OK)
       return status;

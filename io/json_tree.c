@@ -395,6 +395,8 @@ const char *json_key(const struct json_node *node, size_t *bytes)
 
 const struct json_node *json_find(const struct json_node *object, const char *key)
 {
+  if (!object)
+    return NULL;
   const struct json_tree *tree = (const struct json_tree *)head_of(object)->text;
   if (object->kind != JSON_OBJECT || !tree->slots)
     return NULL;

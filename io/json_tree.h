@@ -27,7 +27,7 @@ int64_t json_length(const struct json_node *node);                              
 const struct json_node *json_first(const struct json_node *node);                       /* member, in the file's order; NULL: none */
 const struct json_node *json_next(const struct json_node *node);                        /* sibling */
 const char *json_key(const struct json_node *node, size_t *bytes);                      /* of a member of an object; zero-terminated; bytes may be NULL */
-const struct json_node *json_find(const struct json_node *object, const char *key);     /* NULL: not there, or not an object; by hash: fast for large objects */
+const struct json_node *json_find(const struct json_node *object, const char *key);     /* NULL: not there, or not an object (NULL is none); by hash: fast for large objects */
 
 /* Typed access. STATUS_INPUT with the sentence above, or with the range that was expected. `out` is set on success only. */
 enum status json_get_text(const struct json_node *node, const char **out, size_t *bytes); /* zero-terminated; bytes may be NULL */

@@ -130,6 +130,12 @@ void arguments_free(struct arguments *arguments)
   *arguments = (struct arguments){0};
 }
 
+/* What a rank finds in a deck alone, the others must know. */
+static enum status agree(const struct arguments *arguments, enum status status)
+{
+  return arguments->comm ? comm_agree(arguments->comm, status) : status;
+}
+
 /* With train.init the deck is not checked yet: it may lack the model. */
 static enum status read_deck(const struct arguments *arguments, const char *path, struct deck *out)
 {
@@ -144,7 +150,7 @@ static enum status read_deck(const struct arguments *arguments, const char *path
       status = comm_broadcast_text(arguments->comm, &text, 0);
   }
   if (!status)
-    status = deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment);
+    status = agree(arguments, deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment));
   mem_free(text);
   return status;
 }
@@ -168,14 +174,41 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
   return status;
 }
 
+static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
+{
+  char *dir = mem_printf("%s/ckpt", run_dir);
+  enum status status = agree(arguments, dir ? STATUS_OK : STATUS_MEMORY);
+  if (!status)
+    status = checkpoint_find(arguments->comm, dir, false, out);
+  mem_free(dir);
+  return status;
+}
+
+/* A run that has saved nothing may begin anew from elsewhere. */
+static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run, const struct deck *deck)
+{
+  char *saved = NULL;
+  enum status status = newest_in(arguments, deck->run.dir, &saved);
+  if (!status && saved)
+    status = status_set(STATUS_USAGE,
+                        "train.init is %s (%s), but the run in %s, which --resume auto goes on with, began from %s: say train.init=%s, or "
+                        "choose another run.dir",
+                        deck->train.init, options_where(deck->set, "train.init"), deck->run.dir, *run->train.init ? run->train.init : "new weights",
+                        run->train.init);
+  mem_free(saved);
+  return status;
+}
+
 /* The resolved deck of a run that began from the same model. */
 static enum status resolve_from_run(const struct arguments *arguments, const char *path, struct deck *deck, bool *done)
 {
   struct arguments plain = {.comm = arguments->comm};
   struct deck run = {0};
   enum status status = read_deck(&plain, path, &run);
-  if (!status && !strcmp(run.train.init, deck->train.init)) {
-    status = origin_resolve_from(&run, path, deck);
+  if (!status && strcmp(run.train.init, deck->train.init) != 0) {
+    status = refuse_other_start(arguments, &run, deck);
+  } else if (!status) {
+    status = agree(arguments, origin_resolve_from(&run, path, deck));
     *done = true;
   }
   deck_destroy(&run);
@@ -208,7 +241,9 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
     return status;
   if (!strcmp(resume, "auto"))
     return resolve_resumed(arguments, out);
-  return resolve(arguments, *resume && strcmp(resume, "none") != 0 ? resume : out->train.init, out);
+  if (*resume && strcmp(resume, "none") != 0)
+    return origin_resolve_checkpoint(arguments->comm, resume, out);
+  return resolve(arguments, out->train.init, out);
 }
 
 static bool is_folder(const char *path)
@@ -217,29 +252,15 @@ static bool is_folder(const char *path)
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static bool ends_with(const char *text, const char *tail)
-{
-  const size_t n = strlen(text), m = strlen(tail);
-  return n >= m && !strcmp(text + n - m, tail);
-}
-
-static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
-{
-  char *dir = mem_printf("%s/ckpt", run_dir);
-  const enum status status = dir ? checkpoint_find(arguments->comm, dir, false, out) : STATUS_MEMORY;
-  mem_free(dir);
-  return status;
-}
-
 /* A stored deck holds its model.*; what the command line changes is checked like any deck. */
 static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path, struct deck *out)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(arguments->comm, path, &meta);
-  if (!status)
+  if (!status) {
     status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments, arguments->assignment);
-  if (!status)
-    status = deck_check(out);
+    status = agree(arguments, status ? status : deck_check(out));
+  }
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -254,8 +275,8 @@ static enum status deck_of_run(const struct arguments *arguments, const char *di
   return status;
 }
 
-/* A deck of defaults around the folder's model. */
-static enum status deck_of_model(const struct arguments *arguments, const char *dir, struct deck *out)
+/* A deck of defaults with a train.init. */
+static enum status load_defaults(const struct arguments *arguments, const char *dir, struct deck *out)
 {
   char **assignments = NULL, *init = mem_printf("train.init=%s", dir);
   const int n = arguments->assignments;
@@ -266,11 +287,20 @@ static enum status deck_of_model(const struct arguments *arguments, const char *
     assignments[n] = init;
     status = deck_load(out, NULL, n + 1, assignments);
   }
-  if (!status)
-    status = resolve(arguments, dir, out);
   mem_free(assignments);
   mem_free(init);
   return status;
+}
+
+/* The folder's model. */
+static enum status deck_of_model(const struct arguments *arguments, const char *dir, struct deck *out)
+{
+  static const char key[] = "train.init=";
+  for (int i = 0; i < arguments->assignments; i++)
+    if (!strncmp(arguments->assignment[i], key, sizeof key - 1))
+      return status_set(STATUS_USAGE, "%s is given beside the model folder %s: name one model", arguments->assignment[i], dir);
+  const enum status status = agree(arguments, load_defaults(arguments, dir, out));
+  return status ? status : resolve(arguments, dir, out);
 }
 
 /* A deck: what its run has saved, or else where it would begin. */
@@ -303,11 +333,11 @@ static enum status open_source(const struct arguments *arguments, const char *wo
     status = deck_of_model(arguments, word, &out->deck);
   else if (is_folder(word))
     status = open_run(arguments, word, search, out);
-  else if (ends_with(word, ".h5"))
+  else if (origin_is_checkpoint(word))
     status = deck_of_checkpoint(arguments, word, &out->deck);
   else
     status = open_deck_file(arguments, word, search, out);
-  if (!status && search && !out->checkpoint && (is_folder(word) || ends_with(word, ".h5"))) {
+  if (!status && search && !out->checkpoint && (is_folder(word) || origin_is_checkpoint(word))) {
     out->checkpoint = mem_strdup(word);
     status = out->checkpoint ? STATUS_OK : STATUS_MEMORY;
   }

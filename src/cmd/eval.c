@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "cmd/cmd.h"
-#include "train/train.h"
+#include "train/weights.h"
 
 struct values {
   bool untrained;
@@ -13,26 +13,25 @@ static const struct option table[] = {
      .type = OPTION_BOOL,
      .offset = offsetof(struct values, untrained),
      .value = "false",
-     .text = "evaluate the model as initialised, for comparison, instead of a checkpoint"},
+     .text = "evaluate the model as a fresh run begins, for comparison: initialised, or with the weights of train.init"},
     {.name = NULL},
 };
 
 static enum status load_parameters(struct job *job, const struct source *source, bool untrained)
 {
-  if (untrained) {
-    job_init(job);
-    return STATUS_OK;
-  }
+  if (untrained)
+    return weights_start(job);
   if (!source->checkpoint)
     return status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, or use --untrained",
                       source->deck.run.dir);
-  return train_load(job, source->checkpoint, false);
+  return weights_load(job, source->checkpoint, false);
 }
 
 static enum status evaluate(struct job *job, const struct source *source, bool untrained)
 {
   struct evaluator evaluator = {0};
   struct evaluation e;
+  const char *init = *source->deck.train.init ? source->deck.train.init : "untrained model";
   enum status status = load_parameters(job, source, untrained);
   if (status)
     return status;
@@ -41,7 +40,7 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
     status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
   if (!status && comm_rank(job->comm) == 0)
     printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (%lld tokens, %.1f s, %.0f tokens/s)\n",
-           untrained ? "untrained model" : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte, (long long)e.tokens, e.seconds,
+           untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte, (long long)e.tokens, e.seconds,
            (double)e.tokens / e.seconds);
   evaluator_close(&evaluator);
   return status;

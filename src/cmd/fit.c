@@ -113,8 +113,11 @@ static enum status make_least(const struct plan *plan, struct plan **out)
   input.strategy = STRATEGY_FULL_SHARD;
   input.shape.group = input.ranks;
   input.shape.replicas = 1;
-  input.shape.micros = input.shape.rank_batch;
   input.shape.micro_batch = 1;
+  if (input.mode == PLAN_TRAIN)
+    input.shape.micros = input.shape.rank_batch;
+  else
+    input.shape.rank_batch = 1;
   input.shape.recompute_every = 1;
   input.shape.reduce_every_micro = true;
   return plan_create(&input, out);
@@ -123,15 +126,17 @@ static enum status make_least(const struct plan *plan, struct plan **out)
 static enum status print_cure(const struct plan *plan, const struct fit_room *room, FILE *to)
 {
   struct plan *least;
+  const bool train = plan->input.mode == PLAN_TRAIN;
   if (plan->input.mode == PLAN_GENERATE) {
-    fprintf(to, "use more ranks, or a shorter data.sequence\n");
+    fprintf(to, "use more ranks, or a shorter data.sequence (context= of sluice generate)\n");
     return STATUS_OK;
   }
   enum status status = make_least(plan, &least);
   if (status)
     return status;
-  fprintf(to, "with shard.strategy=full_shard%s, tiers.activations=recompute and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
-          plan->input.shape.reduce_every_micro ? "" : ", shard.reduce=micro", GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
+  fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
+          train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
+          GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
           all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
   plan_destroy(least);
   return STATUS_OK;
@@ -140,11 +145,13 @@ static enum status print_cure(const struct plan *plan, const struct fit_room *ro
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
 {
   char who[64];
-  fprintf(to, "\nmemory of this plan, in %s with gradients in %s:\n", dtype_name(plan->input.device->compute),
+  fprintf(to, "\nmemory of this plan, which is for parameters in %s and gradients in %s:\n", dtype_name(plan->input.device->compute),
           dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
     print_line("device: a rank needs", tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
-  if (room->host_bytes > 0) {
+  if (room->host_bytes > 0 && node_bytes(plan, room) == 0)
+    fprintf(to, "  host: 0 bytes: all state is on the device, and host=%.2f GiB is compared with nothing\n", GiB(room->host_bytes));
+  else if (room->host_bytes > 0) {
     snprintf(who, sizeof who, "host: the %d rank%s of a node need%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
              room->local_ranks == 1 ? "s" : "");
     print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);

@@ -10,7 +10,7 @@
 #include "io/file.h"
 #include "io/json_tree.h"
 #include "io/tokens.h"
-#include "train/train.h"
+#include "train/weights.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
 
@@ -36,8 +36,8 @@ static const struct option table[] = {
     {.name = "ids",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, ids),
-     .value = "[]",
-     .text = "token ids to continue, instead of a prompt; ids are printed, too: these on a line, those that follow on the next"},
+     .value = "none",
+     .text = "token ids to continue, instead of a prompt (none: a prompt); ids are printed, too: these on a line, those that follow on the next"},
     {.name = "interactive",
      .type = OPTION_BOOL,
      .offset = offsetof(struct values, interactive),
@@ -167,6 +167,20 @@ static enum status check_tokenizer(const struct values *values, const char *dir,
   return STATUS_OK;
 }
 
+/* Where tokenizer= takes the place of the model folder's own. Its ids then mean other texts than those that the model learned, which may be wanted. */
+static void compare_with_home(const struct values *values, const char *home, const struct tokenizer *tokenizer)
+{
+  struct tokenizer *own = NULL;
+  if (!*values->tokenizer || !holds(home, "tokenizer.json"))
+    return;
+  if (tokenizer_create("json", home, &own))
+    log_warn("tokenizer=%s takes the place of that of %s, with which it cannot be compared: %s", values->tokenizer, home, status_text());
+  else if (strcmp(tokenizer_name(own), tokenizer_name(tokenizer)) != 0 || tokenizer_checksum(own) != tokenizer_checksum(tokenizer))
+    log_warn("tokenizer=%s ('%s', checksum %08x) is not the tokenizer of %s (checksum %08x)", values->tokenizer, tokenizer_name(tokenizer),
+             tokenizer_checksum(tokenizer), home, tokenizer_checksum(own));
+  tokenizer_destroy(own);
+}
+
 static enum status add_end(const struct json_node *node, struct language *language)
 {
   int64_t id;
@@ -216,6 +230,8 @@ static enum status read_language(const struct values *values, const struct sourc
   if (!status)
     status = check_tokenizer(values, source->deck.data.train, set, out->tokenizer);
   if (!status)
+    compare_with_home(values, home, out->tokenizer);
+  if (!status)
     status = add_ends(home, "generation_config.json", out);
   if (!status)
     status = add_ends(home, "config.json", out);
@@ -260,12 +276,19 @@ static enum status read_ids(const struct option_strings *list, int32_t **out)
   return STATUS_OK;
 }
 
+static bool has_ids(const struct values *values)
+{
+  return values->ids.n != 1 || strcmp(values->ids.item[0], "none") != 0;
+}
+
 static enum status check_values(const struct values *values)
 {
   if (*values->prompt && *values->prompt_file)
     return status_set(STATUS_USAGE, "prompt and prompt_file are both given: give one of them");
-  if (values->ids.n > 0 && (*values->prompt || *values->prompt_file || values->interactive))
-    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file and interactive, which are about text");
+  if (values->ids.n == 0)
+    return status_set(STATUS_USAGE, "ids holds no token to continue: give one at least, or prompt= for a new document");
+  if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive || *values->tokenizer || *values->tokenizer_dir))
+    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file, interactive, tokenizer and tokenizer_dir, which are about text");
   return STATUS_OK;
 }
 
@@ -275,11 +298,11 @@ static enum status generate(const struct arguments *arguments, const struct sour
   struct language language = {0};
   struct job *job = NULL;
   int32_t *ids = NULL;
-  enum status status = values->ids.n > 0 ? comm_agree(arguments->comm, read_ids(&values->ids, &ids)) : open_language(arguments, source, &language);
+  enum status status = has_ids(values) ? comm_agree(arguments->comm, read_ids(&values->ids, &ids)) : open_language(arguments, source, &language);
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
-    status = train_load(job, source->checkpoint, false);
+    status = weights_load(job, source->checkpoint, false);
   if (!status)
     status = generate_run(
         job, language.tokenizer,
@@ -287,7 +310,7 @@ static enum status generate(const struct arguments *arguments, const struct sour
             .prompt = language.prompt,
             .prompt_bytes = language.prompt_bytes,
             .ids = ids,
-            .n_ids = values->ids.n,
+            .n_ids = ids ? values->ids.n : 0,
             .end = language.end,
             .n_end = language.n_end,
             .interactive = values->interactive,
@@ -305,6 +328,9 @@ static enum status set_context(int64_t context, struct deck *deck)
   if (context > deck->model.context)
     return status_set(STATUS_USAGE, "context=%lld is more than the %lld tokens that the model was made for (model.context)", (long long)context,
                       (long long)deck->model.context);
+  if (context > 0 && context != deck->data.sequence && !strcmp(options_where(deck->set, "data.sequence"), OPTIONS_COMMAND_LINE))
+    return status_set(STATUS_USAGE, "context=%lld and data.sequence=%lld are both given, and both are the room in the cache: give one of them",
+                      (long long)context, (long long)deck->data.sequence);
   if (context > 0)
     deck->data.sequence = context;
   return STATUS_OK;

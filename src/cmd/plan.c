@@ -57,7 +57,7 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, host),
      .value = "",
-     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB"},
+     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB; with gpu= nothing is kept there"},
     {.name = "gemm",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, gemm),
@@ -151,14 +151,6 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
   return same ? STATUS_OK : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
 }
 
-static int64_t arena_bytes(const struct plan *plan)
-{
-  int64_t bytes = 0;
-  for (int tier = 0; tier < TIER_COUNT; tier++)
-    bytes += plan->persistent_bytes[tier] + plan->transient_bytes[tier];
-  return bytes;
-}
-
 static enum status print_fit(const struct values *values, const struct plan *plan, bool *fits)
 {
   struct fit_room room = {.local_ranks = ranks_on_node(values)};
@@ -176,6 +168,7 @@ static enum status print_plan(const struct values *values, const struct plan_inp
   enum status status = plan_create(input, &plan);
   if (status)
     return status;
+  const struct job_arenas arenas = job_arenas(1, (const struct plan *[]){plan});
   status = check_ranks_agree(plan, input);
   if (!status) {
     if (values->list)
@@ -183,7 +176,7 @@ static enum status print_plan(const struct values *values, const struct plan_inp
     printf("%s", values->list ? "\n" : "");
     plan_print_memory(plan, stdout);
     printf("\narenas of rank %d with %d thread%s: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-           (long long)arena_bytes(plan));
+           (long long)(arenas.persistent + arenas.transient));
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
     status = print_forecast(plan, values);
@@ -194,11 +187,12 @@ static enum status print_plan(const struct values *values, const struct plan_inp
   return status;
 }
 
-static void print_model(const struct values *values, const struct deck *deck, const struct model *model)
+static void print_model(const struct plan_input *input)
 {
+  const struct model *model = input->model;
   struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
-  printf("%s, %s parameters (%s trained, %s frozen), %lld rank%s, %s\n\n", deck->model.arch, all.text, trained.text, frozen.text,
-         (long long)values->ranks, values->ranks == 1 ? "" : "s", deck_strategy_name((enum deck_strategy)deck->shard.strategy));
+  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s\n\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
+         input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy));
 }
 
 static enum status check_values(const struct values *values)
@@ -228,7 +222,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = make_input(values, &deck, model, device, &input);
   if (!status) {
-    print_model(values, &deck, model);
+    print_model(&input);
     status = print_plan(values, &input, &fits);
   }
   *exit_code = !status && !fits;
@@ -246,7 +240,7 @@ const struct command command_plan = {
             "per tier by purpose, and the result of\n"
             "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step; with gpu= or host= also what a rank "
             "needs of a "
-            "GPU, and its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1.",
+            "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -29,17 +29,15 @@ const struct option deck_table[] = {
      .text = "math threads of a rank; 0: the cores this rank may use"},
 
     {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
-    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 100000, .unit = "blocks", .text = "decoder blocks"},
+    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16, .unit = "blocks", .text = "decoder blocks"},
     {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
-    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
-     .text = "attention heads"},
+    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads", .text = "attention heads"},
     {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16, .unit = "heads",
      .text = "key and value heads, which divide model.heads; 0: as many as model.heads"},
-    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16,
-     .text = "width of a head; 0: model.width / model.heads"},
-    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24, .text = "width of the feed-forward part; 0: 4 times model.width (gpt2 only)"},
-    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens",
-     .text = "longest sequence"},
+    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16, .text = "width of a head; 0: model.width / model.heads"},
+    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24,
+     .text = "width of the feed-forward part; 0: 4 times model.width (gpt2 only)"},
+    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens", .text = "longest sequence"},
     {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
      .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
     {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
@@ -48,9 +46,10 @@ const struct option deck_table[] = {
     {"model.tied", OPTION_BOOL, AT(model.tied), "true", .text = "the head is the embedding's matrix"},
     {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
      .text = "sliding window of the attention (mistral, qwen2, qwen3); 0: none"},
-    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 100000, .unit = "blocks",
+    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 1 << 16, .unit = "blocks",
      .text = "first block that has the window"},
-    {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12, .text = "base of the rotary frequencies; 0: 10000, where there are any"},
+    {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12,
+     .text = "base of the rotary frequencies; 0: 10000, where there are any"},
     {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings, .text = "how rotary frequencies are stretched"},
     {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6, .text = "of linear and llama3 scaling"},
     {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6, .text = "low_freq_factor of llama3 scaling"},
@@ -234,7 +233,8 @@ static enum status check_model(const struct deck *deck)
   const int64_t heads = deck->model.heads, kv_heads = deck->model.kv_heads;
   if (deck->model.head_width == 0 && deck->model.width % heads != 0)
     return status_set(STATUS_USAGE, "%s is %lld, which %s = %lld does not divide; use %s, or give model.head_width", cite(deck, "model.width").text,
-                      (long long)deck->model.width, cite(deck, "model.heads").text, (long long)heads, multiples_around(deck->model.width, heads).text);
+                      (long long)deck->model.width, cite(deck, "model.heads").text, (long long)heads,
+                      multiples_around(deck->model.width, heads).text);
   if (kv_heads > 0 && heads % kv_heads != 0)
     return status_set(STATUS_USAGE, "%s is %lld, which does not divide %s = %lld", cite(deck, "model.kv_heads").text, (long long)kv_heads,
                       cite(deck, "model.heads").text, (long long)heads);
@@ -243,15 +243,10 @@ static enum status check_model(const struct deck *deck)
 
 static enum status check_data(const struct deck *deck)
 {
-  int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
   if (deck->data.sequence > deck->model.context)
     return status_set(STATUS_USAGE, "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context",
                       cite(deck, "data.sequence").text, (long long)deck->data.sequence, cite(deck, "model.context").text,
                       (long long)deck->model.context);
-  if (micro > 0 && batch % micro != 0)
-    return status_set(STATUS_USAGE, "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or another micro-batch",
-                      cite(deck, "data.batch").text, (long long)batch, cite(deck, "data.micro_batch").text, (long long)micro,
-                      multiples_around(batch, micro).text);
   return STATUS_OK;
 }
 
@@ -345,8 +340,13 @@ static enum status resolve_group(const struct deck *deck, int ranks, int local_r
 static enum status resolve_batch(const struct deck *deck, int ranks, struct deck_shape *shape)
 {
   int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
+  if (micro > 0 && batch % micro != 0)
+    return status_set(STATUS_USAGE, "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or another micro-batch",
+                      cite(deck, "data.batch").text, (long long)batch, cite(deck, "data.micro_batch").text, (long long)micro,
+                      multiples_around(batch, micro).text);
   if (batch % ranks != 0)
-    return status_set(STATUS_USAGE, "%s is %lld sequences, which %d ranks cannot share evenly; use %s, or a number of ranks that divides %lld",
+    return status_set(STATUS_USAGE,
+                      "%s is %lld sequences, which %d ranks cannot share evenly; use data.batch=%s, or a number of ranks that divides %lld",
                       cite(deck, "data.batch").text, (long long)batch, ranks, multiples_around(batch, ranks).text, (long long)batch);
   shape->rank_batch = batch / ranks;
   if (micro > 0 && shape->rank_batch % micro != 0)

@@ -317,7 +317,25 @@ static char *trim(char *text)
   return text;
 }
 
-/* Cuts "[a, b]" or "a,b" in place. An empty text is an empty list. Returns the number of items. */
+/* The comma behind the item that `text` begins with, or NULL. Those between quotes do not count. */
+static char *item_end(char *text)
+{
+  const char *start = text + strspn(text, " \t");
+  char *close = *start == '"' || *start == '\'' ? strchr(start + 1, *start) : NULL;
+  return strchr(close ? close : text, ',');
+}
+
+/* As YAML has it, quotes around an item are not of it; a shell hands them on when the whole list is quoted. */
+static char *unquote(char *text)
+{
+  const size_t length = strlen(text);
+  if (length < 2 || (text[0] != '"' && text[0] != '\'') || text[length - 1] != text[0])
+    return text;
+  text[length - 1] = '\0';
+  return text + 1;
+}
+
+/* Cuts "[a, b]", "a,b" or "['a', 'b']" in place. An empty text is an empty list. Returns the number of items. */
 static int split_list(char *text, char **item)
 {
   text = trim(text);
@@ -328,10 +346,10 @@ static int split_list(char *text, char **item)
   }
   int n = 0;
   for (char *rest = *text ? text : NULL; rest;) {
-    char *comma = strchr(rest, ',');
+    char *comma = item_end(rest);
     if (comma)
       *comma = '\0';
-    item[n++] = trim(rest);
+    item[n++] = unquote(trim(rest));
     rest = comma ? comma + 1 : NULL;
   }
   return n;
@@ -409,7 +427,7 @@ static enum status assign(struct option_set *set, const char *where, const char 
 
 enum status options_assign(struct option_set *set, const char *assignment)
 {
-  static const char where[] = "command line";
+  static const char where[] = OPTIONS_COMMAND_LINE;
   const char *equals = strchr(assignment, '=');
   int index;
   if (!equals || equals == assignment)
@@ -429,6 +447,13 @@ enum status options_resolve(struct option_set *set, const char *name, const char
 {
   int index;
   return assign(set, "value worked out", name, value, &index);
+}
+
+enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value)
+{
+  int index;
+  enum status status = assign(set, where, name, value, &index);
+  return status ? status : set_where(set, index, where);
 }
 
 /* --- the set --------------------------------------------------------------------------------------------------------------------------------- */

@@ -47,17 +47,20 @@ void options_destroy(struct option_set *set); /* frees the strings in `values` t
 enum status options_read_file(struct option_set *set, const char *path);
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
 
-/* "key=value" from the command line; lists as key=[a,b] or key=a,b. */
+/* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);
 
 /* Required options that were never set: STATUS_USAGE naming the first. */
 enum status options_check_required(const struct option_set *set);
 
 bool options_is_set(const struct option_set *set, const char *name); /* by a file or the command line, not by default */
-/* "quickstart.yaml:12", "command line" or "default": for messages of later checks. */
+#define OPTIONS_COMMAND_LINE "command line"
+/* "quickstart.yaml:12", OPTIONS_COMMAND_LINE or "default": for messages of later checks. */
 const char *options_where(const struct option_set *set, const char *name);
-/* Set a value that the program worked out itself (kept in the echo as if written). Same rules as options_assign. */
+/* Set a value that the program worked out itself (kept in the echo as if written). Same rules as options_assign. It counts as not set; options_resolve_from says where it
+ * comes from, as a file that was read. */
 enum status options_resolve(struct option_set *set, const char *name, const char *value);
+enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
 
 /* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The same in every run and on every machine. */
 uint64_t options_hash(const struct option_set *set, const char *const *except);

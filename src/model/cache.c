@@ -8,9 +8,14 @@ size_t cache_bytes(const struct model *model, struct device *device, int64_t B, 
   return total.used;
 }
 
-int64_t past_most(const struct model *model, struct model_shape s)
+/* A first chunk attends to itself, as in training, and needs other workspace than those behind it. */
+size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads)
 {
-  return s.T < model->config.context ? model->config.context - s.T : 0;
+  op.past = 0;
+  size_t first = device->ops->attention_workspace(device, &op, threads);
+  op.past = model->config.context - 1;
+  size_t later = device->ops->attention_workspace(device, &op, threads);
+  return first > later ? first : later;
 }
 
 /* A row of keys or values [K, D] at a time: rows of the products and of the cache are not equally far apart. */

@@ -73,6 +73,11 @@ static enum status check_window(unsigned features, const struct model_config *c)
                       c->arch);
   if (c->window_from && !c->window)
     return status_set(STATUS_USAGE, "model.window_from is %lld, but no model.window is given", (long long)c->window_from);
+  if (c->window_from >= c->layers)
+    return status_set(STATUS_USAGE,
+                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so none would have the window: make it smaller, or leave "
+                      "model.window and model.window_from out",
+                      (long long)c->window_from, (long long)c->layers, (long long)c->layers - 1);
   return STATUS_OK;
 }
 

@@ -232,11 +232,10 @@ static struct attention attention_of(const struct model *model, const struct dev
 }
 
 /* The first block sees furthest. */
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int64_t past, int threads)
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, bool decode, int threads)
 {
   struct attention op = attention_of(model, device, 1, s, &(struct saved){0}, &(struct turned){0}, NULL);
-  op.past = past;
-  return device->ops->attention_workspace(device, &op, threads);
+  return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -248,7 +247,7 @@ static size_t backward_scratch(const struct model *model, struct device *device,
 {
   const struct model_config *c = &model->config;
   int64_t R = shape_rows(s);
-  size_t bytes = larger(attention_scratch(model, device, s, 0, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
+  size_t bytes = larger(attention_scratch(model, device, s, false, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
   return features_of(model) & FEATURE_QK_NORM ? larger(bytes, device->ops->rmsnorm_workspace(device, R, c->heads, c->head_width, threads)) : bytes;
 }
 
@@ -276,7 +275,7 @@ size_t decoder_work_bytes(const struct model *model, struct device *device, stru
   case WORK_FORWARD_SAVED:
     lay_forward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, what == WORK_DECODE ? past_most(model, s) : 0, threads);
+      scratch = attention_scratch(model, device, s, what == WORK_DECODE, threads);
     break;
   case WORK_BACKWARD:
     lay_backward(&total, model, device, s);
@@ -305,7 +304,7 @@ double decoder_block_flops(const struct model *model, struct model_shape s)
 {
   const struct model_config *c = &model->config;
   const struct widths n = widths_of(model);
-  double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)(c->window_from < c->layers ? c->window_from : c->layers);
+  double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)c->window_from;
   double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + 3 * n.F);
   double seen = (open * pairs(T, 0) + (L - open) * pairs(T, (double)c->window)) / L;
   return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */

@@ -156,16 +156,15 @@ static struct attention attention_of(const struct model *model, const struct dev
                             .work = work};
 }
 
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, int64_t past, int threads)
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, bool decode, int threads)
 {
   struct attention op = attention_of(model, device, s, &(struct saved){0}, NULL);
-  op.past = past;
-  return device->ops->attention_workspace(device, &op, threads);
+  return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
 }
 
 static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
 {
-  size_t attention = attention_scratch(model, device, s, 0, threads),
+  size_t attention = attention_scratch(model, device, s, false, threads),
          norm = device->ops->layernorm_workspace(device, shape_rows(s), model->config.width, threads);
   return attention > norm ? attention : norm;
 }
@@ -194,7 +193,7 @@ static size_t gpt2_work_bytes(const struct model *model, struct device *device, 
   case WORK_FORWARD_SAVED:
     lay_forward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, what == WORK_DECODE ? past_most(model, s) : 0, threads);
+      scratch = attention_scratch(model, device, s, what == WORK_DECODE, threads);
     break;
   case WORK_BACKWARD:
     lay_backward(&total, model, device, s);

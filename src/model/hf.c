@@ -78,7 +78,7 @@ enum how {
   READ_WHOLE,
   READ_REAL,
   READ_BOOL,
-  READ_TOKEN, /* an id, or a list of them, of which the first is taken */
+  READ_TOKENS, /* an id, or a list of them */
   MUST_BE_TRUE,
   MUST_BE_FALSE,
   MUST_BE_ONE,
@@ -113,12 +113,12 @@ static const struct rule rules[] = {
     {.key = "intermediate_size", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.ffn), .least = 1, .most = 1 << 24, .required = true},
     {.key = "n_positions", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.context), .least = 1, .most = 1 << 26},
     {.key = "max_position_embeddings", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.context), .least = 1, .most = 1 << 26},
-    {.key = "layer_norm_epsilon", .of = OF_GPT2, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 0, .most = 1},
-    {.key = "rms_norm_eps", .of = OF_ROPE, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 0, .most = 1},
+    {.key = "layer_norm_epsilon", .of = OF_GPT2, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 1e-30, .most = 1},
+    {.key = "rms_norm_eps", .of = OF_ROPE, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 1e-30, .most = 1},
     {.key = "initializer_range", .of = OF_ALL, .how = READ_REAL, .offset = AT(model.init_std), .least = 0, .most = 10},
     {.key = "tie_word_embeddings", .of = OF_ALL, .how = READ_BOOL, .offset = AT(model.tied)},
-    {.key = "bos_token_id", .of = OF_ALL, .how = READ_TOKEN, .offset = AT(bos), .nullable = true},
-    {.key = "eos_token_id", .of = OF_ALL, .how = READ_TOKEN, .offset = AT(eos), .nullable = true},
+    {.key = "bos_token_id", .of = OF_ALL, .how = READ_TOKENS, .offset = AT(bos), .nullable = true},
+    {.key = "eos_token_id", .of = OF_ALL, .how = READ_TOKENS, .offset = AT(eos), .nullable = true},
     {.key = "activation_function", .of = OF_GPT2, .how = ACTIVATION},
     {.key = "hidden_act", .of = OF_ROPE, .how = ACTIVATION},
     {.key = "resid_pdrop", .of = OF_GPT2, .how = DROPOUT, .nullable = true},
@@ -205,14 +205,30 @@ static const struct json_node *find_said(const struct json_node *object, const c
   return node && json_kind(node) != JSON_NULL ? node : NULL;
 }
 
-static enum status read_token(const struct json_node *node, int64_t *out)
+/* -1 stands for none. */
+static enum status add_token(const struct json_node *node, struct hf_tokens *out)
 {
-  if (json_kind(node) == JSON_ARRAY) {
-    if (json_length(node) == 0)
-      return json_fail(node, "is empty, where token ids belong");
-    node = json_first(node);
-  }
-  return json_get_whole(node, -1, INT32_MAX, out);
+  int64_t id = -1;
+  enum status status = json_get_whole(node, -1, INT32_MAX, &id);
+  if (!status && id >= 0)
+    out->id[out->n++] = id;
+  return status;
+}
+
+static enum status read_tokens(const struct json_node *node, struct hf_tokens *out)
+{
+  struct hf_tokens tokens = {0};
+  enum status status = STATUS_OK;
+  if (json_kind(node) != JSON_ARRAY)
+    status = add_token(node, &tokens);
+  else if (json_length(node) < 1 || json_length(node) > HF_TOKENS_MOST)
+    status = json_fail(node, json_length(node) < 1 ? "is empty, where token ids belong" : "has more than %d token ids", HF_TOKENS_MOST);
+  else
+    for (node = json_first(node); node && !status; node = json_next(node))
+      status = add_token(node, &tokens);
+  if (!status)
+    *out = tokens;
+  return status;
 }
 
 static enum status read_real(const struct json_node *node, const struct rule *rule, double *out)
@@ -285,7 +301,7 @@ static enum status apply(const struct rule *rule, const struct json_node *node, 
   case READ_WHOLE: return json_get_whole(node, (int64_t)rule->least, (int64_t)rule->most, field);
   case READ_REAL: return read_real(node, rule, field);
   case READ_BOOL: return json_get_bool(node, field);
-  case READ_TOKEN: return read_token(node, field);
+  case READ_TOKENS: return read_tokens(node, field);
   case MUST_BE_TRUE: return check_bool(node, true);
   case MUST_BE_FALSE: return check_bool(node, false);
   case MUST_BE_ONE: return check_one(node);
@@ -333,11 +349,40 @@ static bool is_known(const char *key, const struct hf_family *family)
          is_among(harmless, sizeof harmless / sizeof *harmless, key, family);
 }
 
-static void warn_of_unknown(const char *path, const struct json_node *root, const struct hf_family *family)
+/* Whether a key's name tells that numbers depend on it. */
+static bool sounds_numeric(const char *key)
 {
-  for (const struct json_node *node = json_first(root); node; node = json_next(node))
-    if (!is_known(json_key(node, NULL), family))
-      log_warn("%s: %.80s is passed over: it is no key of a %s that Sluice knows", path, json_key(node, NULL), family->arch);
+  static const char *const parts[] = {"multiplier", "scale", "scaling", "cap", "bias"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (strstr(key, parts[i]))
+      return true;
+  return false;
+}
+
+/* Null, false, nothing added, or multiplied by one. */
+static bool is_off(const struct json_node *node)
+{
+  double number = 0;
+  bool flag = false;
+  switch (json_kind(node)) {
+  case JSON_NULL: return true;
+  case JSON_BOOL: return json_get_bool(node, &flag) == STATUS_OK && !flag;
+  case JSON_NUMBER: return json_get_real(node, &number) == STATUS_OK && (number == 0 || number == 1);
+  default: return false;
+  }
+}
+
+static enum status check_unknown(const char *path, const struct json_node *root, const struct hf_family *family)
+{
+  for (const struct json_node *node = json_first(root); node; node = json_next(node)) {
+    const char *key = json_key(node, NULL);
+    if (is_known(key, family))
+      continue;
+    if (sounds_numeric(key) && !is_off(node))
+      return json_fail(node, "is given: it is no key of a %s that Sluice knows, and may change its numbers", family->arch);
+    log_warn("%s: %.80s is passed over: it is no key of a %s that Sluice knows", path, key, family->arch);
+  }
+  return STATUS_OK;
 }
 
 /* --- what takes more than one key ----------------------------------------------------------------------------------------------- */
@@ -413,9 +458,10 @@ static enum status check_rope_keys(const struct json_node *rope)
   return partial ? check_one(partial) : STATUS_OK;
 }
 
+static const char *const rope_types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
+
 static enum status read_scaling(const struct json_node *rope, int *scaling)
 {
-  static const char *const names[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
   const struct json_node *node = find_said(rope, "rope_type");
   const char *name = NULL;
   if (!node)
@@ -426,11 +472,28 @@ static enum status read_scaling(const struct json_node *rope, int *scaling)
   if (status)
     return status;
   for (int i = 0; i < 3; i++)
-    if (!strcmp(names[i], name)) {
+    if (!strcmp(rope_types[i], name)) {
       *scaling = i;
       return STATUS_OK;
     }
   return json_fail(node, "is \"%.40s\"; Sluice knows the rope types default, linear and llama3", name);
+}
+
+static enum status refuse_unused(const struct json_node *rope, int scaling)
+{
+  static const struct {
+    const char *key;
+    int least; /* the first type that uses it */
+  } numbers[] = {{"factor", ROPE_LINEAR},
+                 {"low_freq_factor", ROPE_LLAMA3},
+                 {"high_freq_factor", ROPE_LLAMA3},
+                 {"original_max_position_embeddings", ROPE_LLAMA3}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    const struct json_node *node = find_said(rope, numbers[i].key);
+    if (node && scaling < numbers[i].least)
+      return json_fail(node, "is given, but the rope type is %s, which does not use it", rope_types[scaling]);
+  }
+  return STATUS_OK;
 }
 
 static enum status read_rope_number(const struct json_node *rope, const char *key, double *out)
@@ -457,26 +520,20 @@ static enum status read_original(const struct json_node *root, const struct json
   return status;
 }
 
-/* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any, which 5.x takes first, too. */
-static enum status read_rope(const struct json_node *root, struct rope_config *out)
+/* One object of parameters; `out` holds what is not said there. */
+static enum status read_rope_object(const struct json_node *root, const struct json_node *rope, struct rope_config *out)
 {
   const struct rule range = {.least = 1, .most = 1e12};
-  const struct json_node *rope = find_said(root, "rope_scaling"), *theta = NULL;
-  if (!rope || (json_kind(rope) == JSON_OBJECT && json_length(rope) == 0))
-    rope = find_said(root, "rope_parameters");
-  if (rope && json_kind(rope) != JSON_OBJECT)
+  if (json_kind(rope) != JSON_OBJECT)
     return json_fail(rope, "is not an object");
-  if (rope)
-    theta = find_said(rope, "rope_theta");
-  if (!theta)
-    theta = find_said(root, "rope_theta");
-  out->theta = 10000;
+  const struct json_node *theta = find_said(rope, "rope_theta");
   enum status status = theta ? read_real(theta, &range, &out->theta) : STATUS_OK;
-  if (status || !rope)
-    return status;
-  status = read_scaling(rope, &out->scaling);
+  if (!status)
+    status = read_scaling(rope, &out->scaling);
   if (!status)
     status = check_rope_keys(rope);
+  if (!status)
+    status = refuse_unused(rope, out->scaling);
   if (!status && out->scaling != ROPE_PLAIN)
     status = read_rope_number(rope, "factor", &out->factor);
   if (status || out->scaling != ROPE_LLAMA3)
@@ -485,6 +542,37 @@ static enum status read_rope(const struct json_node *root, struct rope_config *o
   if (!status)
     status = read_rope_number(rope, "high_freq_factor", &out->high_freq);
   return status ? status : read_original(root, rope, &out->original);
+}
+
+static bool same_rope(const struct rope_config *a, const struct rope_config *b)
+{
+  return a->theta == b->theta && a->scaling == b->scaling && a->factor == b->factor && a->low_freq == b->low_freq && a->high_freq == b->high_freq &&
+         a->original == b->original;
+}
+
+/* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any. What is said twice must be the same. */
+static enum status read_rope(const struct json_node *root, struct rope_config *out)
+{
+  const struct rule range = {.least = 1, .most = 1e12};
+  const struct json_node *old = find_said(root, "rope_scaling"), *new = find_said(root, "rope_parameters"), *theta = find_said(root, "rope_theta");
+  out->theta = 10000;
+  enum status status = theta ? read_real(theta, &range, &out->theta) : STATUS_OK;
+  struct rope_config plain = *out, first = plain, second = plain;
+  const bool scaled = old && (json_kind(old) != JSON_OBJECT || json_length(old) > 0);
+  if (!status && new)
+    status = read_rope_object(root, new, &second);
+  if (!theta)
+    first.theta = second.theta; /* which 4.x has beside rope_scaling */
+  if (!status && scaled)
+    status = read_rope_object(root, old, &first);
+  if (status)
+    return status;
+  if (scaled && new && !same_rope(&first, &second))
+    return json_fail(old, "and rope_parameters disagree: leave one of them out");
+  if (theta && new &&second.theta != plain.theta)
+    return json_fail(theta, "is %g, and %g in rope_parameters: they must agree", plain.theta, second.theta);
+  *out = scaled ? first : second;
+  return STATUS_OK;
 }
 
 /* Blocks 0 .. from - 1 see everything, those from there on have the window. */
@@ -554,6 +642,16 @@ static enum status read_windows(const struct json_node *root, const struct hf_fa
   return STATUS_OK;
 }
 
+/* A head's width that is not said is the rest of a division. */
+static enum status check_heads(const struct json_node *root, const struct hf_family *family, const struct model_config *model)
+{
+  const bool gpt2 = family->bit == OF_GPT2;
+  if (model->head_width || model->width % model->heads == 0)
+    return STATUS_OK;
+  return json_fail(json_find(root, gpt2 ? "n_embd" : "hidden_size"), "is %lld, which %s %lld does not divide%s", (long long)model->width,
+                   gpt2 ? "n_head" : "num_attention_heads", (long long)model->heads, gpt2 ? "" : ", and there is no head_dim");
+}
+
 static enum status read_root(const char *path, const struct json_node *root, struct hf_config *out)
 {
   const struct hf_family *family = NULL;
@@ -567,23 +665,23 @@ static enum status read_root(const char *path, const struct json_node *root, str
                                        .tied = family->tied,
                                        .norm_eps = family->norm_eps,
                                        .init_std = 0.02},
-                             .dtype = DTYPE_F32,
-                             .bos = -1,
-                             .eos = -1};
+                             .dtype = DTYPE_F32};
   status = check_classes(root, family);
   if (!status)
     status = apply_rules(root, family, &config);
+  if (!status)
+    status = check_heads(root, family, &config.model);
   if (!status)
     status = read_dtype(root, &config.dtype);
   if (!status && family->bit & OF_ROPE)
     status = read_rope(root, &config.model.rope);
   if (!status && family->bit & OF_ROPE)
     status = read_windows(root, family, &config.model);
-  if (status)
-    return status;
-  warn_of_unknown(path, root, family);
-  *out = config;
-  return STATUS_OK;
+  if (!status)
+    status = check_unknown(path, root, family);
+  if (!status)
+    *out = config;
+  return status;
 }
 
 enum status hf_config_read(const char *path, struct hf_config *out)
@@ -596,18 +694,18 @@ enum status hf_config_read(const char *path, struct hf_config *out)
   return status;
 }
 
-enum status hf_config_tokens(const char *path, int64_t *bos, int64_t *eos)
+enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_tokens *eos)
 {
   struct json_tree *tree = NULL;
   enum status status = json_tree_read(path, CONFIG_MOST, &tree);
   if (status)
     return status;
   const struct json_node *root = json_tree_root(tree), *first = find_said(root, "bos_token_id"), *last = find_said(root, "eos_token_id");
-  int64_t begin = -1, end = -1;
+  struct hf_tokens begin = {0}, end = {0};
   if (first)
-    status = read_token(first, &begin);
+    status = read_tokens(first, &begin);
   if (!status && last)
-    status = read_token(last, &end);
+    status = read_tokens(last, &end);
   json_tree_free(tree);
   if (status)
     return status;

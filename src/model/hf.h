@@ -1,22 +1,31 @@
 /* Hugging Face's config.json and names of tensors, for every architecture of the registry. What config.json says and Sluice would not do (a rope type, an activation, an
- * attention bias, quantised weights) is refused by name; keys that cannot change the numbers are known and passed over; any other unknown key is warned of, once each. */
+ * attention bias, quantised weights) is refused by name; keys that cannot change the numbers are known and passed over. An unknown key that
+ * speaks of a scale, a cap or a bias is refused unless it is off; any other is warned of, once each. */
 #ifndef SLUICE_MODEL_HF_H
 #define SLUICE_MODEL_HF_H
 
 #include "base/dtype.h"
 #include "model/model.h"
 
+enum { HF_TOKENS_MOST = 16 };
+
+/* Token ids that stand for one thing: a text ends with any of several. n 0: not said. */
+struct hf_tokens {
+  int n;
+  int64_t id[HF_TOKENS_MOST];
+};
+
 struct hf_config {
   struct model_config model; /* arch is static */
   enum dtype dtype;          /* torch_dtype / dtype: F32, BF16, F16; F32 where it is not said */
-  int64_t bos, eos;          /* token ids, -1: not said */
+  struct hf_tokens bos, eos;
 };
 
 /* `path`: a config.json. STATUS_INPUT naming file and key. Local. */
 enum status hf_config_read(const char *path, struct hf_config *out);
-/* Only the token ids, of any model's config.json; -1: not said. Local. */
-enum status hf_config_tokens(const char *path, int64_t *bos, int64_t *eos);
-/* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free). bos, eos -1: left out. Local. */
+/* Only the token ids, of any model's config.json. Local. */
+enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_tokens *eos);
+/* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free). bos and eos that are not said are left out. Local. */
 enum status hf_config_print(const struct hf_config *config, char **out);
 
 /* Whether a tensor of a Hugging Face file that is no parameter of the model may be passed over: buffers that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and

@@ -37,6 +37,18 @@ static void put_whole(struct text *text, const char *key, int64_t value)
   put(text, ",\n  \"%s\": %lld", key, (long long)value);
 }
 
+static void put_tokens(struct text *text, const char *key, const struct hf_tokens *tokens)
+{
+  if (tokens->n == 1)
+    put_whole(text, key, tokens->id[0]);
+  if (tokens->n <= 1)
+    return;
+  put(text, ",\n  \"%s\": [", key);
+  for (int i = 0; i < tokens->n; i++)
+    put(text, i ? ", %lld" : "%lld", (long long)tokens->id[i]);
+  put(text, "]");
+}
+
 static void put_bool(struct text *text, const char *key, bool value)
 {
   put(text, ",\n  \"%s\": %s", key, value ? "true" : "false");
@@ -162,10 +174,8 @@ enum status hf_config_print(const struct hf_config *config, char **out)
     put_decoder(&text, family, model);
   put_real(&text, "initializer_range", model->init_std);
   put_bool(&text, "tie_word_embeddings", model->tied);
-  if (config->bos >= 0)
-    put_whole(&text, "bos_token_id", config->bos);
-  if (config->eos >= 0)
-    put_whole(&text, "eos_token_id", config->eos);
+  put_tokens(&text, "bos_token_id", &config->bos);
+  put_tokens(&text, "eos_token_id", &config->eos);
   put_bool(&text, "use_cache", true);
   put_text(&text, "torch_dtype", dtype_text(config->dtype));
   put(&text, "\n}\n");

@@ -70,7 +70,7 @@ struct model {
 /* What one micro-batch is. */
 struct model_shape { int64_t B, T; };
 
-/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode. */
+/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode of up to s.T tokens behind any past. */
 enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
 
 /* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type, gradient type). `saved` is what the forward pass keeps for the

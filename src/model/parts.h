@@ -106,7 +106,8 @@ struct cache {
   int64_t past, capacity;
 };
 size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity); /* a model_ops.cache_bytes */
-int64_t past_most(const struct model *model, struct model_shape s);                                /* before s.T new tokens */
+/* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in op are not read. */
+size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads);
 /* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
 enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op);
 

@@ -1,6 +1,11 @@
 #include "train/data.h"
 
+#include <string.h>
+
+#include "base/log.h"
 #include "base/rng.h"
+#include "io/tokenizer.h"
+#include "train/origin.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)
 {
@@ -67,8 +72,12 @@ enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, 
   return STATUS_OK;
 }
 
-static enum status check_set(const struct token_set *set, const char *key, const char *dir, int64_t vocab, int64_t sequence)
+static enum status check_set(const struct token_set *set, const char *key, const char *dir, const char *init, int64_t vocab, int64_t sequence)
 {
+  if (token_set_vocab(set) > vocab && *init)
+    return status_set(STATUS_USAGE,
+                      "%s: the tokens of %s go up to %lld, but the model of %s has %lld: they were made with another tokenizer than its own", key,
+                      dir, (long long)token_set_vocab(set) - 1, init, (long long)vocab);
   if (token_set_vocab(set) > vocab)
     return status_set(STATUS_USAGE, "%s: the tokens of %s go up to %lld, but model.vocab is %lld: set model.vocab to at least %lld", key, dir,
                       (long long)token_set_vocab(set) - 1, (long long)vocab, (long long)token_set_vocab(set));
@@ -79,7 +88,28 @@ static enum status check_set(const struct token_set *set, const char *key, const
   return STATUS_OK;
 }
 
-enum status data_open(struct comm *comm, const char *key, const char *dir, enum token_split split, int64_t vocab, int64_t sequence,
+/* A model that comes with a tokenizer learns from no other's tokens: their ids mean other texts. */
+static enum status check_tokenizer(const struct token_set *set, const char *key, const char *dir, const char *init)
+{
+  struct tokenizer *own = NULL;
+  if (!origin_holds(init, "tokenizer.json"))
+    return STATUS_OK;
+  if (tokenizer_create("json", init, &own)) {
+    log_warn("%s: whether %s was made with the tokenizer of %s cannot be told: %s", key, dir, init, status_text());
+    return STATUS_OK;
+  }
+  const bool same = strcmp(tokenizer_name(own), token_set_tokenizer(set)) == 0 && tokenizer_checksum(own) == token_set_checksum(set);
+  tokenizer_destroy(own);
+  if (same)
+    return STATUS_OK;
+  return status_set(
+      STATUS_USAGE,
+      "%s: %s was made with another tokenizer ('%s') than that of train.init, whose ids mean other texts: sluice prepare ... tokenizer=%s (or "
+      "import the weights with `sluice ckpt import`, which leaves the tokenizer behind)",
+      key, dir, token_set_tokenizer(set), init);
+}
+
+enum status data_open(struct comm *comm, const char *key, const char *dir, const char *init, enum token_split split, int64_t vocab, int64_t sequence,
                       struct token_set **out)
 {
   if (!dir || !*dir)
@@ -88,7 +118,10 @@ enum status data_open(struct comm *comm, const char *key, const char *dir, enum 
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
     return status;
-  status = comm_agree(comm, check_set(set, key, dir, vocab, sequence));
+  status = check_set(set, key, dir, init, vocab, sequence);
+  if (!status && comm_rank(comm) == 0)
+    status = check_tokenizer(set, key, dir, init);
+  status = comm_agree(comm, status);
   if (status) {
     token_set_close(set);
     return status;

@@ -26,8 +26,9 @@ struct data_scan {
 };
 enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* Open a split and check that the model's vocabulary holds its tokens and that it holds a window of `sequence` tokens and their targets. Collective. */
-enum status data_open(struct comm *comm, const char *key, const char *dir, enum token_split split, int64_t vocab, int64_t sequence,
+/* Open a split and check that the model's vocabulary holds its tokens, that it holds a window, and that its tokens are those of the tokenizer of `init` (the deck's
+ * train.init), where that is a folder that has one. Collective. */
+enum status data_open(struct comm *comm, const char *key, const char *dir, const char *init, enum token_split split, int64_t vocab, int64_t sequence,
                       struct token_set **out);
 
 #endif

@@ -1,6 +1,9 @@
 #include "train/exchange.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -74,9 +77,32 @@ static enum status describe(struct import *import)
   char *init = mem_printf("train.init=%s", import->dir);
   enum status status = init ? deck_load(&import->deck, NULL, 1, &init) : STATUS_MEMORY;
   mem_free(init);
+  status = comm_agree(import->comm, status);
   if (!status)
     status = origin_resolve(import->comm, import->dir, &import->deck);
-  return status ? status : options_resolve(import->deck.set, "train.init", "");
+  if (!status)
+    status = comm_agree(import->comm, options_resolve(import->deck.set, "train.init", ""));
+  return status;
+}
+
+static bool is_folder(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A folder that is not there is rather misspelt than wanted. */
+static enum status check_target(const char *path)
+{
+  char *folder = mem_strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
+  enum status status = folder ? STATUS_OK : STATUS_MEMORY;
+  if (slash && slash > folder) {
+    *slash = '\0';
+    if (!is_folder(folder))
+      status = status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
+  }
+  mem_free(folder);
+  return status;
 }
 
 static enum status open_import(struct import *import)
@@ -99,8 +125,8 @@ static enum status write_import(struct import *import)
   if (!status)
     status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
   if (!status)
-    log_info("%s: %lld tensors, %.1f M parameters of a %s", import->path, (long long)n, (double)import->model->parameters * 1e-6,
-             import->model->config.arch);
+    log_info("%s: %lld tensors, %.1f M parameters of a %s; tokenizer, token ids and generation_config.json stay in %s: an export takes tokenizer=%s",
+             import->path, (long long)n, (double)import->model->parameters * 1e-6, import->model->config.arch, import->dir, import->dir);
   mem_free(meta.deck);
   return status;
 }
@@ -108,7 +134,9 @@ static enum status write_import(struct import *import)
 enum status exchange_import(struct comm *comm, const char *dir, const char *path)
 {
   struct import import = {.comm = comm, .dir = dir, .path = path};
-  enum status status = describe(&import);
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK);
+  if (!status)
+    status = describe(&import);
   if (!status)
     status = comm_agree(comm, open_import(&import));
   if (!status)
@@ -131,6 +159,7 @@ struct export
   const struct deck *deck;
   const char *checkpoint, *dir;
   const struct exchange_options *options;
+  bool fresh; /* the folder was not there */
   struct model *model;
   struct st_shape *shapes;
   struct io_tensor *tensors;
@@ -149,19 +178,11 @@ static enum status in_folder(const char *dir, const char *name, char **out)
   return *out ? STATUS_OK : STATUS_MEMORY;
 }
 
-static bool holds(const char *dir, const char *name)
-{
-  char *path = NULL;
-  const bool there = *dir && in_folder(dir, name, &path) == STATUS_OK && file_exists(path);
-  mem_free(path);
-  return there;
-}
-
 static enum status refuse_model(const char *dir)
 {
   static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (holds(dir, names[i]))
+    if (origin_holds(dir, names[i]))
       return status_set(STATUS_USAGE, "%s holds a model already (%s): remove it or choose another folder", dir, names[i]);
   return STATUS_OK;
 }
@@ -180,7 +201,7 @@ enum { FILES = sizeof files / sizeof *files };
 static bool has_tokenizer(const char *dir)
 {
   for (int i = 0; i < FILES; i++)
-    if (files[i].makes_tokenizer && holds(dir, files[i].name))
+    if (files[i].makes_tokenizer && origin_holds(dir, files[i].name))
       return true;
   return false;
 }
@@ -226,10 +247,8 @@ static enum status pass_files(const struct export *export)
 {
   const char *from = find_tokenizer(export);
   enum status status = STATUS_OK;
-  if (!*from || !has_tokenizer(from))
-    log_warn("no tokenizer goes with %s: name a folder that holds one by tokenizer=FOLDER", export->dir);
   for (int i = 0; i < FILES && !status; i++)
-    if (holds(from, files[i].name))
+    if (origin_holds(from, files[i].name))
       status = copy_file(from, export->dir, files[i].name);
   return status;
 }
@@ -239,10 +258,24 @@ static void find_tokens(const struct export *export, struct hf_config *config)
 {
   const char *from = find_tokenizer(export);
   char *path = NULL;
-  config->bos = config->eos = -1;
-  if (holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK && hf_config_tokens(path, &config->bos, &config->eos))
+  if (origin_holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK && hf_config_tokens(path, &config->bos, &config->eos))
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
   mem_free(path);
+}
+
+/* A model's folder that lacks one of these never had it. */
+static void warn_of_missing(const struct export *export, const struct hf_config *config)
+{
+  const char *from = find_tokenizer(export);
+  const bool model = origin_holds(from, "config.json");
+  const char *const missing[] = {has_tokenizer(from) ? "" : ", tokenizer", model || config->bos.n ? "" : ", bos_token_id",
+                                 model || config->eos.n ? "" : ", eos_token_id",
+                                 model || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
+  char list[96] = "";
+  for (size_t i = 0, used = 0; i < sizeof missing / sizeof *missing; i++)
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s", missing[i]);
+  if (*list)
+    log_warn("%s gets no %s: name a model's folder that holds what is missing by tokenizer=FOLDER", export->dir, list + 2);
 }
 
 static enum status write_config(const struct export *export)
@@ -250,6 +283,7 @@ static enum status write_config(const struct export *export)
   struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
   char *text = NULL, *path = NULL;
   find_tokens(export, &config);
+  warn_of_missing(export, &config);
   enum status status = hf_config_print(&config, &text);
   if (!status)
     status = in_folder(export->dir, "config.json", &path);
@@ -281,6 +315,18 @@ static enum status open_export(struct export *export)
   return STATUS_OK;
 }
 
+/* A folder that was made for nothing. */
+static void remove_folder(const struct export *export)
+{
+  for (int i = 0; i < FILES; i++) {
+    char *path = NULL;
+    if (in_folder(export->dir, files[i].name, &path) == STATUS_OK)
+      unlink(path);
+    mem_free(path);
+  }
+  rmdir(export->dir);
+}
+
 /* Weights are whole before config.json makes the folder a model. */
 static enum status write_export(struct export *export)
 {
@@ -305,8 +351,12 @@ enum status exchange_export(struct comm *comm, const struct deck *deck, const ch
 {
   struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
   enum status status = comm_agree(comm, open_export(&export));
-  if (!status)
+  if (!status) {
+    export.fresh = comm_rank(comm) == 0 && !is_folder(dir);
     status = write_export(&export);
+    if (status && export.fresh)
+      remove_folder(&export);
+  }
   if (!status)
     log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch, (double)export.model->parameters * 1e-6, dtype_name(options->type));
   mem_free(export.tensors);

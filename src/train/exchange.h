@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "deck/deck.h"
 
-/* A checkpoint of step 0, without optimizer state, from a folder: fp32 masters, and a deck that has the folder's model.*. `path` may not be there yet. Collective. */
+/* A checkpoint of step 0, without optimizer state, from a folder: fp32 masters, and a deck that has the folder's model.*. The folder of `path` has to be there, `path` may not. Collective. */
 enum status exchange_import(struct comm *comm, const char *dir, const char *path);
 
 struct exchange_options {
@@ -13,7 +13,8 @@ struct exchange_options {
   const char *tokenizer; /* folder whose tokenizer goes with the model; "": the deck's train.init, or else data.train */
   int64_t most_bytes;    /* of weights in one file */
 };
-/* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that holds a model already is refused; config.json is written last. Collective. */
+/* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that holds a model already is refused; config.json is written last, and a
+ * folder that was made is removed where the export fails. What config.json and the folder lack of a model that is there (tokenizer, token ids) is warned of by name. Collective. */
 enum status exchange_export(struct comm *comm, const struct deck *deck, const char *checkpoint, const char *dir, const struct exchange_options *options);
 
 #endif

@@ -1,5 +1,7 @@
 #include "train/job.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -80,57 +82,69 @@ static enum status create_plans(struct job *job, enum job_use use)
   return STATUS_OK;
 }
 
-/* The bytes of this rank's arenas: plans share the persistent one, and take turns in the transient one. */
-static void arena_bytes(const struct job *job, int64_t *persistent, int64_t *transient)
+struct job_arenas job_arenas(int n, const struct plan *const plans[])
 {
-  *persistent = *transient = 0;
+  struct job_arenas sum = {0};
   for (int tier = 0; tier < TIER_COUNT; tier++) {
-    int64_t most[2] = {0, 0};
-    for (int mode = 0; mode < 3; mode++) {
-      const struct plan *plan = job->plan[mode];
-      if (plan && plan->persistent_bytes[tier] > most[0])
-        most[0] = plan->persistent_bytes[tier];
-      if (plan && plan->transient_bytes[tier] > most[1])
-        most[1] = plan->transient_bytes[tier];
+    struct job_arenas most = {0};
+    for (int i = 0; i < n; i++) {
+      if (plans[i]->persistent_bytes[tier] > most.persistent)
+        most.persistent = plans[i]->persistent_bytes[tier];
+      if (plans[i]->transient_bytes[tier] > most.transient)
+        most.transient = plans[i]->transient_bytes[tier];
     }
-    *persistent += most[0];
-    *transient += most[1];
+    sum.persistent += most.persistent;
+    sum.transient += most.transient;
   }
+  return sum;
+}
+
+enum { MODES = 3 };
+
+static int list_plans(const struct job *job, const struct plan *plans[MODES])
+{
+  int n = 0;
+  for (int mode = 0; mode < MODES; mode++)
+    if (job->plan[mode])
+      plans[n++] = job->plan[mode];
+  return n;
 }
 
 /* Pages are there only when they are touched, in the middle of a step: what cannot fit is refused here. */
-static enum status check_fits(const struct job *job)
+static enum status check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
 {
+  static const char train[] = "shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch";
+  static const char *const cures[] = {[JOB_TRAIN] = train,
+                                      [JOB_TRAIN_AND_EVAL] = train,
+                                      [JOB_EVAL] = "a shorter data.sequence, or a smaller data.micro_batch",
+                                      [JOB_GENERATE] = "or a shorter context="};
   const double GiB = 1 << 30;
   const int64_t have = mem_available_bytes();
   const int local = comm_local_ranks(job->comm);
-  int64_t persistent, transient;
-  arena_bytes(job, &persistent, &transient);
-  if (have < 0 || (double)(persistent + transient) * local <= (double)have)
+  const struct job_arenas need = job_arenas(n, plans);
+  const int64_t bytes = need.persistent + need.transient;
+  if (have < 0 || (double)bytes * local <= (double)have)
     return STATUS_OK;
-  return status_set(
-      STATUS_MEMORY,
-      "a rank needs %.2f GiB of host memory (%.2f for parameters and optimizer, %.2f for a step), the %d rank%s of this node %.2f GiB, but only "
-      "%.2f GiB are there: use more nodes, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch",
-      (double)(persistent + transient) / GiB, (double)persistent / GiB, (double)transient / GiB, local, local == 1 ? "" : "s",
-      (double)(persistent + transient) * local / GiB, (double)have / GiB);
+  return status_set(STATUS_MEMORY,
+                    "a rank needs %.2f GiB of host memory (%.2f for what stays from step to step, %.2f for a step), the %d rank%s of this node "
+                    "%.2f GiB, but only %.2f GiB are there: use more nodes, %s",
+                    (double)bytes / GiB, (double)need.persistent / GiB, (double)need.transient / GiB, local, local == 1 ? "" : "s",
+                    (double)bytes * local / GiB, (double)have / GiB, cures[use]);
 }
 
 int64_t job_planned_bytes(const struct job *job)
 {
-  int64_t persistent, transient;
-  arena_bytes(job, &persistent, &transient);
-  return persistent + transient;
+  const struct plan *plans[MODES];
+  const int n = list_plans(job, plans);
+  const struct job_arenas arenas = job_arenas(n, plans);
+  return arenas.persistent + arenas.transient;
 }
 
-static enum status create_memory(struct job *job)
+static enum status create_memory(struct job *job, enum job_use use)
 {
-  const struct plan *plans[3];
-  int n = 0;
-  for (int mode = 0; mode < 3; mode++)
-    if (job->plan[mode])
-      plans[n++] = job->plan[mode];
-  const enum status status = check_fits(job);
+  const struct plan *plans[MODES];
+  const int n = list_plans(job, plans);
+  const enum status status = check_fits(job, use, n, plans);
   return status ? status : exec_memory_create(job->device, plans, n, &job->memory);
 }
 
@@ -211,7 +225,25 @@ static enum status create_parts(struct job *job, enum job_use use)
   status = create_plans(job, use);
   if (status)
     return status;
-  return create_memory(job);
+  return create_memory(job, use);
+}
+
+/* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
+static void warn_ignored(const struct deck *deck, enum job_use use)
+{
+  const struct {
+    const char *key;
+    bool other; /* than what is done */
+  } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
+              {"shard.group", strcmp(deck->shard.group, "world") != 0},
+              {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
+              {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0}};
+  if (use != JOB_EVAL && use != JOB_GENERATE)
+    return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (keys[i].other && !strcmp(options_where(deck->set, keys[i].key), OPTIONS_COMMAND_LINE))
+      log_warn("%s is for training and changes nothing here: parameters are sharded over all ranks, and nothing is kept for a backward pass",
+               keys[i].key);
 }
 
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
@@ -236,6 +268,8 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
   log_info("%s: %.1f M parameters%s, %d rank%s (%s), %d thread%s each", deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
            comm_ranks(comm), comm_ranks(comm) == 1 ? "" : "s", comm_description(comm), job->threads, job->threads == 1 ? "" : "s");
   log_info("rank 0 runs on %s", topo_description(job->topo));
+  if (comm_rank(comm) == 0)
+    warn_ignored(deck, use);
   *out = job;
   return STATUS_OK;
 }

@@ -38,6 +38,9 @@ enum status job_model(const struct deck *deck, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
 
+/* What the arenas of plans of one job need on this rank: they share the persistent ones, and take turns in the transient ones. Local. */
+struct job_arenas { int64_t persistent, transient; };
+struct job_arenas job_arenas(int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);
 

@@ -8,12 +8,25 @@
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "model/hf.h"
+#include "train/job.h"
 
 bool origin_is_folder(const char *path)
 {
-  char *config = mem_printf("%s/config.json", path);
-  const bool there = config && file_exists(config);
-  mem_free(config);
+  return origin_holds(path, "config.json");
+}
+
+bool origin_is_checkpoint(const char *path)
+{
+  static const char tail[] = ".h5";
+  const size_t bytes = strlen(path), own = sizeof tail - 1;
+  return bytes >= own && !strcmp(path + bytes - own, tail);
+}
+
+bool origin_holds(const char *folder, const char *name)
+{
+  char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
+  const bool there = path && file_exists(path);
+  mem_free(path);
   return there;
 }
 
@@ -75,7 +88,7 @@ static struct deck spell_out(const struct deck *deck)
   return full;
 }
 
-/* Whether a key agrees; *here and *there are its values. */
+/* Whether a key agrees; *here and *there are its values. gpt2 has a weight for each position. */
 static bool agrees(const struct deck *deck, const struct deck *found, const struct option *option, struct value *here, struct value *there)
 {
   const struct deck full = spell_out(deck), full_found = spell_out(found);
@@ -83,7 +96,7 @@ static bool agrees(const struct deck *deck, const struct deck *found, const stru
   *there = value_of(&full_found, option);
   if (is_free(option) || !strcmp(here->text, there->text))
     return true;
-  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context;
+  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
 }
 
 enum status origin_check(const struct deck *found, const char *path, const struct deck *deck)
@@ -97,14 +110,14 @@ enum status origin_check(const struct deck *found, const char *path, const struc
 
 /* --- a whole deck --------------------------------------------------------------------------------------------------------------- */
 
-static enum status take_unset(const struct deck *found, const char *path, struct deck *deck)
+static enum status take_unset(const struct deck *found, const char *where, struct deck *deck)
 {
   for (const struct option *option = deck_table; option->name; option++) {
     if (!is_model_key(option) || options_is_set(deck->set, option->name))
       continue;
-    enum status status = options_resolve(deck->set, option->name, value_of(found, option).text);
+    enum status status = options_resolve_from(deck->set, where, option->name, value_of(found, option).text);
     if (status)
-      return status_prefix(status, "%s", path);
+      return status;
   }
   return STATUS_OK;
 }
@@ -119,12 +132,30 @@ static enum status check_set(const struct deck *found, const char *path, const s
   return STATUS_OK;
 }
 
-enum status origin_resolve_from(const struct deck *found, const char *path, struct deck *deck)
+/* What only the architecture refuses. */
+static enum status check_model(const char *where, const struct deck *deck)
 {
-  enum status status = take_unset(found, path, deck);
+  const struct model_config config = job_model_config(deck);
+  struct model *model = NULL;
+  const enum status status = model_create(&config, &model);
+  model_destroy(model);
+  return status ? status_prefix(status, "%s", where) : STATUS_OK;
+}
+
+/* `where`: the file behind `path`. */
+static enum status resolve(const struct deck *found, const char *path, const char *where, struct deck *deck)
+{
+  enum status status = take_unset(found, where, deck);
   if (!status)
     status = check_set(found, path, deck);
-  return status ? status : deck_check(deck);
+  if (!status)
+    status = deck_check(deck);
+  return status ? status : check_model(where, deck);
+}
+
+enum status origin_resolve_from(const struct deck *found, const char *path, struct deck *deck)
+{
+  return resolve(found, path, path, deck);
 }
 
 static struct deck describe(const struct hf_config *config)
@@ -169,6 +200,7 @@ static enum status read_config(const char *dir, struct hf_config *config, char *
 /* Rank 0 reads, and says what is wrong. */
 static enum status resolve_from_folder(struct comm *comm, const char *dir, struct deck *deck)
 {
+  char *where = mem_printf("%s/config.json", dir);
   struct hf_config config = {0};
   char *arch = NULL;
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? read_config(dir, &config, &arch) : STATUS_OK);
@@ -179,30 +211,31 @@ static enum status resolve_from_folder(struct comm *comm, const char *dir, struc
   if (!status) {
     config.model.arch = arch;
     const struct deck found = describe(&config);
-    status = origin_resolve_from(&found, dir, deck);
+    status = comm_agree(comm, where ? resolve(&found, dir, where, deck) : STATUS_MEMORY);
   }
   mem_free(arch);
+  mem_free(where);
   return status;
 }
 
-static enum status resolve_from_checkpoint(struct comm *comm, const char *path, struct deck *deck)
+static enum status resolve_from_text(const char *path, const char *text, struct deck *deck)
 {
-  struct checkpoint_meta meta = {0};
   struct deck found = {0};
-  enum status status = checkpoint_read_meta(comm, path, &meta);
-  if (!status)
-    status = deck_load_text(&found, path, meta.deck, strlen(meta.deck), 0, NULL);
+  enum status status = deck_load_text(&found, path, text, strlen(text), 0, NULL);
   if (!status)
     status = origin_resolve_from(&found, path, deck);
   deck_destroy(&found);
-  checkpoint_meta_free(&meta);
   return status;
 }
 
-static bool ends_with(const char *text, const char *tail)
+enum status origin_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck)
 {
-  const size_t n = strlen(text), m = strlen(tail);
-  return n >= m && !strcmp(text + n - m, tail);
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(comm, path, &meta);
+  if (!status)
+    status = comm_agree(comm, resolve_from_text(path, meta.deck, deck));
+  checkpoint_meta_free(&meta);
+  return status;
 }
 
 enum status origin_resolve(struct comm *comm, const char *path, struct deck *deck)
@@ -213,7 +246,7 @@ enum status origin_resolve(struct comm *comm, const char *path, struct deck *dec
     return status;
   if (folder)
     return resolve_from_folder(comm, path, deck);
-  if (ends_with(path, ".h5"))
-    return resolve_from_checkpoint(comm, path, deck);
+  if (origin_is_checkpoint(path))
+    return origin_resolve_checkpoint(comm, path, deck);
   return status_set(STATUS_INPUT, "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
 }

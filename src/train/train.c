@@ -16,6 +16,7 @@
 #include "io/results.h"
 #include "train/evaluate.h"
 #include "train/job.h"
+#include "train/origin.h"
 #include "train/signals.h"
 #include "train/stats.h"
 #include "train/weights.h"
@@ -88,11 +89,6 @@ static enum status run_paths(struct run *run)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
 
-enum status train_load(struct job *job, const char *path, bool moments)
-{
-  return weights_load(job, path, moments);
-}
-
 static enum status save(struct run *run)
 {
   const double start = clock_s();
@@ -128,11 +124,43 @@ static enum status save(struct run *run)
   return status;
 }
 
-/* Anything but the model may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
+/* A frozen parameter has no moments: a run that froze others has not the state that this one needs, or has more than it can go on with. */
+static enum status compare_frozen(const struct model *saved, const struct model *model, const char *path)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++)
+      if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
+        return status_set(STATUS_USAGE,
+                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with the train.freeze of its deck (sluice ckpt show), "
+                          "or begin a run of its own with train.init=%s",
+                          path, model->unit[u].param[p].name, saved->unit[u].param[p].frozen ? "frozen" : "trained",
+                          model->unit[u].param[p].frozen ? "freezes" : "trains", path);
+  return STATUS_OK;
+}
+
+static enum status check_frozen(const struct run *run, const char *path, const char *saved_deck)
+{
+  struct deck saved = {0};
+  struct model *model = NULL;
+  enum status status = deck_load_text(&saved, path, saved_deck, strlen(saved_deck), 0, NULL);
+  if (!status)
+    status = origin_check(&saved, path, run->deck);
+  if (!status)
+    status = job_model(&saved, comm_ranks(run->comm), &model);
+  if (!status)
+    status = compare_frozen(model, run->job->model, path);
+  model_destroy(model);
+  deck_destroy(&saved);
+  return status;
+}
+
+/* Anything but the model and what of it is frozen may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
 static enum status resume_from(struct run *run, const char *path)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
+  if (!status)
+    status = comm_agree(run->comm, check_frozen(run, path, meta.deck));
   if (!status)
     status = weights_load(run->job, path, true);
   if (!status)
@@ -385,8 +413,8 @@ static enum status loop(struct run *run, enum train_end *end)
 static enum status start_data(struct run *run)
 {
   const struct deck *deck = run->deck;
-  enum status status =
-      data_open(run->comm, "data.train", deck->data.train, SPLIT_TRAIN, deck->model.vocab, run->job->shape.sequence, &run->order.set);
+  enum status status = data_open(run->comm, "data.train", deck->data.train, deck->train.init, SPLIT_TRAIN, deck->model.vocab,
+                                 run->job->shape.sequence, &run->order.set);
   if (status)
     return status;
   status = token_set_verify(run->comm, run->order.set);

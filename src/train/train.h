@@ -15,8 +15,4 @@ enum { TRAIN_UNFINISHED_EXIT = 75 };
  * verifies, or a fresh start), or a checkpoint's path. Failing leaves earlier checkpoints as they are. Collective. */
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end);
 
-/* Load the parameters of a checkpoint or of a model folder, and with `moments` the optimizer's state of a checkpoint, into a job at rest. Collective. */
-struct job;
-enum status train_load(struct job *job, const char *path, bool moments);
-
 #endif

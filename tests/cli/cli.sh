@@ -5,6 +5,9 @@ make_data
 make_deck
 
 "$SLUICE" --version | grep -q '^sluice [0-9]' || die "--version"
+for library in HDF5 libyaml json-c PCRE2 utf8proc zlib; do
+  "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
+done
 for command in train eval generate prepare plan ckpt bench; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done

@@ -45,7 +45,7 @@ LIST
 # Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB: these alone rule a GPU out; where it fits, they leave it half empty.
 while read -r deck ranks gpu verdict; do
   status=0
-  plan "$deck" "$ranks" gpu="$gpu" host=512GiB || status=$?
+  plan "$deck" "$ranks" gpu="$gpu" || status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
   no) test $status = 1 && grep -q 'does not fit' plan.out ;;
@@ -68,3 +68,28 @@ qwen3-14b 16 h100 yes
 mistral-7b 1 h100 no
 mistral-7b 8 h100 yes
 LIST
+
+# On hosts: 16 bytes a parameter alone are 120 GiB, 220 GiB and 18.4 GiB, on a node of 8 ranks, and half of that on one of 4; twice that is enough.
+while read -r deck parts host verdict; do
+  status=0
+  plan "$deck" 8 --local_ranks "$parts" host="$host" || status=$?
+  case $verdict in
+  yes) test $status = 0 && grep -q '^  host: .*: fits$' plan.out ;;
+  no) test $status = 1 && grep -q '^  host: .*: does not fit$' plan.out ;;
+  esac || { cat plan.out >&2; die "$deck with $parts ranks on a host of $host: exit $status, where it fits: $verdict"; }
+done <<LIST
+llama-3.1-8b 8 118GiB no
+llama-3.1-8b 8 240GiB yes
+llama-3.1-8b 4 59GiB no
+llama-3.1-8b 4 120GiB yes
+qwen3-14b 8 219GiB no
+qwen3-14b 8 440GiB yes
+LIST
+
+# More ranks than sequences: the cure is named, and works.
+plan qwen3-14b 128 && die "64 sequences for 128 ranks"
+grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
+plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
+
+# What sluice prepare refuses is said in the deck.
+grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/mistral-7b.yaml" || die "mistral-7b does not say that its tokenizer is refused"

@@ -38,6 +38,28 @@ done
 test "$(numbers 2 first data.micro_batch=4)" = "$one" || die "eval differs with another micro-batch"
 test "$(numbers 1 first data.micro_batch=0)" = "$one" || die "eval differs with the micro-batch left open"
 
+# What was evaluated is said: the checkpoint that a run folder stands for.
+"$SLUICE" eval first 2> eval.err | grep -q "^$(newest first): validation loss " || die "the checkpoint's path is not printed"
+
+# Without training: what a fresh run begins with, which may be another's weights.
+begin=$(numbers 1 tiny.yaml --untrained)
+test "$begin" != "$one" || die "training changed nothing"
+for ranks in 1 2; do
+  test "$(numbers $ranks tiny.yaml --untrained train.init="$(newest first)")" = "$one" || die "--untrained passes over train.init on $ranks ranks"
+done
+
+# There is no batch here that a micro-batch must divide; what is said of training changes nothing, and that is said.
+test "$(numbers 1 first data.micro_batch=5)" = "$one" || { cat eval.err >&2; die "a batch of 12 does not go with 5 at a time"; }
+for key in shard.strategy=no_shard tiers.activations=recompute shard.reduce=step; do
+  test "$(numbers 2 first $key)" = "$one" || { cat eval.err >&2; die "$key changes the loss"; }
+  test "$(grep -c "${key%=*} is for training and changes nothing here" eval.err)" = 1 || { cat eval.err >&2; die "no warning of $key"; }
+done
+train 1 replicated run.steps=1 shard.strategy=no_shard
+numbers 1 replicated shard.strategy=full_shard > replicated.out
+test -s replicated.out || { cat eval.err >&2; die "eval of a run without sharding"; }
+numbers 1 replicated > replicated.out
+if grep "is for training" eval.err; then die "a warning of what nobody asked for"; fi
+
 # The first batches only: whole windows, the same ones everywhere.
 part=$(numbers 1 first eval.batches=3)
 test "${part##* }" = $((3 * 12 * 32)) || die "three batches are not '$part'"

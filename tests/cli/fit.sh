@@ -28,8 +28,9 @@ fit 0 "verified" --ranks 6 --local_ranks 3
 node=$((3 * $(arena)))
 fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=$node
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))
-fit 0 "host: the 3 ranks of a node need 0.00 GiB" --ranks 6 --local_ranks 3 host=1 gpu=h100
-grep -q "fits" fit.out || die "no verdict on the GPU"
+fit 0 "host: 0 bytes: all state is on the device" --ranks 6 --local_ranks 3 host=1 gpu=h100
+test "$(grep -c ': fits' fit.out)" = 1 || die "a verdict on a host that holds nothing, or none on the GPU"
+grep -q "parameters in fp32" fit.out || die "what the verdict is for is not said"
 
 # What would make it fit is a plan of its own, with its own bytes.
 fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=recompute and data.micro_batch=1 a rank needs" --ranks 2 gpu=1 \
@@ -39,7 +40,17 @@ fit 0 "verified" --ranks 2 tiers.activations=recompute data.micro_batch=1
 least=$(arena)
 fit 1 "GiB: fits" --ranks 2 gpu="$least" shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" --ranks 2 gpu=$((least - 1)) shard.strategy=no_shard data.micro_batch=3
-fit 1 "shorter data.sequence" mode=generate gpu=1
+fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1
+grep -E 'micro_batch|recompute' fit.out && die "cures that change nothing for generation"
+fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1 --ranks 2 shard.strategy=no_shard data.micro_batch=3
+fit 0 "verified" mode=eval --ranks 2 data.micro_batch=1
+least=$(arena)
+fit 1 "GiB: fits" mode=eval --ranks 2 gpu="$least" shard.strategy=no_shard data.micro_batch=3
+fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1)) shard.strategy=no_shard data.micro_batch=3
+
+# The strategy that is printed is the plan's.
+fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
+fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 
 # Names and sizes.
 for pair in a100-40:37.25 a100-80:74.51 h100:74.51 h200:131.32 l40s:44.70 64GiB:64.00 64Gi:64.00 64GB:59.60 0.5TiB:512.00 65536Mi:64.00; do
@@ -54,3 +65,25 @@ done
 fit 0 "(70,512 trained, 0 frozen)"
 fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=[*.bias]'
 fit 2 "train.freeze" 'train.freeze=[nothing.like.this]'
+fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=["*.bias"]'
+
+# What no machine has is refused before a page is touched, with cures that are some.
+awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0
+make_data
+cures() { # YES NO COMMAND...
+  yes=$1 no=$2
+  shift 2
+  fails 5 "use more nodes, $yes" "$@"
+  if grep -E "$no" fails.out; then die "a cure that changes nothing"; fi
+}
+big="model.vocab=2147483647 model.width=4800"
+# shellcheck disable=SC2086 # words
+{
+  cures "shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch" "context=" "$SLUICE" train tiny.yaml $big
+  cures "a shorter data.sequence, or a smaller data.micro_batch" "shard|tiers" "$SLUICE" eval tiny.yaml --untrained $big
+}
+cp -r "$top_srcdir/tests/model/data/llama" big
+chmod -R u+w big
+sed 's/"vocab_size": 61/"vocab_size": 2147483647/; s/"head_dim": 8/"head_dim": 800/; s/"hidden_size": 48/"hidden_size": 4800/' \
+  "$top_srcdir/tests/model/data/llama/config.json" > big/config.json
+cures "or a shorter context=" "shard|tiers|micro" "$SLUICE" generate big ids=1

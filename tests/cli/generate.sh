@@ -144,6 +144,14 @@ grep -q "^$(echo "$given" | wc -w) tokens read .*, 3 written" generate.err || { 
 fails 2 "made with another tokenizer" "$SLUICE" generate folder prompt=x data.train=data
 say 1 folder prompt_file=document.txt tokens=2 temperature=0 data.train=data tokenizer="$tokenizer" | cmp two.txt - || die "a tokenizer named all the same"
 grep -q 'made with another tokenizer' generate.err || die "no warning of a tokenizer that the data were not made with"
+say 1 folder prompt=x tokens=1 tokenizer=bytes > bytes.txt
+grep -q "tokenizer=bytes .* is not the tokenizer of folder" generate.err || { cat generate.err >&2; die "no warning of a tokenizer that is not the folder's"; }
+say 1 folder prompt=x tokens=1 tokenizer="$tokenizer" > own.txt
+if grep "is not the tokenizer of" generate.err; then die "a warning of the folder's own tokenizer"; fi
+cp -r folder broken
+echo '{"model": {"type": "WordPiece"}}' > broken/tokenizer.json
+say 1 broken prompt=x tokens=1 tokenizer="$tokenizer" > own.txt
+grep -q "with which it cannot be compared" generate.err || { cat generate.err >&2; die "no warning of a tokenizer that cannot be compared"; }
 echo '{"eos_token_id": ["x"]}' > folder/generation_config.json
 fails 3 "eos_token_id" "$SLUICE" generate folder prompt=x
 
@@ -152,6 +160,14 @@ fails 2 "is more than the 32 tokens" "$SLUICE" generate first context=33
 fails 2 "257 is no token" "$SLUICE" generate first ids=257
 fails 2 "no token id" "$SLUICE" generate first ids=1,x
 fails 2 "go without prompt" "$SLUICE" generate first ids=1 prompt=x
+fails 2 "go without prompt" "$SLUICE" generate first ids=1,2 tokenizer=nowhere
+fails 2 "go without prompt" "$SLUICE" generate first ids=1,2 tokenizer_dir=nowhere
+fails 2 "ids holds no token" "$SLUICE" generate first 'ids=[]'
+fails 2 "context=8 and data.sequence=16 are both given" "$SLUICE" generate first context=8 data.sequence=16
+test "$(ids 1 first 5,6 12 data.sequence=8)" = "$(ids 1 first 5,6 12 context=8)" || die "data.sequence is not the room in the cache"
+test "$(ids 1 first 5,6 12 data.micro_batch=5)" = "$(ids 1 first 5,6 12)" || die "generation has no batch"
+say 1 first ids=5 tokens=1 shard.strategy=no_shard tiers.activations=recompute > ignored.txt
+test "$(grep -c 'is for training and changes nothing here' generate.err)" = 2 || { cat generate.err >&2; die "no warning of what changes nothing"; }
 fails 2 "give one of them" "$SLUICE" generate first prompt=x prompt_file=prompt.txt
 fails 4 "nowhere.txt" "$SLUICE" generate first prompt_file=nowhere.txt
 fails 2 "cannot tell the tokenizer" "$SLUICE" generate "$models/llama" prompt=x

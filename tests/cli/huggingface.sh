@@ -52,6 +52,13 @@ if grep '^model/' diff.out; then die "parameters changed on their way through a 
 
 loss() { on "$1" "$SLUICE" eval "$2" data.train=data data.sequence=32 data.micro_batch=1 > eval.out 2>&1 || { cat eval.out >&2; die "eval $2"; }
   sed -n 's/.*validation loss \([^ ]*\) .*/\1/p' eval.out; }
+# Tokens of another tokenizer than the folder's own: other texts. A folder that has none takes what it is given.
+mkdir own
+cp hf/config.json hf/model.safetensors "$top_srcdir/tests/io/data/tokenizers/gpt2/"tokenizer*.json own/
+fails 2 "data.train: data was made with another tokenizer ('bytes') than that of train.init" on 2 "$SLUICE" train tiny.yaml train.init=own run.dir=refused
+fails 2 "was made with another tokenizer" "$SLUICE" eval own data.train=data data.sequence=32
+rm -r own
+
 first=$(loss 1 "$(newest base)")
 test -n "$first" || die "eval prints no loss"
 for ranks in 1 3; do
@@ -98,6 +105,13 @@ start 2 whole train.init=hf
 same half whole
 fails 3 "it has no optimizer state to go on from; start from it with train.init" "$SLUICE" train start.yaml run.dir=none --resume base.h5
 
+# A checkpoint may have any name; a run goes on from where it began.
+cp "$(newest half)" saved
+start 2 named --resume saved
+fails 2 "train.init is base.h5 (command line), but the run in half, which --resume auto goes on with, began from hf-2" \
+  on 2 "$SLUICE" train start.yaml run.dir=half train.init=base.h5 --resume auto
+fails 2 "train.init=base.h5 is given beside the model folder hf: name one model" "$SLUICE" eval hf train.init=base.h5
+
 # Frozen parameters stay as they were.
 start 2 frozen 'train.freeze=[model.layers.0.*,model.embed_tokens.weight,*norm*]'
 "$SLUICE" ckpt diff base.h5 "$(newest frozen)" > diff.out && die "nothing was trained"
@@ -130,6 +144,8 @@ changed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'; bad "lm_h
 changed 's/"llama"/"mamba"/'; bad 'model_type is "mamba"; Sluice knows gpt2, llama, qwen2, qwen3 and mistral' bad
 changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0}/'; bad 'rope_scaling.rope_type is "yarn"; Sluice knows the rope types default, linear and llama3' bad
 refuses 3 '"yarn"' on 2 "$SLUICE" train start.yaml train.init=bad run.dir=none
+changed 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0/'; bad "config.json: rms_norm_eps is 0" bad
+changed 's/"num_key_value_heads": 1/"num_key_value_heads": 2/'; refuses 2 "model.kv_heads (bad/config.json) is 2" on 2 "$SLUICE" ckpt import bad bad.h5
 changed 's/"silu"/"gelu"/'; bad 'hidden_act is "gelu"' bad
 rm -rf bad && cp -r hf bad && rm bad/config.json
 refuses 3 "bad is neither a model folder, with a config.json, nor a checkpoint" "$SLUICE" ckpt import bad bad.h5
@@ -157,12 +173,17 @@ refuses 3 "nowhere is neither a model folder" "$SLUICE" train start.yaml run.dir
 refuses 2 "hf holds a model already (config.json)" on 2 "$SLUICE" ckpt export base.h5 hf
 refuses 2 "there is such a file already; remove it or choose another name" on 2 "$SLUICE" ckpt import hf base.h5
 refuses 2 "tokenizer=text: the folder holds no tokenizer.json" "$SLUICE" ckpt export base.h5 other tokenizer=text
-test ! -e other && test ! -e none || die "something was left"
+refuses 2 "there is no folder nowhere" on 2 "$SLUICE" ckpt import hf nowhere/b.h5
+test ! -e other && test ! -e none && test ! -e nowhere || die "something was left"
 
 # 1e6 in place of the last element of the last tensor; fp16 ends at 65504.
 { head -c -4 hf/model.safetensors; printf '\0\044\164\111'; } > large
 damaged < large
 quietly "$SLUICE" ckpt import bad large.h5
 refuses 3 "model.norm.weight: element 23 is 1e+06, which is too large for float16" on 2 "$SLUICE" ckpt export large.h5 other dtype=float16
+test ! -e other || die "a part of a model was left"
+mkdir other
+refuses 3 "which is too large for float16" "$SLUICE" ckpt export large.h5 other dtype=float16
+test -d other || die "a folder that was there is gone"
 if ls other/*safetensors* other/config.json 2> /dev/null; then die "a part of a model was left"; fi
 quietly "$SLUICE" ckpt export large.h5 other dtype=bfloat16

@@ -5,6 +5,7 @@ check_scripts += \
 	tests/cli/exactness.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/fit.sh \
+	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
 	tests/cli/memory.sh \
 	tests/cli/reshard.sh \

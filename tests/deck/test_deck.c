@@ -33,12 +33,11 @@ static void test_impossible_combinations(void **state)
     const char *given, *sentence;
   } known[] = {
       {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
-      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108, or give model.head_width"},
+      {"model.width=100",
+       "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108, or give model.head_width"},
       {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12, or give model.head_width"},
       {"data.sequence=2048",
        "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
-      {"data.batch=10 data.micro_batch=4", "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a "
-                                           "batch of 8 or 12, or another micro-batch"},
       {"shard.group=4",
        "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; use shard.group=world, or "
        "shard.strategy=hybrid_shard"},
@@ -74,6 +73,8 @@ static void test_impossible_combinations(void **state)
        "most of those checkpoints are never written; use 90 or 120"},
       {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
       {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
+      {"model.layers=65537", "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
+      {"model.window_from=65537", "command line: model.window_from must be an integer from 0 to 65536, not '65537'"},
       {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
       {"trainer.steps=2", "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
   };
@@ -93,6 +94,8 @@ static void test_possible_combinations(void **state)
       "run.steps=50 optim.warmup=100",
       "optim.warmup=40 optim.decay_steps=40",
       "data.batch=12 data.micro_batch=4",
+      "data.batch=10 data.micro_batch=4", /* nothing but training has a batch: deck_resolve() */
+      "model.layers=65536 model.window_from=65536",
       "data.sequence=1024",
       "shard.strategy=hybrid_shard shard.group=node",
       "shard.strategy=hybrid_shard shard.group=16",
@@ -115,7 +118,8 @@ static void test_where_of_files(void **state)
   struct deck deck;
   static const char text[] = "model:\n  layers: 2\n  width: 10\n  heads: 4\n";
   assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL), STATUS_USAGE);
-  assert_string_equal(status_text(), "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12, or give model.head_width");
+  assert_string_equal(status_text(),
+                      "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12, or give model.head_width");
   char *assignments[] = {"model.width=8"};
   assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 1, assignments), STATUS_OK);
   assert_int_equal(deck.model.width, 8);
@@ -218,8 +222,13 @@ static void test_does_not_fit(void **state)
     const char *sentence;
   } known[] = {
       {"data.batch=64", 3, 3,
-       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use 63 or 66, or a number of ranks that divides 64"},
-      {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use 9, or a number of ranks that divides 8"},
+       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use data.batch=63 or 66, or a number of ranks that divides 64"},
+      {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use data.batch=9, or a number of ranks that divides 8"},
+      {"data.batch=64", 128, 8,
+       "data.batch (command line) is 64 sequences, which 128 ranks cannot share evenly; use data.batch=128, or a number of ranks that divides 64"},
+      {"data.batch=10 data.micro_batch=4", 1, 1,
+       "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a batch of 8 or 12, or another "
+       "micro-batch"},
       {"data.batch=12 data.micro_batch=4", 2, 2,
        "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch (command line) = 12, which is not a multiple of it; "
        "use a "

@@ -198,6 +198,48 @@ static void test_assign(void **state)
   assert_int_equal(options_resolve(set, "run.steps", "x"), STATUS_USAGE);
 }
 
+/* Oracle: the list that YAML reads from the same text, where it is one. */
+static void test_quotes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    int n;
+    const char *item[3];
+  } lists[] = {
+      {"[\"*norm*\"]", 1, {"*norm*"}},
+      {"['a', \"b\" ,c]", 3, {"a", "b", "c"}},
+      {"[ \"a, b\", 'c,d' ]", 2, {"a, b", "c,d"}},
+      {"[\"\", '']", 2, {"", ""}},
+      {"[\"it's\"]", 1, {"it's"}},
+      {"[' a ']", 1, {" a "}},
+  };
+  static const struct {
+    const char *text, *item;
+  } others[] = {{"'a'", "a"}, {"\"", "\""}, {"a\"", "a\""}, {"'a\"", "'a\""}, {"[a'b']", "a'b'"}};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (int yaml = 0; yaml < 2; yaml++) {
+      char text[96];
+      snprintf(text, sizeof text, yaml ? "list: {names: %s}\n" : "list.names=%s", lists[i].text);
+      if (yaml ? read_text(text) : options_assign(set, text))
+        fail_msg("%s: %s", text, status_text());
+      assert_int_equal(values.list.names.n, lists[i].n);
+      for (int k = 0; k < lists[i].n; k++)
+        assert_string_equal(values.list.names.item[k], lists[i].item[k]);
+    }
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char text[96];
+    snprintf(text, sizeof text, "list.names=%s", others[i].text);
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    assert_int_equal(values.list.names.n, 1);
+    assert_string_equal(values.list.names.item[0], others[i].item);
+  }
+  assert_int_equal(options_assign(set, "list.kinds='red',\"green\""), STATUS_OK);
+  assert_int_equal(values.list.kinds.n, 2);
+  assert_int_equal(options_assign(set, "list.names='a,b"), STATUS_OK); /* no quote that closes: a comma is one */
+  assert_int_equal(values.list.names.n, 2);
+}
+
 /* Every way to go wrong, with its sentence. */
 static void test_refusals_of_assignments(void **state)
 {
@@ -502,6 +544,7 @@ int main(void)
       TEST(test_empty_decks),
       TEST(test_numbers),
       TEST(test_assign),
+      TEST(test_quotes),
       TEST(test_refusals_of_assignments),
       TEST(test_refusals_of_yaml),
       TEST(test_only_choice),

@@ -401,12 +401,17 @@ static void caches_need_no_stride_and_begin_empty(void **state)
 static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
 {
   (void)state;
-  for (int64_t H = 1; H <= 32; H *= 4)
+  static const struct {
+    int64_t heads, kv_heads, past;
+  } cases[] = {{1, 1, 3000},   {4, 1, 3000}, {16, 1, 3000},
+               {32, 32, 3000}, {32, 32, 1},  {32, 8, 200}}; /* spans: falling with the tokens; rising, then falling */
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     for (int64_t tokens = 1; tokens <= 600; tokens += 7) {
-      struct attention op = {.batch = 2, .tokens = tokens, .heads = H, .kv_heads = 1, .head_width = 40, .past = 3000};
+      struct attention op = {
+          .batch = 2, .tokens = tokens, .heads = cases[i].heads, .kv_heads = cases[i].kv_heads, .head_width = 40, .past = cases[i].past};
       size_t most = ops->attention_workspace(device, &op, 3);
-      for (op.tokens = 1; op.tokens <= tokens; op.tokens += 5)
-        for (op.past = 1; op.past <= 3000; op.past += 599)
+      for (op.tokens = 1; op.tokens <= tokens; op.tokens += 2)
+        for (op.past = 1; op.past <= cases[i].past; op.past += 599)
           assert_true(ops->attention_workspace(device, &op, 3) <= most);
     }
 }

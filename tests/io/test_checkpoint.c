@@ -592,6 +592,24 @@ static void a_checkpoint_without_moments_says_so(void **state)
   mem_free(path);
 }
 
+/* A run that freezes others has other moments. */
+static void other_moments_are_refused(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/moments.h5", dir);
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < 3; t++)
+    sample.tensor[t].group = "exp_avg";
+  assert_int_equal(checkpoint_write(job, path, &sample.meta, 2, sample.tensor), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), " is missing: the deck describes another model, or freezes other parameters"));
+  assert_int_equal(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "which this run does not have: the deck describes another model, or freezes other parameters"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -612,6 +630,7 @@ int main(void)
       cmocka_unit_test(moved_by_pieces_is_the_same_file),
       cmocka_unit_test(a_move_that_fails_leaves_nothing),
       cmocka_unit_test(a_checkpoint_without_moments_says_so),
+      cmocka_unit_test(other_moments_are_refused),
       cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);

@@ -75,6 +75,7 @@ static void values_of_each_kind(void **state)
   assert_false(truth);
   assert_int_equal(json_kind(json_find(root, "n")), JSON_NULL);
   assert_null(json_find(root, "c"));
+  assert_null(json_find(json_find(root, "c"), "d"));
   assert_null(json_find(b, "a"));
   assert_null(json_find(a, "a"));
   assert_string_equal(json_key(json_next(json_first(root)), NULL), "b");

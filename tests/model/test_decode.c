@@ -146,11 +146,129 @@ static void test_context_is_full(void **state)
   }
 }
 
+/* Attention that looks where the workspace it is given ends before it runs. */
+enum { MANY_THREADS = 64 };
+static struct {
+  const struct device_ops *real;
+  const char *end;
+  int threads;
+} watch;
+
+static enum status watched_attention(struct lane *lane, const struct attention *op)
+{
+  const size_t need = watch.real->attention_workspace(lane->device, op, watch.threads);
+  if ((size_t)(watch.end - (const char *)op->work) < need)
+    fail_msg("%lld tokens behind %lld: attention needs %zu bytes, and has %lld", (long long)op->tokens, (long long)op->past, need,
+             (long long)(watch.end - (const char *)op->work));
+  return watch.real->attention(lane, op);
+}
+
+/* One block, T new tokens of each sequence behind `past`, in `bytes` of workspace with a guard behind it. */
+static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past, int64_t T, size_t bytes)
+{
+  const struct model_shape s = {.B = caches->B, .T = T};
+  size_t stream = model_stream_bytes(e->model, e->device, s);
+  float *x = engine_alloc(e, stream), *y = engine_alloc(e, stream);
+  char *work = engine_alloc(e, bytes);
+  for (size_t i = 0; i < stream / sizeof *x; i++)
+    x[i] = (float)(i % 17) - 8;
+  watch.end = work + bytes;
+  must(e->model->ops->block_decode(e->model, e->lane, unit, s, past, caches->capacity, e->params[unit], x, y, caches->block[unit], work));
+  engine_free(e, work, bytes);
+  engine_free(e, y, stream);
+  engine_free(e, x, stream);
+}
+
+static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct caches *caches, int threads)
+{
+  const struct model_shape most = {.B = caches->B, .T = chunk};
+  const size_t bytes = e->model->ops->work_bytes(e->model, e->device, most, WORK_DECODE, threads);
+  for (int unit = 1; unit <= e->model->blocks; unit += 2) /* the last may have a window that the first has not */
+    for (int64_t T = 1; T <= chunk; T++)
+      for (int64_t past = 0; past + T <= caches->capacity; past += past == 0 ? 1 : 9) {
+        decode_block(e, caches, unit, past, T, bytes);
+        if (past > 0)
+          decode_block(e, caches, unit, caches->capacity - T, T, bytes);
+      }
+}
+
+/* A generator asks for workspace once, for its longest chunk. Oracle: what attention says that it needs for the very call, with as many threads. */
+static void test_one_workspace_for_all_chunks(void **state)
+{
+  (void)state;
+  static const int64_t chunks[] = {1, 13, 40};
+  for (int i = 0; i < shape_count; i++)
+    for (size_t n = 0; n < sizeof chunks / sizeof chunks[0]; n++)
+      for (int threads = 1; threads <= MANY_THREADS; threads *= MANY_THREADS) {
+        struct engine e;
+        struct caches caches;
+        engine_create(&shape_cases[i].config, 1, &e);
+        caches_create(&e, 2, e.model->config.context, &caches);
+        watch.real = e.device->ops;
+        watch.threads = threads;
+        struct device_ops watching = *watch.real;
+        watching.attention = watched_attention;
+        e.device->ops = &watching;
+        decode_in_chunks_to(chunks[n], &e, &caches, threads);
+        e.device->ops = watch.real;
+        caches_destroy(&e, &caches);
+        engine_destroy(&e);
+      }
+}
+
+/* The same with that many threads at work, chunks of more than a strip of queries, and guards behind the memory. */
+static void test_workspace_of_many_threads(void **state)
+{
+  (void)state;
+  static const int64_t pasts[] = {0, 1, 150};
+  for (int i = 0; i < shape_count; i++) {
+    struct model_config config = shape_cases[i].config;
+    config.context = 300;
+    struct engine e;
+    struct caches caches;
+    engine_create(&config, MANY_THREADS, &e);
+    caches_create(&e, 2, config.context, &caches);
+    const size_t bytes = e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 150}, WORK_DECODE, MANY_THREADS);
+    for (size_t p = 0; p < sizeof pasts / sizeof pasts[0]; p++)
+      for (int64_t T = 1; T <= 150; T += 149) {
+        decode_block(&e, &caches, 1, pasts[p], T, bytes);
+        decode_block(&e, &caches, e.model->blocks, pasts[p], T, bytes);
+      }
+    caches_destroy(&e, &caches);
+    engine_destroy(&e);
+  }
+}
+
+/* A thread holds the scores of a strip for a chunk of the keys, however long the context is. Oracle: the model of a short one. */
+static void test_workspace_does_not_grow_with_the_context(void **state)
+{
+  (void)state;
+  const struct model_shape s = {.B = 1, .T = 256};
+  size_t bytes[2];
+  for (int i = 0; i < 2; i++) {
+    struct model_config config = shape_cases[1].config;
+    struct engine e;
+    config.context = i ? 131072 : 4096;
+    engine_create(&config, 1, &e);
+    bytes[i] =
+        e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, MANY_THREADS) - e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, 1);
+    engine_destroy(&e);
+  }
+  assert_int_equal(bytes[0], bytes[1]);
+  assert_true(bytes[0] > 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_token_by_token), cmocka_unit_test(test_prompt_in_chunks), cmocka_unit_test(test_whole_prompt),
-      cmocka_unit_test(test_cache_bytes),    cmocka_unit_test(test_context_is_full),
+      cmocka_unit_test(test_token_by_token),
+      cmocka_unit_test(test_prompt_in_chunks),
+      cmocka_unit_test(test_whole_prompt),
+      cmocka_unit_test(test_cache_bytes),
+      cmocka_unit_test(test_context_is_full),
+      cmocka_unit_test(test_one_workspace_for_all_chunks),
+      cmocka_unit_test(test_workspace_of_many_threads),
+      cmocka_unit_test(test_workspace_does_not_grow_with_the_context),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

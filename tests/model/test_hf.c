@@ -79,8 +79,8 @@ static void same_config(const struct hf_config *a, const struct hf_config *b)
   assert_int_equal(a->model.rope.scaling, b->model.rope.scaling);
   assert_int_equal(a->model.rope.original, b->model.rope.original);
   assert_int_equal(a->dtype, b->dtype);
-  assert_int_equal(a->bos, b->bos);
-  assert_int_equal(a->eos, b->eos);
+  assert_memory_equal(&a->bos, &b->bos, sizeof a->bos);
+  assert_memory_equal(&a->eos, &b->eos, sizeof a->eos);
 }
 
 #define PLAIN(base)                                                                                                                                  \
@@ -95,8 +95,8 @@ static const struct {
     {"gpt2",
      {{.arch = "gpt2", .layers = 2, .width = 30, .heads = 3, .context = 40, .vocab = 67, .tied = true, .norm_eps = 1e-5, .init_std = 0.02},
       DTYPE_F32,
-      66,
-      66}},
+      {1, {66}},
+      {1, {66}}}},
     {"llama",
      {{.arch = "llama",
        .layers = 2,
@@ -111,8 +111,8 @@ static const struct {
        .init_std = 0.02,
        .rope = PLAIN(10000)},
       DTYPE_F32,
-      1,
-      2}},
+      {1, {1}},
+      {1, {2}}}},
     {"llama3",
      {{.arch = "llama",
        .layers = 2,
@@ -128,8 +128,8 @@ static const struct {
        .init_std = 0.02,
        .rope = {.theta = 1000, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = 64}},
       DTYPE_F32,
-      1,
-      2}},
+      {1, {1}},
+      {1, {2}}}},
     {"qwen2",
      {{.arch = "qwen2",
        .layers = 2,
@@ -144,8 +144,8 @@ static const struct {
        .init_std = 0.02,
        .rope = PLAIN(1e6)},
       DTYPE_F32,
-      1,
-      2}},
+      {1, {1}},
+      {1, {2}}}},
     {"qwen3",
      {{.arch = "qwen3",
        .layers = 2,
@@ -160,8 +160,8 @@ static const struct {
        .init_std = 0.02,
        .rope = PLAIN(1e6)},
       DTYPE_F32,
-      1,
-      2}},
+      {1, {1}},
+      {1, {2}}}},
     {"mistral",
      {{.arch = "mistral",
        .layers = 2,
@@ -177,8 +177,8 @@ static const struct {
        .init_std = 0.02,
        .rope = PLAIN(10000)},
       DTYPE_F32,
-      1,
-      2}},
+      {1, {1}},
+      {1, {2}}}},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -203,7 +203,8 @@ static void printed_configurations_read_back(void **state)
       char *text = NULL;
       if (variant & 1) {
         config.dtype = DTYPE_BF16;
-        config.bos = config.eos = -1;
+        config.bos = (struct hf_tokens){0};
+        config.eos = (struct hf_tokens){3, {5, 6, 7}};
         config.model.norm_eps = 1.2345678901234567e-6;
       }
       if (variant & 2 && config.model.rope.theta != 0) {
@@ -290,7 +291,29 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
       {"llama", "\"hidden_size\": 48", "\"hidden_size\": 48.0", "hidden_size is 48.0"},
       {"llama", "\"hidden_size\": 48", "\"hidden_size\": -1", "hidden_size is -1"},
       {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"1e-05\"", "rms_norm_eps is a text, where a number belongs"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2", "rms_norm_eps is 2, where a number from 0 to 1 belongs"},
+      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2", "rms_norm_eps is 2, where a number from 1e-30 to 1 belongs"},
+      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0", "rms_norm_eps is 0, where a number from 1e-30 to 1 belongs"},
+      {"gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 0.0", "layer_norm_epsilon is 0"},
+      {"gpt2", "\"n_head\": 3", "\"n_head\": 4", "n_embd is 30, which n_head 4 does not divide"},
+      {"llama", "\"head_dim\": 8", "\"head_dim\": null, \"softcap\": 0.0, \"output_bias\": false, \"cap\": 30.0",
+       "cap is given: it is no key of a llama"},
+      {"qwen2", "\"num_attention_heads\": 3", "\"num_attention_heads\": 37",
+       "hidden_size is 36, which num_attention_heads 37 does not divide, and there is no head_dim"},
+      {"llama", NULL, "\"embedding_multiplier\": 12",
+       "embedding_multiplier is given: it is no key of a llama that Sluice knows, and may change its numbers"},
+      {"llama", NULL, "\"logits_scaling\": 8.0", "logits_scaling is given"},
+      {"llama", NULL, "\"logit_scale\": [1]", "logit_scale is given"},
+      {"qwen3", NULL, "\"final_logit_softcapping\": 30.0", "final_logit_softcapping is given"},
+      {"gpt2", NULL, "\"lm_head_bias\": true", "lm_head_bias is given"},
+      {"llama", NULL, "\"rope_scaling\": {\"factor\": 2.0}", "rope_scaling.factor is given, but the rope type is default, which does not use it"},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"default\", \"factor\": 8.0",
+       "rope_parameters.factor is given, but the rope type is default"},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 8.0, \"low_freq_factor\": 1.0",
+       "rope_parameters.low_freq_factor is given, but the rope type is linear"},
+      {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", "rope_scaling and rope_parameters disagree: leave one of them out"},
+      {"llama", "\"rope_type\": \"default\"\n  }", "\"rope_type\": \"dynamic\"}, \"rope_scaling\": {\"rope_type\": \"default\"}",
+       "rope_parameters.rope_type is \"dynamic\""},
+      {"llama", NULL, "\"rope_theta\": 5000", "rope_theta is 5000, and 10000 in rope_parameters: they must agree"},
       {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": null", "tie_word_embeddings is null"},
       {"llama", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
        "layer_types does not agree with the sliding window, which is 0"},
@@ -301,6 +324,7 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
       {"qwen2", "\"full_attention\",", "\"linear_attention\",", "layer_types[0] is \"linear_attention\""},
       {"qwen2", "\"full_attention\",", "", "layer_types is not an array of 2 names"},
       {"llama", "\"bos_token_id\": 1", "\"bos_token_id\": []", "bos_token_id is empty"},
+      {"llama", "\"bos_token_id\": 1", "\"bos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", "bos_token_id has more than 16 token ids"},
       {"llama", "{", "[", "a JSON"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -353,9 +377,11 @@ static void what_is_not_said_is_as_transformers_has_it(void **state)
   c = read_changed("qwen2-bf16", "\"dtype\": \"bfloat16\"", "\"dtype\": null");
   assert_int_equal(c.dtype, DTYPE_F32);
   c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": [7, 8, 9]");
-  assert_int_equal(c.eos, 7);
+  assert_true(c.eos.n == 3 && c.eos.id[0] == 7 && c.eos.id[1] == 8 && c.eos.id[2] == 9);
   c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": null");
-  assert_int_equal(c.eos, -1);
+  assert_int_equal(c.eos.n, 0);
+  c = read_changed("llama", "\"eos_token_id\": 2", "\"eos_token_id\": -1");
+  assert_int_equal(c.eos.n, 0);
   c = read_changed("gpt2", "\"n_inner\": null", "\"n_inner\": 96");
   assert_int_equal(c.model.ffn, 96);
   c = read_changed("gpt2", "\"gelu_new\"", "\"gelu_pytorch_tanh\"");
@@ -367,12 +393,16 @@ static void rotary_positions_are_said_in_three_ways(void **state)
 {
   (void)state;
   struct hf_config c =
-      read_changed("llama", NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, \"rope_theta\": 5000"); /* goes before rope_parameters */
+      read_changed("llama", "\"rope_parameters\": {",
+                   "\"rope_theta\": 5000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, \"rope_parameters\": null, \"_x\": {");
   assert_int_equal(c.model.rope.scaling, ROPE_LINEAR);
   assert_true(c.model.rope.factor == 4 && c.model.rope.theta == 5000);
+  c = read_changed("llama", "\"rope_type\": \"default\"",
+                   "\"rope_type\": \"linear\", \"factor\": 4}, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0");
+  assert_int_equal(c.model.rope.scaling, ROPE_LINEAR); /* said twice */
   c = read_changed("llama", "\"rope_theta\": 10000.0,", "");
   assert_true(c.model.rope.theta == 10000);
-  c = read_changed("llama", NULL, "\"rope_scaling\": {}, \"rope_theta\": 5000");
+  c = read_changed("llama", NULL, "\"rope_scaling\": {}, \"rope_theta\": 10000");
   assert_true(c.model.rope.theta == 10000 && c.model.rope.scaling == ROPE_PLAIN); /* of rope_parameters */
   c = read_changed("llama3", NULL, "\"original_max_position_embeddings\": 64");
   assert_int_equal(c.model.rope.original, 64);
@@ -417,7 +447,7 @@ static void unknown_keys_and_dropout_are_warned_of(void **state)
   char *text = NULL;
   size_t bytes = 0;
   assert_int_equal(log_open_file(log_path), STATUS_OK);
-  (void)read_changed("gpt2", NULL, "\"water_level\": 3");
+  (void)read_changed("gpt2", NULL, "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
   const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
@@ -426,6 +456,7 @@ static void unknown_keys_and_dropout_are_warned_of(void **state)
   assert_null(strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
   assert_non_null(unknown);
   assert_null(strstr(unknown + 1, "water_level"));
+  assert_non_null(strstr(text, "logit_scale is passed over")); /* one changes nothing */
   mem_free(text);
 }
 

@@ -628,6 +628,7 @@ static void test_decoder_guards(void **state)
   refuse_window("qwen3", -1, 0, "model.window is -1");
   refuse_window("qwen3", 4, -1, "model.window_from is -1");
   refuse_window("qwen3", 0, 2, "model.window_from is 2, but no model.window");
+  refuse_window("qwen3", 4, small_qwen3.layers, "model.window_from is 3, but the last of the 3 blocks is 2");
   refuse_window("llama", 4, 0, "model.window is 4: llama");
   refuse_window("mistral", 4, 1, "model.window_from is 1: mistral");
   refuse_rope((struct rope_config){.theta = -1}, "model.rope_theta is -1");

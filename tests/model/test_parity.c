@@ -282,7 +282,7 @@ static void check_run(struct fixture *f, const char *key, unsigned exempt)
   free(v);
 }
 
-static const char *const names[] = {"gpt2", "llama", "llama3", "qwen2", "qwen3", "mistral", "odd"};
+static const char *const names[] = {"gpt2", "llama", "llama3", "qwen2", "qwen3", "mistral", "odd", "qwen2-window", "llama-linear"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
 static void for_all(void (*check)(struct fixture *f))

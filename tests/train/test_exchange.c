@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
@@ -321,14 +322,98 @@ static void the_resolved_deck_is_checked(void **state)
   mem_free(from);
 }
 
-/* --- folders with something wrong ----------------------------------------------------------------------------------------------- */
-
 static void put_text(const char *folder, const char *name, const char *text)
 {
   char *path = mem_printf("%s/%s", folder, name);
   must(file_write_all(path, text, strlen(text)));
   mem_free(path);
 }
+
+/* The text with each %s replaced; the caller's. */
+static char *fill(const char *text, const char *by)
+{
+  const char *second = strstr(strstr(text, "%s") + 2, "%s");
+  const int first = (int)(strstr(text, "%s") - text), middle = second ? (int)(second - text) - first - 2 : -1;
+  if (!second)
+    return mem_printf("%.*s%s%s", first, text, by, text + first + 2);
+  return mem_printf("%.*s%s%.*s%s%s", first, text, by, middle, text + first + 2, by, second + 2);
+}
+
+/* The cause is a file, not what the deck says. */
+static void what_the_file_says_is_told_to_be_the_files(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *assignment, *sentence;
+  } cases[] = {{"\"num_key_value_heads\": 4", "model.kv_heads (%s/config.json) is 4, which does not divide model.heads (%s/config.json) = 6"},
+               {"\"head_dim\": 7", "%s/config.json: model.head_width is 7: rotary positions turn pairs of elements"},
+               {"\"num_key_value_heads\": 2", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct deck deck = {0};
+    char *to = own("%s-config-%lld", "llama", (int64_t)i), *init = mem_printf("train.init=%s", to), *text = NULL, *sentence = NULL;
+    text = mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, \"intermediate_size\": 40, \"num_hidden_layers\": 2, "
+                      "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
+                      cases[i].assignment);
+    if (comm_rank(comm) == 0) {
+      must(file_make_folders(to));
+      put_text(to, "config.json", text);
+    }
+    must(comm_barrier(comm));
+    start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
+    if (cases[i].sentence) {
+      sentence = fill(cases[i].sentence, to);
+      refused(origin_resolve(comm, to, &deck), STATUS_USAGE, sentence);
+    } else {
+      must(origin_resolve(comm, to, &deck));
+      assert_non_null(strstr(options_where(deck.set, "model.kv_heads"), "config.json"));
+      assert_string_equal(options_where(deck.set, "data.sequence"), "command line");
+    }
+    deck_destroy(&deck);
+    mem_free(sentence);
+    mem_free(text);
+    mem_free(init);
+    mem_free(to);
+  }
+}
+
+/* GPT-2's positions are weights. */
+static void a_shorter_context_is_refused_where_positions_are_weights(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("gpt2"), *file = own("%s-context.h5", "gpt2", 0);
+  const char *const more[] = {"model.context=20", "data.sequence=8"};
+  must(exchange_import(comm, from, file));
+  for (int i = 0; i < 2; i++) {
+    char *init = mem_printf("train.init=%s", i ? file : from);
+    start_deck(&deck, 3, (const char *const[]){init, more[0], more[1]});
+    refused(origin_resolve(comm, i ? file : from, &deck), STATUS_USAGE, "model.context is 20 (command line), but ");
+    deck_destroy(&deck);
+    mem_free(init);
+  }
+  mem_free(file);
+  mem_free(from);
+}
+
+/* One rank's deck differs: all ranks come back, and say whose it is. */
+static void a_rank_that_fails_alone_takes_the_others_along(void **state)
+{
+  (void)state;
+  char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0), *init = mem_printf("train.init=%s", from);
+  must(exchange_import(comm, from, file));
+  for (int i = 0; i < 2; i++) {
+    struct deck deck = {0};
+    const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
+    start_deck(&deck, 2, (const char *const[]){init, last ? "model.layers=5" : "model.layers=2"});
+    refused(origin_resolve(comm, i ? file : from, &deck), STATUS_USAGE, "model.layers is 5 (command line), but ");
+    deck_destroy(&deck);
+  }
+  mem_free(init);
+  mem_free(file);
+  mem_free(from);
+}
+
+/* --- folders with something wrong ----------------------------------------------------------------------------------------------- */
 
 /* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed` (-1: none) changed. */
 static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed, const char *to)
@@ -475,7 +560,7 @@ static void files_of_the_tokenizer_go_along(void **state)
   same_file(tokens, to, "chat_template.jinja");
   assert_false(file_exists(stray));
   must(file_read_all(config, 1 << 20, &text, &bytes));
-  assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": 6,"));
+  assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
   refused(exchange_export(comm, &deck, file, to, &options), STATUS_USAGE, "holds a model already (config.json)");
   deck_destroy(&deck);
@@ -488,6 +573,63 @@ static void files_of_the_tokenizer_go_along(void **state)
   mem_free(from);
 }
 
+static void what_a_folder_lacks_is_named(void **state)
+{
+  (void)state;
+  char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0), *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
+       *log = mem_printf("%s/log", dir), *text = NULL;
+  size_t bytes = 0;
+  struct deck deck = {0};
+  const struct exchange_options options = {.type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(exchange_import(comm, from, file));
+  if (comm_rank(comm) == 0)
+    must(log_open_file(log));
+  must(export_as(file, to, DTYPE_F32, 1 << 30));
+  if (comm_rank(comm) == 0) {
+    must(log_open_file(NULL));
+    must(file_read_all(log, 1 << 20, &text, &bytes));
+    assert_non_null(strstr(text, "gets no tokenizer, bos_token_id, eos_token_id, generation_config.json: name"));
+  }
+  start_deck(&deck, 0, NULL);
+  must(origin_resolve_checkpoint(comm, file, &deck));
+  must(exchange_export(comm, &deck, file, again, &options));
+  same_file(from, again, "generation_config.json");
+  deck_destroy(&deck);
+  mem_free(text);
+  mem_free(log);
+  mem_free(again);
+  mem_free(to);
+  mem_free(file);
+  mem_free(from);
+}
+
+/* Folders are neither left nor made by what fails. */
+static void nothing_is_left_of_what_fails(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("llama"), *other = fixture("qwen3"), *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
+       *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0), *none = own("%s-none", "llama", 0);
+  const struct exchange_options options = {.type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(exchange_import(comm, from, file));
+  start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
+  must(origin_resolve(comm, other, &deck));
+  assert_int_not_equal(exchange_export(comm, &deck, file, to, &options), STATUS_OK); /* another model than the file's */
+  must(comm_barrier(comm));
+  assert_int_not_equal(access(to, F_OK), 0);
+  refused(exchange_import(comm, from, deep), STATUS_USAGE, "there is no folder ");
+  must(comm_barrier(comm));
+  assert_int_not_equal(access(none, F_OK), 0);
+  deck_destroy(&deck);
+  mem_free(none);
+  mem_free(deep);
+  mem_free(to);
+  mem_free(file);
+  mem_free(init);
+  mem_free(other);
+  mem_free(from);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -497,10 +639,15 @@ int main(int argc, char **argv)
       cmocka_unit_test(keys_come_from_the_folder),
       cmocka_unit_test(what_is_said_must_agree),
       cmocka_unit_test(the_resolved_deck_is_checked),
+      cmocka_unit_test(what_the_file_says_is_told_to_be_the_files),
+      cmocka_unit_test(a_shorter_context_is_refused_where_positions_are_weights),
+      cmocka_unit_test(a_rank_that_fails_alone_takes_the_others_along),
       cmocka_unit_test(a_tied_head_may_be_there_twice),
       cmocka_unit_test(what_else_is_there_must_be_known),
       cmocka_unit_test(other_types_are_refused_when_they_are_needed),
       cmocka_unit_test(files_of_the_tokenizer_go_along),
+      cmocka_unit_test(what_a_folder_lacks_is_named),
+      cmocka_unit_test(nothing_is_left_of_what_fails),
   };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;

@@ -11,14 +11,10 @@ enum { SPAN = 256, TASKS = 256 }; /* the least keys that are worth a task; tasks
 struct cached_job {
   struct attention_job base;
   int64_t group, rows, strips;                /* heads that share a key/value head; their stacked query rows, and strips of those */
+  int64_t wanted;                             /* spans that make enough tasks of it */
   int64_t first_key, span, spans, most_spans; /* the first key that any row sees; keys in a span, spans; what these are before rounding */
   float *work, *parts;                        /* parts [batch, kv_heads, span]: out [rows, D], max [rows], sum [rows] */
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
 
 static int64_t worker_floats(const struct attention *op)
 {
@@ -37,7 +33,8 @@ static struct cached_job shape_of(const struct attention *op)
   job.strips = host_pieces(job.rows, QUERIES);
   job.first_key = op->window && op->past >= op->window ? op->past - op->window + 1 : 0;
   int64_t keys = op->past + op->tokens - job.first_key;
-  job.most_spans = least(host_pieces(TASKS, op->kv_heads * (job.strips ? job.strips : 1)), host_pieces(keys, SPAN));
+  job.wanted = host_pieces(TASKS, op->kv_heads * (job.strips ? job.strips : 1));
+  job.most_spans = attention_least(job.wanted, host_pieces(keys, SPAN));
   job.span = host_pieces(host_pieces(keys, job.most_spans), LANES) * LANES;
   job.spans = host_pieces(keys, job.span);
   return job;
@@ -47,12 +44,12 @@ static struct cached_job shape_of(const struct attention *op)
 int64_t attention_cached_floats(const struct attention *op, int threads)
 {
   struct attention shorter = *op;
-  int64_t parts = 0, spans = 2;
+  int64_t parts = 0, wanted = 2;
   for (shorter.tokens = 0; shorter.tokens < op->tokens;) {
-    shorter.tokens = spans > 1 ? shorter.tokens + 1 : op->tokens;
+    shorter.tokens = wanted > 1 ? shorter.tokens + 1 : op->tokens;
     struct cached_job job = shape_of(&shorter);
     int64_t floats = op->batch * op->kv_heads * job.most_spans * part_floats(op, job.rows);
-    spans = job.most_spans;
+    wanted = job.wanted;
     parts = floats > parts ? floats : parts;
   }
   return parts + threads * worker_floats(op);
@@ -81,7 +78,7 @@ static void run_span(void *arg, int64_t i, int worker)
   int64_t span = i % job->spans, row = i / job->spans % job->strips * QUERIES, pair = i / job->spans / job->strips, D = op->head_width, from, to;
   float *scores = job->work + worker * worker_floats(op), *q = scores + QUERIES * attention_keys(op), *part = part_of(job, pair, span);
   struct strip strip = {.row = row,
-                        .rows = least(QUERIES, job->rows - row),
+                        .rows = attention_least(QUERIES, job->rows - row),
                         .stacked = job->group,
                         .q_stride = D,
                         .out_stride = D,
@@ -96,7 +93,7 @@ static void run_span(void *arg, int64_t i, int worker)
   }
   attention_range(op, &strip, &from, &to);
   int64_t start = job->first_key + span * job->span;
-  attention_meet(&job->base, &strip, from > start ? from : start, least(to, start + job->span));
+  attention_meet(&job->base, &strip, from > start ? from : start, attention_least(to, start + job->span));
   memcpy(part + job->rows * D + row, strip.max, (size_t)strip.rows * sizeof *part);
   memcpy(part + job->rows * (D + 1) + row, strip.sum, (size_t)strip.rows * sizeof *part);
 }
@@ -129,7 +126,7 @@ static void run_join(void *arg, int64_t i, int worker)
   const struct cached_job *job = arg;
   int64_t first = i % job->strips * QUERIES;
   (void)worker;
-  for (int64_t row = first; row < least(first + QUERIES, job->rows); row++)
+  for (int64_t row = first; row < attention_least(first + QUERIES, job->rows); row++)
     join_row(job, i / job->strips, row);
 }
 

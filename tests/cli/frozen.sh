@@ -1,0 +1,37 @@
+#!/bin/sh
+# Frozen parameters of a run that goes on. Oracles: a run that was never interrupted, and the sentences that name key and cure.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_data
+make_deck
+bias='train.freeze=["*.bias"]' # with quotes, as a shell hands them on
+
+train 2 whole "$bias"
+train 2 half "$bias" run.steps=3
+train 3 half 'train.freeze=[*.bias]' shard.strategy=no_shard --resume auto
+"$SLUICE" ckpt diff "$(newest whole)" "$(newest half)" > diff.out || true # in what is trained: another number of ranks
+if grep '\.bias: ' diff.out; then die "frozen parameters changed"; fi
+train 2 again "$bias" run.steps=3
+train 2 again 'train.freeze=[transformer.h.*.bias,*_f.bias]' --resume auto # other words for the same parameters
+same whole again
+
+# One sentence that names a parameter, the key and both cures, whichever way the sets differ.
+refused() { # TEXT RANKS COMMAND...
+  text=$1 n=$2
+  shift 2
+  cp -r half other
+  fails 2 "$text" on "$n" "$SLUICE" train tiny.yaml run.dir=other run.steps=9 --resume auto "$@"
+  test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "not one sentence"; }
+  grep -q 'train\.init=.*step-' fails.out || { cat fails.out >&2; die "no cure"; }
+  rm -r other
+}
+refused "transformer.ln_f.bias frozen, which this deck trains (train.freeze)" 1
+refused "transformer.wte.weight trained, which this deck freezes (train.freeze)" 2 'train.freeze=[*weight]'
+refused "transformer.h.0.ln_1.weight trained, which this deck freezes (train.freeze)" 1 'train.freeze=[*.bias,*ln_1*]'
+
+# The cure.
+train 2 fresh 'train.freeze=[*.weight]' train.init="$(newest half)"
+test -s fresh/results.jsonl || die "no run of its own"
+
+# A deck of another model is told so, frozen or not.
+cp -r half other
+fails 2 "they must agree" "$SLUICE" train tiny.yaml run.dir=other model.layers=3 --resume auto
