@@ -31,7 +31,7 @@ above_base=$(find src io -name '*.[ch]' ! -path 'src/base/*')
 
 # What no fragment lists is neither built nor shipped.
 shipped=$(find doc inputs io src tests \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
-fragments=$(find doc inputs io src tests -name local.mk)
+fragments=$(find doc gpu inputs io src tests -name local.mk)
 # shellcheck disable=SC2086
 listed=$(cat $fragments | tr -s '[:blank:]' '\n')
 for file in $shipped; do

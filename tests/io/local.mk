@@ -19,7 +19,7 @@ check_PROGRAMS += \
 	tests/io/test_tokens
 check_scripts += tests/io/h5py.sh
 # For tests/peers/tokenizer.sh, which measures.
-EXTRA_PROGRAMS = tests/peers/encode
+EXTRA_PROGRAMS += tests/peers/encode
 io_sample = \
 	tests/io/sample.c \
 	tests/io/sample.h

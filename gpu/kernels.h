@@ -1,0 +1,83 @@
+/* Launchers of the kernels: enqueue and return; whoever calls reads cudaGetLastError(). `bf16`: activations and parameters are bf16, else fp32. Shapes as in
+ * device/device.h. Gradients of parameters, statistics and workspaces are fp32. Private to gpu/. */
+#ifndef SLUICE_GPU_KERNELS_H
+#define SLUICE_GPU_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "device/device.h"
+
+struct gpu_launch {
+  cudaStream_t stream;
+  bool bf16;
+  int multiprocessors;
+};
+
+/* Norms. `mean` NULL: root mean square. Rows of `groups` pieces of C elements. */
+struct gpu_norm {
+  int64_t rows, groups, C, x_stride, y_stride;
+  float eps;
+  const void *x, *add, *gamma, *beta;
+  void *sum, *y;
+  float *mean, *rstd;
+};
+void gpu_norm_forward(const struct gpu_launch *launch, const struct gpu_norm *op);
+struct gpu_norm_backward {
+  int64_t rows, groups, C, x_stride, dy_stride, dx_stride;
+  const void *dy, *x, *gamma;
+  const float *mean, *rstd;
+  bool dx_accumulate, accumulate;
+  void *dx;
+  float *dgamma, *dbeta, *work;
+};
+void gpu_norm_gradient(const struct gpu_launch *launch, const struct gpu_norm_backward *op);
+size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int64_t C);
+
+void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
+void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
+void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
+void gpu_gelu(const struct gpu_launch *launch, int64_t n, const void *pre, void *y);
+void gpu_gelu_backward(const struct gpu_launch *launch, int64_t n, const void *pre, void *d); /* d *= gelu'(pre) */
+void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
+void gpu_add_bias(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *bias, void *c); /* c[r, n] += bias */
+void gpu_cast(const struct gpu_launch *launch, int64_t n, const float *from, void *to); /* to the compute type */
+void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
+size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
+
+/* `bad` (device): index + 1 of a token outside [0, V), if there is one. */
+void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x,
+                   unsigned long long *bad);
+void gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, const int32_t *token, const void *dx, float *dwte,
+                            bool wpe_accumulate, float *dwpe, void *work);
+size_t gpu_embedding_workspace(int64_t rows);
+
+void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
+                       double *loss);
+
+void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, const float *base, int64_t stride, int self, const float *own, bool accumulate, float *dst);
+
+/* sum += terms, exactly; both in device memory. Terms are those of device.h's sum_squares and of the losses of rows. */
+void gpu_add_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
+void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);
+
+/* scale and finite: NULL (op->grad_scale; always), or in device memory, read when the kernel runs. */
+void gpu_adamw(const struct gpu_launch *launch, int64_t n, const struct adamw *op, const double *scale, const int64_t *finite, float *master, const float *grad,
+               float *m, float *v, void *copy);
+
+/* Heads of at most 256 elements. */
+void gpu_attention(const struct gpu_launch *launch, const struct attention *op);
+void gpu_attention_backward(const struct gpu_launch *launch, const struct attention_backward *op);
+size_t gpu_attention_workspace(const struct attention *op);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
