@@ -8,7 +8,7 @@ trap 'rm -rf "$tree"' EXIT
 # refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
 refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests"
-  mkdir -p "$tree/doc" "$tree/src/base" "$tree/src/plan" "$tree/io" "$tree/inputs" "$tree/tests"
+  mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/io" "$tree/inputs" "$tree/tests"
   cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
   touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c"
   echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c io/file.c tests/test_a" > "$tree/src/base/local.mk"
