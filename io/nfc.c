@@ -32,17 +32,6 @@ static enum status check(utf8proc_ssize_t result)
   return status_set(STATUS_LIBRARY, "utf8proc: %s", utf8proc_errmsg(result));
 }
 
-static enum status grow(void **array, int64_t *room, int64_t need, int64_t size)
-{
-  if (need <= *room)
-    return STATUS_OK;
-  int64_t fresh = need + need / 2;
-  enum status status = mem_resize(MEM_DATA, (size_t)(fresh * size), array);
-  if (status == STATUS_OK)
-    *room = fresh;
-  return status;
-}
-
 /* ---- which characters are inert */
 
 /* First and last of those that are not: NFC may change them, or join them to what is before them. Made by tests/peers/unicode_tables.py. */
@@ -193,7 +182,7 @@ static int by_key(const void *a, const void *b)
 static enum status sort_marks(struct nfc *nfc, int32_t *marks, int64_t n)
 {
   bool sorted = true;
-  enum status status = grow((void **)&nfc->keys, &nfc->keys_room, n, (int64_t)sizeof *nfc->keys);
+  enum status status = mem_grow(MEM_DATA, (void **)&nfc->keys, &nfc->keys_room, n, (int64_t)sizeof *nfc->keys);
   if (status)
     return status;
   for (int64_t i = 0; i < n; i++) {
@@ -214,7 +203,7 @@ static enum status decompose(struct nfc *nfc, const char *text, size_t bytes, in
   int last = 0;
   *n = 0;
   for (size_t at = 0, length; at < bytes; at += length) {
-    enum status status = grow((void **)&nfc->codes, &nfc->codes_room, *n + EXPANSION_MOST, (int64_t)sizeof *nfc->codes);
+    enum status status = mem_grow(MEM_DATA, (void **)&nfc->codes, &nfc->codes_room, *n + EXPANSION_MOST, (int64_t)sizeof *nfc->codes);
     if (status)
       return status;
     utf8proc_ssize_t parts =

@@ -46,17 +46,6 @@ enum status prepare_open_text(const struct prepare_job *job, int64_t file, struc
   return job->config->replace_invalid ? text_open_replacing(path, from, out) : text_open(path, from, out);
 }
 
-static enum status grow(void **array, int64_t *room, int64_t need, int64_t size)
-{
-  if (need <= *room)
-    return STATUS_OK;
-  int64_t fresh = need + need / 2;
-  enum status status = mem_resize(MEM_DATA, (size_t)(fresh * size), array);
-  if (status == STATUS_OK)
-    *room = fresh;
-  return status;
-}
-
 /* Room for the train shard at once: its pages are touched as it fills, and it never moves. */
 static enum status reserve_draft(struct prepare_group *group)
 {
@@ -65,7 +54,8 @@ static enum status reserve_draft(struct prepare_group *group)
   for (int64_t i = job->group_begin[group->number]; i < job->group_begin[group->number + 1]; i++)
     bytes += job->inputs.file[i].bytes;
   struct draft *draft = &group->draft[SPLIT_TRAIN];
-  return grow((void **)&draft->tokens, &draft->room, bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens, group->token_bytes);
+  return mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens,
+                  group->token_bytes);
 }
 
 enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
@@ -281,7 +271,7 @@ static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, in
 
 static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n)
 {
-  enum status status = grow((void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
+  enum status status = mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
   if (status)
     return status;
   narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
@@ -293,7 +283,7 @@ static enum status append_tokens(struct draft *draft, int token_bytes, const int
 static enum status begin_document(struct prepare_group *group, struct draft *draft)
 {
   int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
-  enum status status = grow((void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
+  enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
   if (status)
     return status;
   draft->first[draft->documents++] = (uint64_t)draft->n;

@@ -114,30 +114,14 @@ enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *t
   return tokenizer->ops->decode(tokenizer, tokens, n, text, bytes, room);
 }
 
-/* The room to ask for; 0 if there is enough. */
-static int64_t grown(int64_t used, int64_t more, int64_t room)
-{
-  if (more <= room - used)
-    return 0;
-  return used + more > room + room / 2 ? used + more : room + room / 2;
-}
-
 enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room)
 {
-  int64_t fresh = grown(n, more, *room);
-  enum status status = fresh ? mem_resize(MEM_DATA, (size_t)fresh * sizeof **tokens, (void **)tokens) : STATUS_OK;
-  if (fresh && status == STATUS_OK)
-    *room = fresh;
-  return status;
+  return mem_grow(MEM_DATA, (void **)tokens, room, n + more, (int64_t)sizeof **tokens);
 }
 
 enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room)
 {
-  int64_t fresh = grown(bytes, more, *room);
-  enum status status = fresh ? mem_resize(MEM_DATA, (size_t)fresh, (void **)text) : STATUS_OK;
-  if (fresh && status == STATUS_OK)
-    *room = fresh;
-  return status;
+  return mem_grow(MEM_DATA, (void **)text, room, bytes + more, 1);
 }
 
 /* Whether a character whose lead byte is not ASCII is well formed at text[0] (Unicode 15, table 3-7), and its length; where it is not, the bytes up to the one that

@@ -103,6 +103,17 @@ enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr)
   return STATUS_OK;
 }
 
+enum status mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size)
+{
+  if (need <= *room)
+    return STATUS_OK;
+  const int64_t fresh = need + need / 2;
+  const enum status status = mem_resize(tag, (size_t)(fresh * size), array);
+  if (!status)
+    *room = fresh;
+  return status;
+}
+
 void mem_free(void *ptr)
 {
   if (!ptr)

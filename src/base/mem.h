@@ -27,6 +27,10 @@ enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 /* Grow or shrink; content is kept up to the smaller size. *ptr may be NULL. */
 enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr);
 
+/* Make an array of *room elements of `size` bytes hold `need`: where it has to grow it grows by half more than that, so that appending costs nothing in the long run. *room is
+ * set on success only. */
+enum status mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
+
 /* Takes NULL. */
 void mem_free(void *ptr);
 

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/json_tree.h"
 #include "io/tokens.h"
+#include "train/origin.h"
 #include "train/weights.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
@@ -111,14 +112,6 @@ static void language_free(struct language *language)
   mem_free(language->prompt);
 }
 
-static bool holds(const char *folder, const char *name)
-{
-  char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
-  const bool found = path && file_exists(path);
-  mem_free(path);
-  return found;
-}
-
 static bool is_name(const char *tokenizer)
 {
   return !strcmp(tokenizer, "bytes") || !strcmp(tokenizer, "gpt2") || !strcmp(tokenizer, "json");
@@ -132,12 +125,12 @@ static enum status choose(const struct values *values, const struct source *sour
   const char *const homes[] = {source->deck.train.init, source->deck.data.train};
   if (*values->tokenizer) {
     const bool named = is_name(values->tokenizer);
-    *name = named ? values->tokenizer : holds(values->tokenizer, "tokenizer.json") ? "json" : "gpt2";
+    *name = named ? values->tokenizer : origin_holds(values->tokenizer, "tokenizer.json") ? "json" : "gpt2";
     *folder = named ? dir : values->tokenizer;
     return STATUS_OK;
   }
   for (int i = 0; i < 2; i++)
-    if (holds(homes[i], "tokenizer.json")) {
+    if (origin_holds(homes[i], "tokenizer.json")) {
       *name = "json";
       *folder = homes[i];
       return STATUS_OK;
@@ -171,7 +164,7 @@ static enum status check_tokenizer(const struct values *values, const char *dir,
 static void compare_with_home(const struct values *values, const char *home, const struct tokenizer *tokenizer)
 {
   struct tokenizer *own = NULL;
-  if (!*values->tokenizer || !holds(home, "tokenizer.json"))
+  if (!*values->tokenizer || !origin_holds(home, "tokenizer.json"))
     return;
   if (tokenizer_create("json", home, &own))
     log_warn("tokenizer=%s takes the place of that of %s, with which it cannot be compared: %s", values->tokenizer, home, status_text());
@@ -197,7 +190,7 @@ static enum status add_end(const struct json_node *node, struct language *langua
 static enum status add_ends(const char *folder, const char *file, struct language *language)
 {
   struct json_tree *tree = NULL;
-  if (!holds(folder, file))
+  if (!origin_holds(folder, file))
     return STATUS_OK;
   char *path = mem_printf("%s/%s", folder, file);
   enum status status = path ? json_tree_read(path, CONFIG_MOST_BYTES, &tree) : STATUS_MEMORY;

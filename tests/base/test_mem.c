@@ -154,9 +154,32 @@ static void test_available(void **state)
   assert_true(available + mem_resident_bytes() <= physical);
 }
 
+/* Oracle: the rule in mem.h, and what was written before. */
+static void test_grow(void **state)
+{
+  (void)state;
+  int32_t *array = NULL;
+  int64_t room = 0;
+  for (int32_t n = 0; n < 1000; n++) {
+    const int64_t before = room;
+    assert_int_equal(mem_grow(MEM_DATA, (void **)&array, &room, n + 1, sizeof *array), STATUS_OK);
+    assert_int_equal(room, n < before ? before : (n + 1) + (n + 1) / 2);
+    array[n] = n;
+  }
+  for (int32_t n = 0; n < 1000; n++)
+    assert_int_equal(array[n], n);
+  const int32_t *same = array;
+  const int64_t before = room;
+  assert_int_equal(mem_grow(MEM_DATA, (void **)&array, &room, (int64_t)1 << 50, sizeof *array), STATUS_MEMORY);
+  assert_ptr_equal(array, same);
+  assert_int_equal(room, before);
+  mem_free(array);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_grow),
       cmocka_unit_test(test_available),
       cmocka_unit_test(test_counters),
       cmocka_unit_test(test_alignment_and_zeros),
