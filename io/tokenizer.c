@@ -72,6 +72,12 @@ uint32_t tokenizer_checksum(const struct tokenizer *tokenizer)
   return tokenizer->checksum;
 }
 
+bool tokenizer_is(const struct tokenizer *tokenizer, const char *name, uint32_t checksum)
+{
+  const bool unknown = checksum == 0 || tokenizer->checksum == 0;
+  return strcmp(tokenizer->ops->name, name) == 0 && (unknown || tokenizer->checksum == checksum);
+}
+
 int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)
 {
   return tokenizer->begin_of_text;

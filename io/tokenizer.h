@@ -27,6 +27,8 @@ int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer); /* what is p
 /* The beginning or the end of text, or an added token that tokenizer.json calls special. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 uint32_t tokenizer_checksum(const struct tokenizer *tokenizer); /* CRC-32 of its files, one after another; 0 where it has none */
+/* Whether it is the one of this name and checksum, as far as that can be told: 0 stands for a checksum that is not known. */
+bool tokenizer_is(const struct tokenizer *tokenizer, const char *name, uint32_t checksum);
 
 /* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room allocated), without beginning and end of text. Added tokens (<|im_start|>) that
  * are written in the text become those tokens, as in the reference library. */

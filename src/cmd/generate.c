@@ -146,14 +146,13 @@ static enum status choose(const struct values *values, const struct source *sour
 /* The one that the training data were made with, as far as that is known. */
 static enum status check_tokenizer(const struct values *values, const char *dir, const struct token_set *set, const struct tokenizer *tokenizer)
 {
-  const uint32_t theirs = set ? token_set_checksum(set) : 0, ours = tokenizer_checksum(tokenizer);
-  if (!set || (!strcmp(token_set_tokenizer(set), tokenizer_name(tokenizer)) && (theirs == ours || theirs == 0 || ours == 0)))
+  if (!set || tokenizer_is(tokenizer, token_set_tokenizer(set), token_set_checksum(set)))
     return STATUS_OK;
   const enum status status =
       status_set(STATUS_USAGE,
                  "the tokens of %s were made with another tokenizer ('%s', checksum %08x) than this one ('%s', checksum %08x); "
                  "tokenizer=FOLDER takes one all the same",
-                 dir, token_set_tokenizer(set), theirs, tokenizer_name(tokenizer), ours);
+                 dir, token_set_tokenizer(set), token_set_checksum(set), tokenizer_name(tokenizer), tokenizer_checksum(tokenizer));
   if (!*values->tokenizer)
     return status;
   log_warn("%s", status_text());
@@ -168,7 +167,7 @@ static void compare_with_home(const struct values *values, const char *home, con
     return;
   if (tokenizer_create("json", home, &own))
     log_warn("tokenizer=%s takes the place of that of %s, with which it cannot be compared: %s", values->tokenizer, home, status_text());
-  else if (strcmp(tokenizer_name(own), tokenizer_name(tokenizer)) != 0 || tokenizer_checksum(own) != tokenizer_checksum(tokenizer))
+  else if (!tokenizer_is(tokenizer, tokenizer_name(own), tokenizer_checksum(own)))
     log_warn("tokenizer=%s ('%s', checksum %08x) is not the tokenizer of %s (checksum %08x)", values->tokenizer, tokenizer_name(tokenizer),
              tokenizer_checksum(tokenizer), home, tokenizer_checksum(own));
   tokenizer_destroy(own);

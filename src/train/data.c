@@ -1,7 +1,5 @@
 #include "train/data.h"
 
-#include <string.h>
-
 #include "base/log.h"
 #include "base/rng.h"
 #include "io/tokenizer.h"
@@ -98,7 +96,7 @@ static enum status check_tokenizer(const struct token_set *set, const char *key,
     log_warn("%s: whether %s was made with the tokenizer of %s cannot be told: %s", key, dir, init, status_text());
     return STATUS_OK;
   }
-  const bool same = strcmp(tokenizer_name(own), token_set_tokenizer(set)) == 0 && tokenizer_checksum(own) == token_set_checksum(set);
+  const bool same = tokenizer_is(own, token_set_tokenizer(set), token_set_checksum(set));
   tokenizer_destroy(own);
   if (same)
     return STATUS_OK;

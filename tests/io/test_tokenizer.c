@@ -594,6 +594,10 @@ static void test_checksum(void **state)
   damage(folder, "merges.txt", "a b\n", "#version: 0.2\r\na b\r\n");
   OK(tokenizer_create("gpt2", folder, &two));
   assert_true(tokenizer_checksum(one) != tokenizer_checksum(two));
+  assert_true(tokenizer_is(one, tokenizer_name(one), tokenizer_checksum(one)));
+  assert_true(tokenizer_is(one, tokenizer_name(one), 0));
+  assert_false(tokenizer_is(one, tokenizer_name(one), tokenizer_checksum(two)));
+  assert_false(tokenizer_is(one, "bytes", tokenizer_checksum(one)));
   check_word(two, "a b\nab c\n", "abcab");
   tokenizer_destroy(one);
   tokenizer_destroy(two);
