@@ -1,4 +1,4 @@
-/* What the kernels share: 16-byte accesses, sums over a warp and a block in a fixed order, types to float and back. */
+/* What the kernels share: 16-byte accesses, sums over a warp and a block in a fixed order, types to float and back, sums over pieces of work. */
 #ifndef SLUICE_GPU_COMMON_CUH
 #define SLUICE_GPU_COMMON_CUH
 
@@ -7,22 +7,31 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* W elements that travel as one access: 16 bytes where rows allow it, else 1 element. */
+/* W elements that travel together: in accesses of 16 bytes where rows allow it, else one by one. */
 template <typename T, int W> struct alignas(sizeof(T) * W) pack {
   T at[W];
 };
 
 template <typename T, int W> __device__ __forceinline__ pack<T, W> load(const T *from)
 {
-  return *reinterpret_cast<const pack<T, W> *>(from);
+  if constexpr (sizeof(T) * W % 16 == 0) {
+    pack<T, W> value;
+    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
+      reinterpret_cast<int4 *>(&value)[i] = reinterpret_cast<const int4 *>(from)[i];
+    return value;
+  } else {
+    return *reinterpret_cast<const pack<T, W> *>(from);
+  }
 }
 
-/* Read once and not again soon: past the first level of cache. */
+/* Read once and not again soon: first to leave the caches. */
 template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(const T *from)
 {
-  if constexpr (sizeof(T) * W == 16) {
-    const int4 bits = __ldcs(reinterpret_cast<const int4 *>(from));
-    return *reinterpret_cast<const pack<T, W> *>(&bits);
+  if constexpr (sizeof(T) * W % 16 == 0) {
+    pack<T, W> value;
+    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
+      reinterpret_cast<int4 *>(&value)[i] = __ldcs(reinterpret_cast<const int4 *>(from) + i);
+    return value;
   } else {
     return load<T, W>(from);
   }
@@ -30,7 +39,12 @@ template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(con
 
 template <typename T, int W> __device__ __forceinline__ void store(T *to, const pack<T, W> &value)
 {
-  *reinterpret_cast<pack<T, W> *>(to) = value;
+  if constexpr (sizeof(T) * W % 16 == 0) {
+    for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
+      reinterpret_cast<int4 *>(to)[i] = reinterpret_cast<const int4 *>(&value)[i];
+  } else {
+    *reinterpret_cast<pack<T, W> *>(to) = value;
+  }
 }
 
 __device__ __forceinline__ float to_float(float x)
@@ -51,10 +65,24 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
   return __float2bfloat16_rn(x);
 }
 
+__device__ __forceinline__ float2 operator+(float2 a, float2 b)
+{
+  return make_float2(a.x + b.x, a.y + b.y);
+}
+
+__device__ __forceinline__ float2 shuffle(float2 x, int offset)
+{
+  return make_float2(__shfl_xor_sync(0xFFFFFFFF, x.x, offset), __shfl_xor_sync(0xFFFFFFFF, x.y, offset));
+}
+template <typename T> __device__ __forceinline__ T shuffle(T x, int offset)
+{
+  return __shfl_xor_sync(0xFFFFFFFF, x, offset);
+}
+
 template <typename T> __device__ __forceinline__ T warp_sum(T x)
 {
   for (int offset = 16; offset > 0; offset /= 2)
-    x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
+    x = x + shuffle(x, offset);
   return x;
 }
 
@@ -65,7 +93,7 @@ __device__ __forceinline__ float warp_max(float x)
   return x;
 }
 
-/* Sum over the blockDim.x threads of one row, the same on all of them; `shared` holds 32 values a row. All threads of the block must call it. */
+/* Sum over the blockDim.x threads of one row, the same on all of them; `shared` holds a value for each warp of the row. All threads of the block must call it. */
 template <typename T> __device__ __forceinline__ T row_sum(T x, T *shared)
 {
   x = warp_sum(x);
@@ -76,9 +104,9 @@ template <typename T> __device__ __forceinline__ T row_sum(T x, T *shared)
   if (threadIdx.x % 32 == 0)
     shared[threadIdx.x / 32] = x;
   __syncthreads();
-  T sum = 0;
-  for (int w = 0; w < warps; w++)
-    sum += shared[w];
+  T sum = shared[0];
+  for (int w = 1; w < warps; w++)
+    sum = sum + shared[w];
   return sum;
 }
 
@@ -98,6 +126,51 @@ __device__ __forceinline__ float row_max(float x, float *shared)
   return most;
 }
 
+/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several, one stays. */
+__device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id, bool target)
+{
+  *(volatile unsigned long long *)fault = (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
+}
+
+/* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that long. */
+__device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
+{
+  if (((item | width) >> 32) == 0) {
+    const uint32_t r = (uint32_t)item / (uint32_t)width;
+    *row = r;
+    *column = (uint32_t)item - r * (uint32_t)width;
+  } else {
+    *row = item / width;
+    *column = item % width;
+  }
+}
+
+/* Columns' sums that lie in pieces, work[array][piece][n], are added in an order that depends on their number only: array 0 to `a`, array 1 to `b`, of which either may be NULL.
+ * Block (32, ROWS). */
+constexpr int PIECE_ROWS = 16;
+template <int ROWS> __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumulate, float *a, float *b)
+{
+  __shared__ float part[ROWS][33];
+  const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x;
+  float *to = blockIdx.y ? b : a;
+  if (!to)
+    return;
+  const float *from = work + (int64_t)blockIdx.y * pieces * n + column;
+  float sum = 0;
+  if (column < n) {
+#pragma unroll 8
+    for (int i = threadIdx.y; i < pieces; i += ROWS)
+      sum += from[i * n];
+  }
+  part[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || column >= n)
+    return;
+  for (int y = 1; y < ROWS; y++)
+    sum += part[y][threadIdx.x];
+  to[column] = accumulate ? to[column] + sum : sum;
+}
+
 /* Whether rows of C elements, `stride` apart, can be read W at a time from all of these places. */
 static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, const void *a, const void *b, const void *c, const void *d)
 {
@@ -108,6 +181,11 @@ static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, c
 static inline int64_t pieces_of(int64_t n, int64_t size)
 {
   return (n + size - 1) / size;
+}
+
+static inline dim3 pieces_grid(int64_t n, int arrays)
+{
+  return dim3((unsigned)pieces_of(n, 32), (unsigned)arrays);
 }
 
 #endif

@@ -1,47 +1,113 @@
-# --with-cuda=guess|yes|no|DIR, --with-cuda-arch=LIST. A build without CUDA sees none of its headers.
-AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=guess|yes|no|DIR], [the CUDA device's operations and their tests, on which no command runs yet @<:@no@:>@])], [], [with_cuda=no])
-AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to build kernels for, the last one also as PTX @<:@90a,80@:>@])], [], [with_cuda_arch=90a,80])
-AS_IF([test -z "$with_cuda"], [AC_MSG_ERROR([--with-cuda= is empty: say guess, yes, no, or the folder that CUDA is installed in])])
-AS_IF([test -z "$with_cuda_arch"], [AC_MSG_ERROR([--with-cuda-arch= is empty: say 90a,80 or the like])])
+# The CUDA device, and what stands on it: NCCL between GPUs, attention by cuDNN. A build without CUDA sees none of their headers and needs no C++ compiler:
+# what is not C is compiled by nvcc, through the compiler that it chooses.
+AC_ARG_VAR([NVCC], [the CUDA compiler])
+AC_ARG_VAR([NVCCFLAGS], [its flags])
+: ${NVCCFLAGS="-O3 -lineinfo"}
+AC_ARG_WITH([cuda-arch],
+  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to build kernels for, the last one also as PTX @<:@90a,80@:>@])],
+  [: ${with_cuda=yes}], [with_cuda_arch=90a,80])
+AC_ARG_WITH([cudnn-frontend],
+  [AS_HELP_STRING([--with-cudnn-frontend=guess|DIR], [where NVIDIA's cudnn_frontend.h lies, for attention by cuDNN @<:@guess@:>@])],
+  [], [with_cudnn_frontend=guess])
+AS_CASE([$with_cuda_arch], [""|yes|no], [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
 
-sluice_have_cuda=no
-sluice_version_cuda=
-AS_IF([test "x$with_cuda" != xno], [
-  AS_CASE([$with_cuda], [guess|yes], [sluice_cuda_path=$PATH:/usr/local/cuda/bin], [sluice_cuda_path=$with_cuda/bin])
-  AC_PATH_PROG([NVCC], [nvcc], [], [$sluice_cuda_path])
-  AS_IF([test -n "$NVCC"], [
-    CUDA_DIR=`readlink -f "$NVCC"`
-    CUDA_DIR=`dirname "$CUDA_DIR"`
-    CUDA_DIR=`dirname "$CUDA_DIR"`
-    sluice_cuda_lib=
-    for sluice_lib in lib64 lib targets/x86_64-linux/lib; do
-      test -z "$sluice_cuda_lib" && test -f "$CUDA_DIR/$sluice_lib/libcudart_static.a" && sluice_cuda_lib=$CUDA_DIR/$sluice_lib
-    done
-    CUDA_CFLAGS="-isystem $CUDA_DIR/include"
-    CUDA_LIBS="-L$sluice_cuda_lib -lcublasLt -lcudart_static -ldl -lrt -lstdc++"
-    AC_MSG_CHECKING([for CUDA])
-    sluice_save_CFLAGS=$CFLAGS
-    sluice_save_LIBS=$LIBS
-    CFLAGS="$CFLAGS $CUDA_CFLAGS"
-    LIBS="$CUDA_LIBS $LIBS"
-    AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cublasLt.h>
-#include <cuda_runtime_api.h>]], [[int n; cublasLtHandle_t handle; return cudaGetDeviceCount(&n) || cublasLtCreate(&handle);]])], [sluice_have_cuda=yes])
-    CFLAGS=$sluice_save_CFLAGS
-    LIBS=$sluice_save_LIBS
-    sluice_version_cuda=`"$NVCC" --version | sed -n 's/.*release \([[0-9.]]*\).*/\1/p'`
-    AC_MSG_RESULT([$sluice_have_cuda ($CUDA_DIR, $sluice_version_cuda)])])
-  AS_IF([test "$sluice_have_cuda" = no && test "x$with_cuda" != xguess],
-    [AC_MSG_ERROR([CUDA was not found, or a program that uses cuBLAS does not link (config.log says which): --with-cuda=DIR names the folder that holds bin/nvcc])])])
-AS_IF([test $sluice_have_cuda = yes], [
-  AC_DEFINE([HAVE_CUDA], [1], [the CUDA device])
+sluice_program_cflags=$SLUICE_DEPS_CFLAGS
+# nvcc tells where its toolkit lies; CUDA_CFLAGS and CUDA_LIBS, if the user sets them, say otherwise.
+sluice_cuda_lacks=
+AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
+  AS_IF([test -d "$with_cuda"], [sluice_path=$with_cuda/bin], [sluice_path=$PATH:/usr/local/cuda/bin])
+  AC_PATH_PROG([NVCC], [nvcc], [], [$sluice_path])
   NVCC_ARCH=
-  sluice_last=
-  for sluice_arch in `echo "$with_cuda_arch" | tr ',' ' '`; do
+  for sluice_arch in `AS_ECHO(["$with_cuda_arch"]) | tr , ' '`; do
     NVCC_ARCH="$NVCC_ARCH -gencode=arch=compute_$sluice_arch,code=sm_$sluice_arch"
-    sluice_last=$sluice_arch
   done
-  NVCC_ARCH="$NVCC_ARCH -gencode=arch=compute_$sluice_last,code=compute_$sluice_last"])
+  NVCC_ARCH="$NVCC_ARCH -gencode=arch=compute_$sluice_arch,code=compute_$sluice_arch"
+  AS_IF([test -z "$NVCC"], [sluice_cuda_lacks="there is no nvcc in $sluice_path"], [
+    AC_MSG_CHECKING([whether nvcc compiles for $with_cuda_arch])
+    AS_ECHO(["__global__ void one(float *x) { *x = 1; }"]) > conftest.cu
+    AS_IF([AC_TRY_COMMAND([$NVCC -std=c++17 $NVCCFLAGS $NVCC_ARCH -c -o conftest.o conftest.cu >&AS_MESSAGE_LOG_FD 2>&1])],
+      [AC_MSG_RESULT([yes])],
+      [AC_MSG_RESULT([no])
+       sluice_cuda_lacks="$NVCC does not compile for $with_cuda_arch (config.log says why): NVCC=, NVCCFLAGS= and --with-cuda-arch= may help"])
+    rm -f conftest.cu conftest.o])
+  AS_IF([test -n "$sluice_cuda_lacks"],
+    [AS_CASE([${with_cuda-guess}],
+       [guess], [with_cuda=no],
+       [yes], [AC_MSG_ERROR([CUDA was not found: $sluice_cuda_lacks])],
+       [AS_IF([test -d "$with_cuda"], [AC_MSG_ERROR([CUDA was not found: $sluice_cuda_lacks])])])],
+    [test -z "$CUDA_CFLAGS$CUDA_LIBS"], [
+      sluice_top=`"$NVCC" --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p'`
+      sluice_top=`cd "$sluice_top" && pwd -P`
+      test -f "$sluice_top/include/cuda_runtime_api.h" && CUDA_CFLAGS="-isystem $sluice_top/include"
+      for sluice_lib in "$sluice_top"/lib64 "$sluice_top"/lib "$sluice_top"/targets/*/lib; do
+        AS_IF([test -z "$CUDA_LIBS" && test -f "$sluice_lib/libcudart_static.a"], [CUDA_LIBS="-L$sluice_lib -Wl,-rpath,$sluice_lib "])
+      done
+      CUDA_LIBS="$CUDA_LIBS-lcublasLt -lcudart_static -ldl -lrt -lstdc++"])])
+
+SLUICE_PACKAGE([cuda], [CUDA], [optional], [plain], [-lcublasLt -lcudart_static -ldl -lrt -lstdc++], [nvidia-cuda-toolkit],
+[#include <cublasLt.h>
+#include <cuda_runtime_api.h>],
+[int version = 0;
+if (cudaRuntimeGetVersion(&version) != cudaSuccess) return 1;
+const int blas = (int)cublasLtGetVersion();
+fprintf(out, "%d.%d, cuBLAS %d.%d.%d", version / 1000, version / 10 % 100, blas / 10000, blas / 100 % 100, blas % 100);])
+
+# SLUICE_ON_CUDA(NAME, WHAT): where there is no CUDA, --with-NAME=guess is no, and more than that an error.
+m4_define([SLUICE_ON_CUDA],
+[AS_IF([test $sluice_have_cuda = no],
+  [AS_CASE([${with_$1-guess}], [guess|no], [with_$1=no], [""], [],
+    [AC_MSG_ERROR([--with-$1=$with_$1: $2 needs CUDA, which this build is without])])])])
+
+SLUICE_ON_CUDA([nccl], [NCCL])
+SLUICE_PACKAGE([nccl], [NCCL 2.19], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
+[#include <nccl.h>
+#if NCCL_VERSION_CODE < 21900
+#error NCCL 2.19 or later
+#endif],
+[int version = 0;
+if (ncclGetVersion(&version) != ncclSuccess) return 1;
+fprintf(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);])
+
+# cuDNN's graphs are built through cudnn-frontend, headers in C++20.
+AS_CASE([$with_cudnn_frontend],
+  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: say guess, or the folder that holds cudnn_frontend.h; --with-cudnn=no does without])],
+  [guess|yes], [sluice_path="${sluice_top:+$sluice_top/include }/usr/local/include /usr/include"
+    AS_IF([test -d "$with_cudnn"], [sluice_path="$with_cudnn/include $sluice_path"])],
+  [sluice_path="$with_cudnn_frontend $with_cudnn_frontend/include"])
+CUDNN_FRONTEND_CFLAGS=none
+for sluice_dir in $sluice_path; do
+  AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none && test -f "$sluice_dir/cudnn_frontend.h"],
+    [AS_CASE([$sluice_dir], [/usr/include|/usr/local/include], [CUDNN_FRONTEND_CFLAGS=], [CUDNN_FRONTEND_CFLAGS="-isystem $sluice_dir"])])
+done
+AS_CASE([$CUDNN_FRONTEND_CFLAGS,$with_cudnn_frontend],
+  [none,guess], [],
+  [none,*], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: there is no cudnn_frontend.h in $sluice_path])],
+  [*,guess], [],
+  [: ${with_cudnn=yes}])
+SLUICE_ON_CUDA([cudnn], [cuDNN])
+sluice_cudnn_lacks=
+AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none],
+  [CUDNN_FRONTEND_CFLAGS=
+   AS_IF([test "x${with_cudnn-guess}" != xno],
+     [sluice_cudnn_lacks="cudnn_frontend.h is not in $sluice_path: --with-cudnn-frontend=DIR says where it is"])
+   AS_CASE([${with_cudnn-guess}], [no|""], [], [guess], [with_cudnn=no], [AC_MSG_ERROR([--with-cudnn=$with_cudnn: $sluice_cudnn_lacks])])])
+SLUICE_DEPS_CFLAGS="$CUDNN_FRONTEND_CFLAGS $SLUICE_DEPS_CFLAGS"
+SLUICE_PACKAGE([cudnn], [cuDNN 9], [optional], [pc:cudnn plain], [-lcudnn -lnvrtc], [libcudnn9-dev-cuda-13 (of NVIDIA)],
+[#include <cudnn.h>
+#include <cudnn_frontend_version.h>
+#if CUDNN_MAJOR < 9
+#error cuDNN 9 or later
+#endif],
+[const int version = (int)cudnnGetVersion();
+fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100 % 100, version % 100,
+        CUDNN_FRONTEND_MAJOR_VERSION, CUDNN_FRONTEND_MINOR_VERSION, CUDNN_FRONTEND_PATCH_VERSION);])
+# None of these headers is for files outside gpu/.
+SLUICE_DEPS_CFLAGS=$sluice_program_cflags
+
+AS_IF([test $sluice_have_cuda = yes], [AC_DEFINE([HAVE_CUDA], [1], [the CUDA device])])
+AS_IF([test $sluice_have_nccl = yes], [AC_DEFINE([HAVE_NCCL], [1], [data between GPUs by NCCL])])
 AM_CONDITIONAL([HAVE_CUDA], [test $sluice_have_cuda = yes])
+AM_CONDITIONAL([HAVE_NCCL], [test $sluice_have_nccl = yes])
+AM_CONDITIONAL([HAVE_CUDNN], [test $sluice_have_cudnn = yes])
 AC_SUBST([NVCC_ARCH])
-AC_SUBST([CUDA_CFLAGS])
-AC_SUBST([CUDA_LIBS])
+AC_SUBST([CUDNN_FRONTEND_CFLAGS])

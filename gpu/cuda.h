@@ -1,16 +1,15 @@
-/* The CUDA device: lanes are streams, tokens are events. One file a topic; kernels in *.cu behind kernels.h. Private to gpu/. */
+/* The CUDA device: lanes are streams, marks are events. One file a topic; kernels in *.cu behind kernels.h. Private to gpu/. */
 #ifndef SLUICE_GPU_CUDA_H
 #define SLUICE_GPU_CUDA_H
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 
 #include "device/device.h"
 #include "device/lane.h"
+#include "gpu/gpu.h"
 #include "gpu/kernels.h"
-
-extern const struct device_ops cuda_ops;
-enum status cuda_device_create(enum dtype compute, struct device **out);
 
 /* The one reader of CUDA's and cuBLAS' return codes: STATUS_LIBRARY (STATUS_MEMORY where memory ran out) with "WHAT: name of the error". */
 enum status cuda_check(cudaError_t error, const char *what);
@@ -18,24 +17,29 @@ enum status cublas_check(cublasStatus_t error, const char *what);
 /* After a launch. */
 enum status cuda_check_launch(const char *kernel);
 
-struct matmul_cache; /* algorithms by shape */
+struct matmul_cache; /* descriptors and algorithms by shape */
 struct cudnn_attention;
 
 struct cuda_device {
   struct device device; /* first: a device is one of these */
   int ordinal, multiprocessors;
   char name[256];
+  bool keeps_cache; /* write what was learned of products to the user's cache; it is read in any case */
   cublasLtHandle_t blas;
   struct matmul_cache *algorithms;
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
+  bool warned;                   /* that attention is slow */
 };
+
+enum { CUDA_WORKSPACE = 64 << 20 };
 
 struct cuda_lane {
   struct lane lane; /* first: a lane is one of these */
   cudaStream_t stream;
-  void *workspace;  /* of cuBLAS and of the operations that have no room of their own; one at a time, in the stream's order */
-  size_t workspace_bytes;
-  unsigned long long *bad_token; /* device */
+  void *workspace; /* CUDA_WORKSPACE bytes, of cuBLAS and of the operations that have no room of their own; one at a time, in the stream's order */
+  uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours say what it tells */
+  unsigned long long *fault_there;
+  _Atomic int64_t vocabulary; /* of the last operation on tokens */
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -55,11 +59,16 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
                              .multiprocessors = cuda_device(lane->device)->multiprocessors};
 }
 
-enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
-void matmul_cache_destroy(struct matmul_cache *cache); /* writes what it learned; takes NULL */
-enum status cuda_matmul(struct lane *lane, const struct matmul *op);
-
-/* Room in the lane's workspace, or STATUS_UNSUPPORTED naming `what`. */
+/* The workspace, which the first call takes. */
+enum status cuda_lane_reserve(struct lane *lane);
+/* Room in it, or STATUS_UNSUPPORTED naming `what`. */
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out);
+
+enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
+void matmul_cache_destroy(struct matmul_cache *cache); /* takes NULL */
+enum status cuda_matmul(struct lane *lane, const struct matmul *op);
+/* device_ops.learned and .learn. Any thread. */
+enum status cuda_learned(struct device *device, void **out, int64_t *bytes);
+enum status cuda_learn(struct device *device, const void *data, int64_t bytes);
 
 #endif

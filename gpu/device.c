@@ -1,12 +1,16 @@
+#include "gpu/cuda.h"
+
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <nvtx3/nvToolsExt.h>
+
+#include "base/log.h"
 #ifdef SLUICE_HAVE_CUDNN
 #include "gpu/attention_cudnn.h"
 #endif
-#include "gpu/cuda.h"
-
-enum { WORKSPACE = 64 << 20 };
 
 /* --- return codes ------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -14,6 +18,7 @@ enum status cuda_check(cudaError_t error, const char *what)
 {
   if (error == cudaSuccess)
     return STATUS_OK;
+  (void)cudaGetLastError(); /* told here, and not once more by lane_check() */
   return status_set(error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY, "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(error),
                     cudaGetErrorName(error));
 }
@@ -30,14 +35,22 @@ enum status cuda_check_launch(const char *kernel)
 
 /* --- memory --------------------------------------------------------------------------------------------------------------------------------------- */
 
+static enum status enter(struct device *device)
+{
+  return cuda_check(cudaSetDevice(cuda_device(device)->ordinal), "taking a GPU");
+}
+
+/* Streams of lanes do not wait for the default stream, in which memory is cleared. */
 static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
   (void)device;
   (void)tag;
-  enum status status = cuda_check(cudaMalloc(&block, bytes), "allocating memory of the GPU");
+  enum status status = cuda_check(cudaMalloc(&block, bytes ? bytes : 1), "allocating memory of the GPU");
   if (!status)
     status = cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU");
+  if (!status)
+    status = cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU");
   if (status) {
     (void)cudaFree(block);
     return status;
@@ -52,6 +65,39 @@ static void cuda_release(struct device *device, void *ptr)
   (void)cudaFree(ptr);
 }
 
+static enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+{
+  void *block = NULL;
+  (void)device;
+  (void)tag;
+  enum status status =
+      cuda_check(cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped), "allocating pinned memory of the host");
+  if (status)
+    return status;
+  memset(block, 0, bytes);
+  *out = block;
+  return STATUS_OK;
+}
+
+static void cuda_release_host(struct device *device, void *ptr)
+{
+  (void)device;
+  if (ptr)
+    (void)cudaFreeHost(ptr);
+}
+
+static enum status cuda_memory(struct device *device, int64_t *used, int64_t *all)
+{
+  size_t unused = 0, total = 0;
+  (void)device;
+  enum status status = cuda_check(cudaMemGetInfo(&unused, &total), "asking for the GPU's memory");
+  if (status)
+    return status;
+  *used = (int64_t)(total - unused);
+  *all = (int64_t)total;
+  return STATUS_OK;
+}
+
 /* --- lanes ---------------------------------------------------------------------------------------------------------------------------------------- */
 
 static void lane_destroy(struct lane *lane)
@@ -64,13 +110,24 @@ static void lane_destroy(struct lane *lane)
     (void)cudaStreamDestroy(cuda->stream);
   }
   (void)cudaFree(cuda->workspace);
-  (void)cudaFree(cuda->bad_token);
+  cuda_release_host(lane->device, cuda->fault);
   mem_free(lane);
+}
+
+/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. */
+static enum status create_stream(const char *name, cudaStream_t *out)
+{
+  int least = 0, greatest = 0;
+  enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
+  if (status)
+    return status;
+  const bool first = strcmp(name, "gather") == 0 || strcmp(name, "reduce") == 0;
+  return cuda_check(cudaStreamCreateWithPriority(out, cudaStreamNonBlocking, first ? greatest : least), "making a stream");
 }
 
 static enum status lane_create(struct device *device, const char *name, int threads, struct lane **out)
 {
-  void *block;
+  void *block, *fault = NULL, *fault_there = NULL;
   (void)threads;
   enum status status = mem_alloc(MEM_META, sizeof(struct cuda_lane), &block);
   if (status)
@@ -78,7 +135,13 @@ static enum status lane_create(struct device *device, const char *name, int thre
   struct cuda_lane *cuda = block;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
-  status = cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "making a stream");
+  status = create_stream(name, &cuda->stream);
+  if (!status)
+    status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
+  cuda->fault = fault;
+  if (!status)
+    status = cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
+  cuda->fault_there = fault_there;
   if (status) {
     lane_destroy(&cuda->lane);
     return status;
@@ -87,33 +150,117 @@ static enum status lane_create(struct device *device, const char *name, int thre
   return STATUS_OK;
 }
 
-static enum status lane_reserve(struct lane *lane)
+enum status cuda_lane_reserve(struct lane *lane)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  if (cuda->workspace)
-    return STATUS_OK;
-  enum status status = cuda_check(cudaMalloc(&cuda->workspace, WORKSPACE), "allocating a lane's workspace");
-  if (!status)
-    status = cuda_check(cudaMalloc((void **)&cuda->bad_token, sizeof *cuda->bad_token), "allocating a lane's flags");
-  if (!status)
-    status = cuda_check(cudaMemset(cuda->bad_token, 0, sizeof *cuda->bad_token), "clearing a lane's flags");
-  if (!status)
-    cuda->workspace_bytes = WORKSPACE;
-  return status;
+  return cuda->workspace ? STATUS_OK : cuda_check(cudaMalloc(&cuda->workspace, CUDA_WORKSPACE), "allocating a lane's workspace");
 }
 
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out)
 {
-  struct cuda_lane *cuda = cuda_lane(lane);
-  enum status status = lane_reserve(lane);
+  enum status status = cuda_lane_reserve(lane);
   if (status)
     return status;
-  if (bytes > cuda->workspace_bytes)
-    return status_set(STATUS_UNSUPPORTED, "%s needs %zu bytes of workspace, a lane has %zu: lower data.micro_batch", what, bytes,
-                      cuda->workspace_bytes);
-  *out = cuda->workspace;
+  if (bytes > CUDA_WORKSPACE)
+    return status_set(STATUS_UNSUPPORTED, "%s needs %zu bytes of workspace, a lane has %d: lower data.micro_batch", what, bytes, CUDA_WORKSPACE);
+  *out = cuda_lane(lane)->workspace;
   return STATUS_OK;
 }
+
+static enum status lane_check(struct lane *lane)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  const uint64_t fault = __atomic_load_n(cuda->fault, __ATOMIC_RELAXED);
+  if (fault)
+    return status_set(
+        STATUS_INPUT,
+        "%s %" PRId64 " of the batch is %d, outside the vocabulary of %" PRId64 ": the data was made with another tokenizer than model.vocab says",
+        gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault), (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
+  cudaError_t error = cudaPeekAtLastError();
+  if (!error)
+    error = cudaStreamQuery(cuda->stream);
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError(); /* it is no error, but is kept as one */
+    return STATUS_OK;
+  }
+  return cuda_check(error, "the work of a lane");
+}
+
+/* --- marks ---------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct mark {
+  cudaEvent_t event;
+  bool set;
+};
+
+static void mark_destroy(struct mark *mark)
+{
+  if (!mark)
+    return;
+  if (mark->event)
+    (void)cudaEventDestroy(mark->event);
+  mem_free(mark);
+}
+
+static enum status mark_create(struct device *device, struct mark **out)
+{
+  void *block;
+  (void)device;
+  enum status status = mem_alloc(MEM_META, sizeof(struct mark), &block);
+  if (status)
+    return status;
+  struct mark *mark = block;
+  status = cuda_check(cudaEventCreateWithFlags(&mark->event, cudaEventBlockingSync), "making an event");
+  if (status) {
+    mark_destroy(mark);
+    return status;
+  }
+  *out = mark;
+  return STATUS_OK;
+}
+
+static enum status mark_set(struct lane *lane, struct mark *mark)
+{
+  mark->set = true;
+  return cuda_check(cudaEventRecord(mark->event, cuda_lane(lane)->stream), "recording an event");
+}
+
+static enum status mark_follow(struct lane *lane, struct mark *mark)
+{
+  return cuda_check(cudaStreamWaitEvent(cuda_lane(lane)->stream, mark->event, 0), "following an event");
+}
+
+static void label(struct lane *lane, const char *text)
+{
+  (void)lane;
+  if (text)
+    (void)nvtxRangePushA(text);
+  else
+    (void)nvtxRangePop();
+}
+
+static enum status mark_wait(struct mark *mark)
+{
+  return cuda_check(cudaEventSynchronize(mark->event), "waiting for an event");
+}
+
+static bool mark_reached(struct mark *mark)
+{
+  return !mark->set || cudaEventQuery(mark->event) != cudaErrorNotReady;
+}
+
+static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
+{
+  float ms = 0;
+  if (!from->set || !to->set)
+    return status_set(STATUS_INTERNAL, "the time between two marks was asked for, of which one was never set");
+  enum status status = cuda_check(cudaEventElapsedTime(&ms, from->event, to->event), "asking for the time between two events");
+  if (!status)
+    *out = (double)ms * 1e-3;
+  return status;
+}
+
+/* --- copies --------------------------------------------------------------------------------------------------------------------------------------- */
 
 static enum status zero(struct lane *lane, void *dst, size_t bytes)
 {
@@ -122,7 +269,33 @@ static enum status zero(struct lane *lane, void *dst, size_t bytes)
 
 static enum status copy(struct lane *lane, void *dst, const void *src, size_t bytes)
 {
+  if (dst == src || bytes == 0)
+    return STATUS_OK;
   return cuda_check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_lane(lane)->stream), "a copy");
+}
+
+static enum status copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride)
+{
+  if (rows < 0 || dst_stride < bytes || src_stride < bytes)
+    return status_set(STATUS_INTERNAL, "a copy of %" PRId64 " rows of %zu bytes, %zu apart, to rows %zu apart", rows, bytes, src_stride, dst_stride);
+  if (rows == 0 || bytes == 0 || (dst == src && dst_stride == src_stride))
+    return STATUS_OK;
+  return cuda_check(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, (size_t)rows, cudaMemcpyDefault, cuda_lane(lane)->stream),
+                    "a copy of rows");
+}
+
+static enum status cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (from == to)
+    return copy(lane, dst, src, (size_t)n * dtype_size(from));
+  if (from == DTYPE_F32 && to == DTYPE_BF16)
+    gpu_narrow(&launch, n, src, dst);
+  else if (from == DTYPE_BF16 && to == DTYPE_F32)
+    gpu_widen(&launch, n, src, dst);
+  else
+    return status_set(STATUS_UNSUPPORTED, "a device converts between fp32 and bf16, not from %s to %s", dtype_name(from), dtype_name(to));
+  return cuda_check_launch("a conversion");
 }
 
 /* --- operations ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -293,21 +466,47 @@ static bool wants_cudnn(const struct device *device, const struct attention *op)
 }
 #endif
 
+#ifdef SLUICE_HAVE_CUDNN
+static void warn_of_plain_attention(struct device *device)
+{
+  struct cuda_device *cuda = cuda_device(device);
+  if (!cuda->warned)
+    log_warn("attention of this shape is computed by a plain kernel, which is slow: %s", status_text());
+  cuda->warned = true;
+}
+
+/* Builds the graphs too, so that no call has to: forward, and backward with gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
+static size_t cudnn_workspace(struct device *device, const struct attention *op)
+{
+  const struct attention_backward calls[] = {
+      {.forward = *op},
+      {.forward = *op, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
+      {.forward = *op, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride},
+  };
+  size_t most = 0;
+  for (int i = 0; i < 3; i++) {
+    size_t bytes = 0;
+    if (cudnn_attention_workspace(cuda_device(device)->cudnn, &calls[i], i > 0, &bytes))
+      warn_of_plain_attention(device);
+    else if (bytes > most)
+      most = bytes;
+  }
+  return most;
+}
+#endif
+
 static size_t attention_workspace(struct device *device, const struct attention *op, int threads)
 {
   (void)device;
   (void)threads;
   size_t most = gpu_attention_workspace(op);
 #ifdef SLUICE_HAVE_CUDNN
-  struct attention whole = *op;
-  static float lse;
-  whole.lse = &lse;
-  const struct attention_backward both = {.forward = whole, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride};
-  for (int backward = 0; wants_cudnn(device, &whole) && backward < 2; backward++) {
-    size_t bytes = 0;
-    if (!cudnn_attention_workspace(cuda_device(device)->cudnn, &both, backward, &bytes) && bytes > most)
-      most = bytes;
-  }
+  float lse; /* pointers are not read, but without this one the plain kernel would be asked */
+  struct attention kept = *op;
+  kept.lse = &lse;
+  const size_t bytes = wants_cudnn(device, &kept) ? cudnn_workspace(device, &kept) : 0;
+  if (bytes > most)
+    most = bytes;
 #endif
   return most;
 }
@@ -346,10 +545,8 @@ static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t
                              void *x)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = lane_reserve(lane);
-  if (status)
-    return status;
-  gpu_embedding(&launch, rows, T, C, V, token, wte, wpe, x, cuda_lane(lane)->bad_token);
+  atomic_store(&cuda_lane(lane)->vocabulary, V);
+  gpu_embedding(&launch, rows, T, C, V, token, wte, wpe, x, cuda_lane(lane)->fault_there);
   return cuda_check_launch("an embedding");
 }
 
@@ -358,11 +555,10 @@ static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
-  (void)V;
-  enum status status = cuda_lane_room(lane, gpu_embedding_workspace(rows), "an embedding's gradient", &work);
+  enum status status = dwte ? cuda_lane_room(lane, gpu_embedding_workspace(rows, C, V), "an embedding's gradient", &work) : STATUS_OK;
   if (status)
     return status;
-  gpu_embedding_backward(&launch, rows, T, C, token, dx, dwte, wpe_accumulate, dwpe, work);
+  gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work);
   return cuda_check_launch("an embedding's gradient");
 }
 
@@ -370,7 +566,8 @@ static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int
                                  bool gradient, double *loss)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss);
+  atomic_store(&cuda_lane(lane)->vocabulary, V);
+  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss, cuda_lane(lane)->fault_there);
   return cuda_check_launch("the classifier");
 }
 
@@ -389,6 +586,20 @@ static enum status sum_parts(struct lane *lane, int64_t n, int parts, const void
   return cuda_check_launch("a sum over ranks");
 }
 
+static enum status sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_sum_exact(&launch, n, term, sum);
+  return cuda_check_launch("an exact sum");
+}
+
+static enum status conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_conclude(&launch, loss, squares, clip, out);
+  return cuda_check_launch("the end of a step");
+}
+
 static enum status sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
   const struct gpu_launch launch = cuda_launch(lane);
@@ -396,10 +607,10 @@ static enum status sum_squares(struct lane *lane, int64_t n, const void *x, stru
   return cuda_check_launch("a sum of squares");
 }
 
-static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy)
+static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *working)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  gpu_adamw(&launch, n, op, NULL, NULL, master, grad, m, v, copy);
+  gpu_adamw(&launch, n, op, master, grad, m, v, working);
   return cuda_check_launch("AdamW");
 }
 
@@ -420,13 +631,30 @@ static void destroy(struct device *device)
 const struct device_ops cuda_ops = {
     .name = "cuda",
     .destroy = destroy,
+    .enter = enter,
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
+    .memory = cuda_memory,
     .lane_create = lane_create,
     .lane_destroy = lane_destroy,
-    .lane_reserve = lane_reserve,
+    .lane_reserve = cuda_lane_reserve,
+    .label = label,
+    .lane_check = lane_check,
+    .mark_create = mark_create,
+    .mark_destroy = mark_destroy,
+    .mark_set = mark_set,
+    .mark_follow = mark_follow,
+    .mark_wait = mark_wait,
+    .mark_reached = mark_reached,
+    .mark_seconds = mark_seconds,
+    .learned = cuda_learned,
+    .learn = cuda_learn,
     .zero = zero,
     .copy = copy,
+    .copy_rows = copy_rows,
+    .cast = cast,
     .matmul = cuda_matmul,
     .bias_gradient = bias_gradient,
     .layernorm = layernorm,
@@ -446,26 +674,51 @@ const struct device_ops cuda_ops = {
     .cross_entropy = cross_entropy,
     .add = add,
     .sum_parts = sum_parts,
+    .sum_exact = sum_exact,
+    .conclude = conclude,
     .sum_squares = sum_squares,
     .adamw = adamw,
 };
 
-static enum status start(struct cuda_device *cuda)
+int cuda_device_count(void)
+{
+  int count = 0;
+  if (cudaGetDeviceCount(&count)) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+static enum status find(struct cuda_device *cuda)
 {
   struct cudaDeviceProp properties;
   int count = 0;
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", false); /* streams that share a connection wait for each other */
   enum status status = cuda_check(cudaGetDeviceCount(&count), "counting the GPUs");
   if (!status && count == 0)
     status = status_set(STATUS_UNSUPPORTED, "there is no GPU here: use the host device");
+  if (!status && cuda->ordinal >= count)
+    status = status_set(STATUS_UNSUPPORTED, "GPU %d was asked for, of the %d that this process sees", cuda->ordinal, count);
   if (!status)
-    status = cuda_check(cudaGetDevice(&cuda->ordinal), "asking for the current GPU");
+    status = enter(&cuda->device);
   if (!status)
     status = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal), "asking for the GPU's properties");
   if (status)
     return status;
   cuda->multiprocessors = properties.multiProcessorCount;
   snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
-  status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
+  snprintf(cuda->device.product, sizeof cuda->device.product, "%.95s", properties.name);
+  for (int i = 0; i < 16; i++)
+    snprintf(cuda->device.id + 2 * i, 3, "%02x", (unsigned char)properties.uuid.bytes[i]);
+  return STATUS_OK;
+}
+
+static enum status start(struct cuda_device *cuda)
+{
+  enum status status = find(cuda);
+  if (!status)
+    status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
   if (!status)
     status = matmul_cache_create(cuda, &cuda->algorithms);
 #ifdef SLUICE_HAVE_CUDNN
@@ -475,16 +728,22 @@ static enum status start(struct cuda_device *cuda)
   return status;
 }
 
-enum status cuda_device_create(enum dtype compute, struct device **out)
+enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
+  enum { CHUNK_LOGITS = 1 << 29, ROW_MULTIPLE = 64 };
   void *block;
   if (compute != DTYPE_F32 && compute != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device computes in fp32 or bf16, not in %s", dtype_name(compute));
+  if (ordinal < 0)
+    return status_set(STATUS_INTERNAL, "GPU %d was asked for", ordinal);
   enum status status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
   if (status)
     return status;
   struct cuda_device *cuda = block;
-  cuda->device = (struct device){.ops = &cuda_ops, .compute = compute, .gradient = DTYPE_F32};
+  *cuda = (struct cuda_device){
+      .device = {.ops = &cuda_ops, .compute = compute, .gradient = DTYPE_F32, .chunk_logits = CHUNK_LOGITS, .row_multiple = ROW_MULTIPLE},
+      .ordinal = ordinal,
+      .keeps_cache = true};
   status = start(cuda);
   if (status) {
     destroy(&cuda->device);

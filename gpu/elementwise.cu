@@ -1,14 +1,21 @@
-/* Element by element: activations and their gradients, sums, casts, rotary positions, bias gradients. */
+/* Element by element: activations and their gradients, sums, casts, rotary positions, bias gradients. A thread reads all that it needs before it writes, so outputs may lie on
+ * inputs. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 256, EACH = 2; /* packs a thread, so that enough reads are under way */
 
 unsigned grid_of(int64_t items)
 {
   return (unsigned)pieces_of(items, THREADS);
+}
+
+/* Number u of a thread's packs; those of a block lie side by side. */
+__device__ __forceinline__ int64_t item_of(int u)
+{
+  return ((int64_t)blockIdx.x * EACH + u) * THREADS + threadIdx.x;
 }
 
 /* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415) */
@@ -24,77 +31,104 @@ __device__ __forceinline__ float gelu_slope(float x)
   return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * square);
 }
 
-struct forward_gelu {
-  __device__ float operator()(float pre, float) const { return gelu(pre); }
-};
-struct backward_gelu {
-  __device__ float operator()(float pre, float d) const { return d * gelu_slope(pre); }
-};
-struct sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-
-template <typename T, int W, typename F> __global__ void apply(int64_t n, const T *a, const T *b, T *out, F f)
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b, T *out)
 {
-  const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
-  if (i >= n)
-    return;
-  const pack<T, W> x = load<T, W>(a + i), y = load<T, W>(b + i);
-  pack<T, W> z;
-  for (int k = 0; k < W; k++)
-    z.at[k] = from_float<T>(f(to_float(x.at[k]), to_float(y.at[k])));
-  store<T, W>(out + i, z);
-}
-
-template <typename T, int W, typename F> void run(const gpu_launch *launch, int64_t n, const void *a, const void *b, void *out, F f)
-{
-  apply<T, W, F><<<grid_of(n / W), THREADS, 0, launch->stream>>>(n, (const T *)a, (const T *)b, (T *)out, f);
-}
-
-template <typename F> void choose(const gpu_launch *launch, int64_t n, const void *a, const void *b, void *out, F f)
-{
-  if (n == 0)
-    return;
-  if (launch->bf16) {
-    if (rows_pack(8, 2, n, n, a, b, out, NULL))
-      run<bf16, 8>(launch, n, a, b, out, f);
-    else
-      run<bf16, 1>(launch, n, a, b, out, f);
-  } else if (rows_pack(4, 4, n, n, a, b, out, NULL)) {
-    run<float, 4>(launch, n, a, b, out, f);
-  } else {
-    run<float, 1>(launch, n, a, b, out, f);
+  pack<T, W> x[EACH], y[EACH];
+#pragma unroll
+  for (int u = 0; u < EACH; u++) {
+    const int64_t i = item_of(u) * W;
+    if (i < n) {
+      x[u] = load<T, W>(a + i);
+      y[u] = load<T, W>(b + i);
+    }
   }
+#pragma unroll
+  for (int u = 0; u < EACH; u++) {
+    const int64_t i = item_of(u) * W;
+    if (i >= n)
+      break;
+    for (int k = 0; k < W; k++)
+      x[u].at[k] = from_float<T>(to_float(x[u].at[k]) + to_float(y[u].at[k]));
+    store<T, W>(out + i, x[u]);
+  }
+}
+
+/* --- what follows a product that the library does not follow with it ------------------------------------------------------------------------------------ */
+
+template <typename T, int W> __global__ void finish(int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const T *bias, T *aux, T *c)
+{
+  int64_t row, column;
+  split((int64_t)blockIdx.x * blockDim.x + threadIdx.x, n / W, &row, &column);
+  column *= W;
+  if (row >= rows)
+    return;
+  const int64_t at = row * ld + column;
+  pack<T, W> out, pre;
+  if (epilogue == EPILOGUE_BIAS_GELU) {
+    const pack<T, W> b = load<T, W>(bias + column);
+    pre = load<T, W>(aux + at);
+    for (int k = 0; k < W; k++) {
+      pre.at[k] = from_float<T>(to_float(pre.at[k]) + to_float(b.at[k]));
+      out.at[k] = from_float<T>(gelu(to_float(pre.at[k])));
+    }
+    store<T, W>(aux + at, pre);
+  } else {
+    pre = epilogue == EPILOGUE_BIAS ? load<T, W>(bias + column) : load<T, W>(aux + at);
+    out = load<T, W>(c + at);
+    for (int k = 0; k < W; k++) {
+      const float x = to_float(out.at[k]), p = to_float(pre.at[k]);
+      out.at[k] = from_float<T>(epilogue == EPILOGUE_BIAS ? x + p : x * gelu_slope(p));
+    }
+  }
+  store<T, W>(c + at, out);
+}
+
+template <typename T, int W>
+void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c)
+{
+  finish<T, W><<<grid_of(rows * (n / W)), THREADS, 0, launch->stream>>>(rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
 }
 
 /* --- SwiGLU ----------------------------------------------------------------------------------------------------------------------------------- */
 
-template <typename T, int W> __global__ void swiglu(int64_t rows, int64_t F, const T *gu, T *y)
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y)
 {
-  const int64_t packs = F / W, item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= rows * packs)
-    return;
-  const int64_t row = item / packs, f = item % packs * W;
-  const pack<T, W> g = load<T, W>(gu + row * 2 * F + f), u = load<T, W>(gu + row * 2 * F + F + f);
-  pack<T, W> out;
-  for (int k = 0; k < W; k++) {
-    const float x = to_float(g.at[k]);
-    out.at[k] = from_float<T>(x / (1.0f + __expf(-x)) * to_float(u.at[k]));
+  int64_t row[EACH], f[EACH];
+  pack<T, W> g[EACH], u[EACH];
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    split(item_of(e), F / W, &row[e], &f[e]);
+    f[e] *= W;
+    if (row[e] < rows) {
+      g[e] = load<T, W>(gu + row[e] * 2 * F + f[e]);
+      u[e] = load<T, W>(gu + row[e] * 2 * F + F + f[e]);
+    }
   }
-  store<T, W>(y + row * F + f, out);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    if (row[e] >= rows)
+      break;
+    for (int k = 0; k < W; k++) {
+      const float x = to_float(g[e].at[k]);
+      g[e].at[k] = from_float<T>(__fdividef(x, 1.0f + __expf(-x)) * to_float(u[e].at[k]));
+    }
+    store<T, W>(y + row[e] * F + f[e], g[e]);
+  }
 }
 
-template <typename T, int W> __global__ void swiglu_backward(int64_t rows, int64_t F, const T *gu, const T *dy, T *dgu, T *y)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) swiglu_backward(int64_t rows, int64_t F, const T *gu, const T *dy, T *dgu, T *y)
 {
-  const int64_t packs = F / W, item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= rows * packs)
+  int64_t row, f;
+  split((int64_t)blockIdx.x * THREADS + threadIdx.x, F / W, &row, &f);
+  f *= W;
+  if (row >= rows)
     return;
-  const int64_t row = item / packs, f = item % packs * W;
   const pack<T, W> g = load_once<T, W>(gu + row * 2 * F + f), u = load_once<T, W>(gu + row * 2 * F + F + f), d = load<T, W>(dy + row * F + f);
   pack<T, W> dg, du, out;
   for (int k = 0; k < W; k++) {
     const float x = to_float(g.at[k]), up = to_float(u.at[k]), dout = to_float(d.at[k]);
-    const float s = 1.0f / (1.0f + __expf(-x));
+    const float s = __fdividef(1.0f, 1.0f + __expf(-x));
     dg.at[k] = from_float<T>(dout * up * s * (1.0f + x * (1.0f - s)));
     du.at[k] = from_float<T>(dout * x * s);
     out.at[k] = from_float<T>(x * s * up);
@@ -105,6 +139,17 @@ template <typename T, int W> __global__ void swiglu_backward(int64_t rows, int64
     store<T, W>(y + row * F + f, out);
 }
 
+template <typename T, int W> void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
+{
+  swiglu<T, W><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(rows, F, (const T *)gu, (T *)y);
+}
+
+template <typename T, int W>
+void run_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+{
+  swiglu_backward<T, W><<<grid_of(rows * (F / W)), THREADS, 0, launch->stream>>>(rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
+}
+
 /* --- rotary positions: a block turns one token's heads; the angles are computed once --------------------------------------------------------------- */
 
 constexpr int MOST_HALF = 512;
@@ -112,10 +157,10 @@ struct frequencies {
   float at[MOST_HALF];
 };
 
-template <typename T> __global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq)
+template <typename T, int W> __global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq)
 {
-  __shared__ float cosine[MOST_HALF], sine[MOST_HALF];
-  const int half = (int)(op.D / 2);
+  __shared__ alignas(16) float cosine[MOST_HALF], sine[MOST_HALF];
+  const int half = (int)(op.D / 2), packs = half / W;
   const int64_t row = blockIdx.x, position = op.past + row % op.T;
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     const float angle = __fmul_rn((float)position, inv_freq.at[i]);
@@ -124,85 +169,143 @@ template <typename T> __global__ void turn(const rope op, const __grid_constant_
   }
   __syncthreads();
   T *x = (T *)op.x + row * op.stride;
-  for (int item = threadIdx.x; item < (int)op.heads * half; item += blockDim.x) {
-    const int head = item / half, i = item % half;
+  for (int item = threadIdx.x; item < (int)op.heads * packs; item += blockDim.x) {
+    const int head = item / packs, i = item % packs * W;
     T *a = x + (int64_t)head * op.D + i, *b = a + half;
-    const float p = to_float(*a), q = to_float(*b);
-    *a = from_float<T>(p * cosine[i] - q * sine[i]);
-    *b = from_float<T>(q * cosine[i] + p * sine[i]);
+    pack<T, W> first = load<T, W>(a), second = load<T, W>(b);
+    const pack<float, W> c = load<float, W>(cosine + i), s = load<float, W>(sine + i);
+    for (int k = 0; k < W; k++) {
+      const float p = to_float(first.at[k]), q = to_float(second.at[k]);
+      first.at[k] = from_float<T>(p * c.at[k] - q * s.at[k]);
+      second.at[k] = from_float<T>(q * c.at[k] + p * s.at[k]);
+    }
+    store<T, W>(a, first);
+    store<T, W>(b, second);
   }
+}
+
+template <typename T, int W> void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_freq)
+{
+  const int64_t items = op->heads * (op->D / 2 / W), threads = pieces_of(items, 32) * 32;
+  turn<T, W><<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(*op, inv_freq);
 }
 
 /* --- columns' sums ------------------------------------------------------------------------------------------------------------------------------- */
 
-int bias_pieces(int multiprocessors, int64_t rows, int64_t n)
+constexpr int SUM_ROWS = 8, SUM_EACH = 4; /* rows of threads of a block; rows that a thread reads at a time */
+
+int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 {
-  const int64_t columns = pieces_of(n, 32), most = pieces_of(4 * (int64_t)multiprocessors, columns);
-  const int64_t pieces = pieces_of(rows, 64);
+  const int64_t columns = pieces_of(n, 32 * W), most = pieces_of(4 * (int64_t)multiprocessors, columns);
+  const int64_t pieces = pieces_of(rows, SUM_ROWS * SUM_EACH);
   return (int)(pieces < most ? pieces : most);
 }
 
-/* Block (32, 8): 32 columns, a piece of the rows; work[piece][n] */
-template <typename T> __global__ void sum_columns(int64_t rows, int64_t n, int64_t ld, int64_t rows_each, const T *d, float *work)
+/* Block (32, SUM_ROWS): 32 W columns, a piece of the rows; work[piece][n] */
+template <typename T, int W> __global__ void sum_columns(int64_t rows, int64_t n, int64_t ld, int64_t rows_each, const T *d, float *work)
 {
-  __shared__ float part[8][33];
-  const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x, begin = blockIdx.y * rows_each;
+  __shared__ float part[SUM_ROWS][32 * W];
+  const int64_t column = ((int64_t)blockIdx.x * 32 + threadIdx.x) * W, begin = blockIdx.y * rows_each;
   const int64_t end = begin + rows_each < rows ? begin + rows_each : rows;
-  float sum = 0;
-  if (column < n)
-    for (int64_t r = begin + threadIdx.y; r < end; r += 8)
-      sum += to_float(d[r * ld + column]);
-  part[threadIdx.y][threadIdx.x] = sum;
+  float sum[W] = {0};
+  for (int64_t r = begin + threadIdx.y; r < end && column < n; r += SUM_ROWS * SUM_EACH) {
+    pack<T, W> x[SUM_EACH];
+#pragma unroll
+    for (int e = 0; e < SUM_EACH; e++)
+      if (r + e * SUM_ROWS < end)
+        x[e] = load<T, W>(d + (r + e * SUM_ROWS) * ld + column);
+#pragma unroll
+    for (int e = 0; e < SUM_EACH; e++)
+      for (int k = 0; k < W && r + e * SUM_ROWS < end; k++)
+        sum[k] += to_float(x[e].at[k]);
+  }
+  for (int k = 0; k < W; k++)
+    part[threadIdx.y][threadIdx.x * W + k] = sum[k];
   __syncthreads();
-  if (threadIdx.y > 0 || column >= n)
-    return;
-  for (int y = 1; y < 8; y++)
-    sum += part[y][threadIdx.x];
-  work[blockIdx.y * n + column] = sum;
+  for (int i = threadIdx.y * 32 + threadIdx.x; i < 32 * W && (int64_t)blockIdx.x * 32 * W + i < n; i += 32 * SUM_ROWS) {
+    float total = part[0][i];
+    for (int y = 1; y < SUM_ROWS; y++)
+      total += part[y][i];
+    work[blockIdx.y * n + (int64_t)blockIdx.x * 32 * W + i] = total;
+  }
 }
 
-__global__ void add_columns(int64_t n, int pieces, const float *work, bool accumulate, float *db)
+template <typename T, int W>
+void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work)
 {
-  const int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (column >= n)
-    return;
-  float sum = 0;
-  for (int p = 0; p < pieces; p++)
-    sum += work[p * n + column];
-  db[column] = accumulate ? db[column] + sum : sum;
+  const int pieces = bias_pieces(launch->multiprocessors, rows, n, W);
+  const dim3 block(32, SUM_ROWS), grid((unsigned)pieces_of(n, 32 * W), (unsigned)pieces);
+  sum_columns<T, W><<<grid, block, 0, launch->stream>>>(rows, n, ld, pieces_of(rows, pieces), (const T *)d, work);
+  add_pieces<PIECE_ROWS><<<pieces_grid(n, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(n, pieces, work, accumulate, db, nullptr);
 }
 
-template <typename T> __global__ void add_bias(int64_t rows, int64_t n, int64_t ld, const T *bias, T *c)
+/* --- casts ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+template <typename From, typename To, int W> __global__ void __launch_bounds__(THREADS) cast(int64_t n, const From *from, To *to)
 {
-  const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= rows * n)
-    return;
-  T *at = c + item / n * ld + item % n;
-  *at = from_float<T>(to_float(*at) + to_float(bias[item % n]));
+  pack<From, W> x[EACH];
+#pragma unroll
+  for (int u = 0; u < EACH; u++) {
+    const int64_t i = item_of(u) * W;
+    if (i + W <= n)
+      x[u] = load<From, W>(from + i);
+  }
+#pragma unroll
+  for (int u = 0; u < EACH; u++) {
+    const int64_t i = item_of(u) * W;
+    if (i + W <= n) {
+      pack<To, W> y;
+      for (int k = 0; k < W; k++)
+        y.at[k] = from_float<To>(to_float(x[u].at[k]));
+      store<To, W>(to + i, y);
+    } else {
+      for (int64_t k = i; k < n; k++)
+        to[k] = from_float<To>(to_float(from[k]));
+    }
+  }
 }
 
-__global__ void cast(int64_t n, const float *from, bf16 *to)
+template <typename From, typename To> void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
 {
-  const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
-  for (int64_t k = i; k < i + 4 && k < n; k++)
-    to[k] = from_float<bf16>(from[k]);
+  if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
+    cast<From, To, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, launch->stream>>>(n, from, to);
+  else
+    cast<From, To, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, launch->stream>>>(n, from, to);
 }
 
 } // namespace
 
-void gpu_gelu(const gpu_launch *launch, int64_t n, const void *pre, void *y)
-{
-  choose(launch, n, pre, pre, y, forward_gelu());
-}
-
-void gpu_gelu_backward(const gpu_launch *launch, int64_t n, const void *pre, void *d)
-{
-  choose(launch, n, pre, d, d, backward_gelu());
-}
-
 void gpu_add(const gpu_launch *launch, int64_t n, const void *a, const void *b, void *out)
 {
-  choose(launch, n, a, b, out, sum());
+  if (n == 0)
+    return;
+  cudaStream_t s = launch->stream;
+  if (launch->bf16) {
+    if (rows_pack(8, 2, n, n, a, b, out, NULL))
+      add<bf16, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, s>>>(n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
+    else
+      add<bf16, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
+  } else if (rows_pack(4, 4, n, n, a, b, out, NULL)) {
+    add<float, 4><<<grid_of(pieces_of(n, 4 * EACH)), THREADS, 0, s>>>(n, (const float *)a, (const float *)b, (float *)out);
+  } else {
+    add<float, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const float *)a, (const float *)b, (float *)out);
+  }
+}
+
+void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c)
+{
+  if (rows * n == 0 || epilogue == EPILOGUE_NONE)
+    return;
+  if (launch->bf16) {
+    if (rows_pack(8, 2, n, ld, bias, aux, c, NULL))
+      run_finish<bf16, 8>(launch, rows, n, ld, epilogue, bias, aux, c);
+    else
+      run_finish<bf16, 1>(launch, rows, n, ld, epilogue, bias, aux, c);
+  } else if (rows_pack(4, 4, n, ld, bias, aux, c, NULL)) {
+    run_finish<float, 4>(launch, rows, n, ld, epilogue, bias, aux, c);
+  } else {
+    run_finish<float, 1>(launch, rows, n, ld, epilogue, bias, aux, c);
+  }
 }
 
 void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
@@ -211,13 +314,13 @@ void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *g
     return;
   if (launch->bf16) {
     if (rows_pack(8, 2, F, F, gu, y, NULL, NULL))
-      swiglu<bf16, 8><<<grid_of(rows * F / 8), THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, (bf16 *)y);
+      run_swiglu<bf16, 8>(launch, rows, F, gu, y);
     else
-      swiglu<bf16, 1><<<grid_of(rows * F), THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, (bf16 *)y);
+      run_swiglu<bf16, 1>(launch, rows, F, gu, y);
   } else if (rows_pack(4, 4, F, F, gu, y, NULL, NULL)) {
-    swiglu<float, 4><<<grid_of(rows * F / 4), THREADS, 0, launch->stream>>>(rows, F, (const float *)gu, (float *)y);
+    run_swiglu<float, 4>(launch, rows, F, gu, y);
   } else {
-    swiglu<float, 1><<<grid_of(rows * F), THREADS, 0, launch->stream>>>(rows, F, (const float *)gu, (float *)y);
+    run_swiglu<float, 1>(launch, rows, F, gu, y);
   }
 }
 
@@ -227,70 +330,64 @@ void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, cons
     return;
   if (launch->bf16) {
     if (rows_pack(8, 2, F, F, gu, dy, dgu, y))
-      swiglu_backward<bf16, 8>
-          <<<grid_of(rows * F / 8), THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, (const bf16 *)dy, (bf16 *)dgu, (bf16 *)y);
+      run_swiglu_backward<bf16, 8>(launch, rows, F, gu, dy, dgu, y);
     else
-      swiglu_backward<bf16, 1>
-          <<<grid_of(rows * F), THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, (const bf16 *)dy, (bf16 *)dgu, (bf16 *)y);
+      run_swiglu_backward<bf16, 1>(launch, rows, F, gu, dy, dgu, y);
   } else if (rows_pack(4, 4, F, F, gu, dy, dgu, y)) {
-    swiglu_backward<float, 4>
-        <<<grid_of(rows * F / 4), THREADS, 0, launch->stream>>>(rows, F, (const float *)gu, (const float *)dy, (float *)dgu, (float *)y);
+    run_swiglu_backward<float, 4>(launch, rows, F, gu, dy, dgu, y);
   } else {
-    swiglu_backward<float, 1>
-        <<<grid_of(rows * F), THREADS, 0, launch->stream>>>(rows, F, (const float *)gu, (const float *)dy, (float *)dgu, (float *)y);
+    run_swiglu_backward<float, 1>(launch, rows, F, gu, dy, dgu, y);
   }
 }
 
 void gpu_rope(const gpu_launch *launch, const rope *op)
 {
-  if (op->rows == 0)
+  if (op->rows == 0 || op->heads == 0)
     return;
   frequencies inv_freq;
   for (int64_t i = 0; i < op->D / 2; i++)
     inv_freq.at[i] = op->inv_freq[i];
-  const int64_t items = op->heads * op->D / 2;
-  const unsigned threads = items < 64 ? 32 : items < 256 ? 64 : items < 1024 ? 128 : 256;
-  if (launch->bf16)
-    turn<bf16><<<(unsigned)op->rows, threads, 0, launch->stream>>>(*op, inv_freq);
-  else
-    turn<float><<<(unsigned)op->rows, threads, 0, launch->stream>>>(*op, inv_freq);
+  if (launch->bf16) {
+    if (rows_pack(8, 2, op->D / 2, op->stride, op->x, NULL, NULL, NULL))
+      run_turn<bf16, 8>(launch, op, inv_freq);
+    else
+      run_turn<bf16, 1>(launch, op, inv_freq);
+  } else if (rows_pack(4, 4, op->D / 2, op->stride, op->x, NULL, NULL, NULL)) {
+    run_turn<float, 4>(launch, op, inv_freq);
+  } else {
+    run_turn<float, 1>(launch, op, inv_freq);
+  }
 }
 
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n)
 {
-  return (size_t)bias_pieces(multiprocessors, rows, n) * (size_t)n * sizeof(float);
+  return (size_t)bias_pieces(multiprocessors, rows, n, 8) * (size_t)n * sizeof(float); /* the widest packs make the most pieces */
 }
 
 void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work)
 {
   if (rows == 0 || n == 0)
     return;
-  const int pieces = bias_pieces(launch->multiprocessors, rows, n);
-  const int64_t each = pieces_of(rows, pieces);
-  const dim3 block(32, 8), grid((unsigned)pieces_of(n, 32), (unsigned)pieces);
-  if (launch->bf16)
-    sum_columns<bf16><<<grid, block, 0, launch->stream>>>(rows, n, ld, each, (const bf16 *)d, work);
-  else
-    sum_columns<float><<<grid, block, 0, launch->stream>>>(rows, n, ld, each, (const float *)d, work);
-  add_columns<<<(unsigned)pieces_of(n, 128), 128, 0, launch->stream>>>(n, pieces, work, accumulate, db);
+  if (launch->bf16) {
+    if (rows_pack(8, 2, n, ld, d, NULL, NULL, NULL))
+      run_bias_gradient<bf16, 8>(launch, rows, n, ld, d, accumulate, db, work);
+    else
+      run_bias_gradient<bf16, 1>(launch, rows, n, ld, d, accumulate, db, work);
+  } else if (rows_pack(4, 4, n, ld, d, NULL, NULL, NULL)) {
+    run_bias_gradient<float, 4>(launch, rows, n, ld, d, accumulate, db, work);
+  } else {
+    run_bias_gradient<float, 1>(launch, rows, n, ld, d, accumulate, db, work);
+  }
 }
 
-void gpu_add_bias(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *bias, void *c)
+void gpu_widen(const gpu_launch *launch, int64_t n, const void *from, float *to)
 {
-  if (rows * n == 0)
-    return;
-  if (launch->bf16)
-    add_bias<bf16><<<grid_of(rows * n), THREADS, 0, launch->stream>>>(rows, n, ld, (const bf16 *)bias, (bf16 *)c);
-  else
-    add_bias<float><<<grid_of(rows * n), THREADS, 0, launch->stream>>>(rows, n, ld, (const float *)bias, (float *)c);
+  if (n > 0)
+    run_cast(launch, n, (const bf16 *)from, to);
 }
 
-void gpu_cast(const gpu_launch *launch, int64_t n, const float *from, void *to)
+void gpu_narrow(const gpu_launch *launch, int64_t n, const float *from, void *to)
 {
-  if (n == 0)
-    return;
-  if (launch->bf16)
-    cast<<<grid_of(pieces_of(n, 4)), THREADS, 0, launch->stream>>>(n, from, (bf16 *)to);
-  else
-    cudaMemcpyAsync(to, from, (size_t)n * sizeof(float), cudaMemcpyDeviceToDevice, launch->stream);
+  if (n > 0)
+    run_cast(launch, n, from, (bf16 *)to);
 }

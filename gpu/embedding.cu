@@ -1,5 +1,6 @@
-/* Rows of the embedding by token, and their gradient. For the gradient tokens are sorted (stable, so that rows of one token keep their order); a run of equal tokens is cut
- * into pieces of RUN rows, each summed by one block column, and the pieces of a run are added in their order: no atomics, one order of additions. */
+/* Rows of the embedding by token, and their gradient. For the gradient tokens are sorted (stable, so that rows of one token keep their order) and cut into chunks of CHUNK
+ * sorted places, each walked through by one block. A run of equal tokens inside a chunk is added to its row there; of a run that crosses chunks each chunk leaves its part in the
+ * workspace, and a second kernel adds the parts in their order: no atomics, one order of additions. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "gpu/common.cuh"
@@ -7,20 +8,27 @@
 
 namespace {
 
+constexpr int THREADS = 256;
+
 template <typename T, int W>
-__global__ void look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const T *wte, const T *wpe, T *x, unsigned long long *bad)
+__global__ void __launch_bounds__(THREADS)
+    look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const T *wte, const T *wpe, T *x, unsigned long long *fault)
 {
-  const int64_t packs = C / W, item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= rows * packs)
+  int64_t row, c;
+  split((int64_t)blockIdx.x * THREADS + threadIdx.x, C / W, &row, &c);
+  c *= W;
+  if (row >= rows)
     return;
-  const int64_t row = item / packs, c = item % packs * W;
   const int32_t id = token[row];
+  pack<T, W> value;
   if (id < 0 || id >= V) {
     if (c == 0)
-      atomicMax(bad, (unsigned long long)row + 1); /* which one of several is told does not matter, but it is the last */
-    return;
+      report(fault, row, id, false);
+    for (int k = 0; k < W; k++)
+      value.at[k] = from_float<T>(0);
+  } else {
+    value = load<T, W>(wte + id * C + c);
   }
-  pack<T, W> value = load<T, W>(wte + id * C + c);
   if (wpe) {
     const pack<T, W> position = load<T, W>(wpe + row % T_ * C + c);
     for (int k = 0; k < W; k++)
@@ -29,51 +37,131 @@ __global__ void look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const in
   store<T, W>(x + row * C + c, value);
 }
 
-constexpr int THREADS = 256;
-
-__global__ void number(int64_t rows, const int32_t *token, int32_t *key, int32_t *row)
+/* Tokens outside the vocabulary, which the forward pass has told of, are sorted behind it. */
+__global__ void number(int64_t rows, int64_t V, const int32_t *token, int32_t *key, int32_t *row)
 {
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < rows) {
-    key[i] = token[i];
-    row[i] = (int32_t)i;
+  if (i >= rows)
+    return;
+  const int32_t id = token[i];
+  key[i] = id < 0 || id >= V ? (int32_t)V : id;
+  row[i] = (int32_t)i;
+}
+
+constexpr int CHUNK = 64, BATCH = 4, COLUMN_THREADS = 128; /* sorted places of a chunk; rows that are read at a time; packs of columns of a block */
+
+struct sorted {
+  int64_t rows, V, C;
+  const int32_t *key, *row;
+};
+
+/* Where place i of a run stands. `opens`: its first; `closes`: its last. */
+__device__ __forceinline__ bool opens(const sorted &s, int64_t i)
+{
+  return i == 0 || s.key[i - 1] != s.key[i];
+}
+
+__device__ __forceinline__ bool closes(const sorted &s, int64_t i)
+{
+  return i + 1 == s.rows || s.key[i + 1] != s.key[i];
+}
+
+template <int W> __device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, const float *sum)
+{
+  pack<float, W> out;
+  for (int k = 0; k < W; k++)
+    out.at[k] = before.at[k] + sum[k];
+  store<float, W>(to, out);
+}
+
+/* part[chunk][2][C]: of the run that came in from the chunk before, and of the one that goes on behind this chunk, where it began here. */
+template <typename T, int W> __global__ void __launch_bounds__(COLUMN_THREADS) add_chunk(const sorted s, const T *dx, float *dwte, float *part)
+{
+  __shared__ int32_t key[CHUNK], row[CHUNK];
+  __shared__ bool first[CHUNK], last[CHUNK];
+  const int64_t begin = (int64_t)blockIdx.x * CHUNK, column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+  const int n = s.rows - begin < CHUNK ? (int)(s.rows - begin) : CHUNK;
+  for (int i = threadIdx.x; i < n; i += COLUMN_THREADS) {
+    key[i] = s.key[begin + i];
+    row[i] = s.row[begin + i];
+    first[i] = opens(s, begin + i);
+    last[i] = closes(s, begin + i);
+  }
+  __syncthreads();
+  if (column >= s.C)
+    return;
+  float sum[W] = {0};
+  bool began = false; /* the run at hand did, in this chunk */
+  for (int i = 0; i < n; i += BATCH) {
+    pack<T, W> x[BATCH];
+    pack<float, W> before[BATCH];
+#pragma unroll
+    for (int b = 0; b < BATCH; b++)
+      if (i + b < n && key[i + b] < s.V) {
+        x[b] = load<T, W>(dx + (int64_t)row[i + b] * s.C + column);
+        if (last[i + b])
+          before[b] = load<float, W>(dwte + (int64_t)key[i + b] * s.C + column); /* of no use where the run came in */
+      }
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) {
+      if (i + b >= n || key[i + b] >= s.V)
+        break;
+      began = began || first[i + b];
+      for (int k = 0; k < W; k++)
+        sum[k] = (first[i + b] ? 0 : sum[k]) + to_float(x[b].at[k]);
+      if (last[i + b] && began)
+        add_to<W>(dwte + (int64_t)key[i + b] * s.C + column, before[b], sum);
+      else if (last[i + b] || i + b + 1 == n)
+        for (int k = 0; k < W; k++)
+          part[((int64_t)blockIdx.x * 2 + began) * s.C + column + k] = sum[k];
+    }
   }
 }
 
-/* Each block whose sorted place begins a run sums it over all columns, one row after the other; the others leave at once. */
-template <typename T> __global__ void add_runs(int64_t rows, int64_t C, const int32_t *key, const int32_t *row, const T *dx, float *dwte)
+/* Block (chunk, columns): where a run began that goes on, its parts. */
+template <int W> __global__ void __launch_bounds__(COLUMN_THREADS) add_parts(const sorted s, const float *part, float *dwte)
 {
-  const int64_t first = blockIdx.x;
-  const int32_t id = key[first];
-  if (first > 0 && key[first - 1] == id)
+  const int64_t begin = (int64_t)blockIdx.x * CHUNK, end = begin + CHUNK, column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+  if (end >= s.rows || column >= s.C)
     return;
-  const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * 2;
-  if (column >= C)
+  const int32_t id = s.key[end - 1];
+  if (id >= s.V || s.key[end] != id || (s.key[begin] == id && !opens(s, begin)))
     return;
-  const bool two = column + 1 < C;
-  float a = 0, b = 0;
-  for (int64_t i = first; i < rows && key[i] == id; i++) {
-    const T *from = dx + (int64_t)row[i] * C + column;
-    a += to_float(from[0]);
-    if (two)
-      b += to_float(from[1]);
-  }
-  float *to = dwte + id * C + column;
-  to[0] += a;
-  if (two)
-    to[1] += b;
+  int64_t chunks = 1; /* more that hold the run */
+  while (end + chunks * CHUNK < s.rows && s.key[end + chunks * CHUNK] == id)
+    chunks++;
+  float *to = dwte + (int64_t)id * s.C + column;
+  const pack<float, W> before = load<float, W>(to);
+  float sum[W];
+  for (int k = 0; k < W; k++)
+    sum[k] = part[((int64_t)blockIdx.x * 2 + 1) * s.C + column + k];
+#pragma unroll 4
+  for (int64_t c = 1; c <= chunks; c++)
+    for (int k = 0; k < W; k++)
+      sum[k] += part[((int64_t)blockIdx.x + c) * 2 * s.C + column + k];
+  add_to<W>(to, before, sum);
 }
 
-template <typename T> __global__ void add_positions(int64_t rows, int64_t T_, int64_t C, const T *dx, bool accumulate, float *dwpe)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) add_positions(int64_t rows, int64_t T_, int64_t C, const T *dx, bool accumulate, float *dwpe)
 {
-  const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (item >= T_ * C)
+  int64_t t, c;
+  split((int64_t)blockIdx.x * THREADS + threadIdx.x, C / W, &t, &c);
+  c *= W;
+  if (t >= T_)
     return;
-  const int64_t t = item / C, c = item % C;
-  float sum = accumulate ? dwpe[item] : 0;
-  for (int64_t r = t; r < rows; r += T_)
-    sum += to_float(dx[r * C + c]);
-  dwpe[item] = sum;
+  pack<float, W> sum;
+  if (accumulate)
+    sum = load<float, W>(dwpe + t * C + c);
+  for (int k = 0; k < W && !accumulate; k++)
+    sum.at[k] = 0;
+#pragma unroll 4
+  for (int64_t r = t; r < rows; r += T_) {
+    const pack<T, W> x = load<T, W>(dx + r * C + c);
+    for (int k = 0; k < W; k++)
+      sum.at[k] += to_float(x.at[k]);
+  }
+  store<float, W>(dwpe + t * C + c, sum);
 }
 
 size_t aligned(size_t bytes)
@@ -81,67 +169,95 @@ size_t aligned(size_t bytes)
   return (bytes + 255) / 256 * 256;
 }
 
-size_t sort_bytes(int64_t rows)
+/* Bits of keys in [0, V]. */
+int key_bits(int64_t V)
+{
+  int bits = 1;
+  while (V >> bits)
+    bits++;
+  return bits;
+}
+
+size_t sort_bytes(int64_t rows, int bits)
 {
   size_t bytes = 0;
-  cub::DeviceRadixSort::SortPairs(nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr, (int32_t *)nullptr, (int)rows);
+  cub::DeviceRadixSort::SortPairs(nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr, (int32_t *)nullptr,
+                                  (int)rows, 0, bits);
   return aligned(bytes);
 }
 
-template <typename T, int W> void launch_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token,
-                                                 const void *wte, const void *wpe, void *x, unsigned long long *bad)
+template <typename T, int W>
+void run_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
+                 void *x, unsigned long long *fault)
 {
   const unsigned grid = (unsigned)pieces_of(rows * (C / W), THREADS);
-  look_up<T, W><<<grid, THREADS, 0, launch->stream>>>(rows, T_, C, V, token, (const T *)wte, (const T *)wpe, (T *)x, bad);
+  look_up<T, W><<<grid, THREADS, 0, launch->stream>>>(rows, T_, C, V, token, (const T *)wte, (const T *)wpe, (T *)x, fault);
+}
+
+template <typename T, int W> void run_words(const gpu_launch *launch, const sorted *s, const void *dx, float *dwte, float *part)
+{
+  const dim3 grid((unsigned)pieces_of(s->rows, CHUNK), (unsigned)pieces_of(s->C, COLUMN_THREADS * W));
+  add_chunk<T, W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, (const T *)dx, dwte, part);
+  add_parts<W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, part, dwte);
+}
+
+template <typename T, int W>
+void run_positions(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, const void *dx, bool accumulate, float *dwpe)
+{
+  add_positions<T, W><<<(unsigned)pieces_of(T_ * (C / W), THREADS), THREADS, 0, launch->stream>>>(rows, T_, C, (const T *)dx, accumulate, dwpe);
 }
 
 } // namespace
 
-void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x,
-                   unsigned long long *bad)
+void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
+                   void *x, unsigned long long *fault)
 {
   if (rows == 0)
     return;
   if (launch->bf16) {
     if (rows_pack(8, 2, C, C, wte, wpe, x, NULL))
-      launch_look_up<bf16, 8>(launch, rows, T, C, V, token, wte, wpe, x, bad);
+      run_look_up<bf16, 8>(launch, rows, T, C, V, token, wte, wpe, x, fault);
     else
-      launch_look_up<bf16, 1>(launch, rows, T, C, V, token, wte, wpe, x, bad);
+      run_look_up<bf16, 1>(launch, rows, T, C, V, token, wte, wpe, x, fault);
   } else if (rows_pack(4, 4, C, C, wte, wpe, x, NULL)) {
-    launch_look_up<float, 4>(launch, rows, T, C, V, token, wte, wpe, x, bad);
+    run_look_up<float, 4>(launch, rows, T, C, V, token, wte, wpe, x, fault);
   } else {
-    launch_look_up<float, 1>(launch, rows, T, C, V, token, wte, wpe, x, bad);
+    run_look_up<float, 1>(launch, rows, T, C, V, token, wte, wpe, x, fault);
   }
 }
 
-size_t gpu_embedding_workspace(int64_t rows)
+size_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V)
 {
-  return sort_bytes(rows) + 4 * aligned((size_t)rows * sizeof(int32_t));
+  const size_t parts = (size_t)pieces_of(rows, CHUNK) * 2 * (size_t)C * sizeof(float);
+  return sort_bytes(rows, key_bits(V)) + 4 * aligned((size_t)rows * sizeof(int32_t)) + parts;
 }
 
-void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, const int32_t *token, const void *dx, float *dwte,
-                            bool wpe_accumulate, float *dwpe, void *work)
+void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
+                            float *dwte, bool wpe_accumulate, float *dwpe, void *work)
 {
   if (rows == 0)
     return;
-  cudaStream_t s = launch->stream;
+  const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL) : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
   if (dwte) {
-    size_t bytes = sort_bytes(rows), column = aligned((size_t)rows * sizeof(int32_t));
+    const int bits = key_bits(V);
+    size_t bytes = sort_bytes(rows, bits), column = aligned((size_t)rows * sizeof(int32_t));
     char *at = (char *)work + bytes;
-    int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column), *sorted = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
-    number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, s>>>(rows, token, key, row);
-    cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted, row, order, (int)rows, 0, 32, s);
-    const dim3 grid((unsigned)rows, (unsigned)pieces_of(C, 2 * THREADS));
+    int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column), *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
+    float *part = (float *)(at + 4 * column);
+    number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key, row);
+    cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0, bits, launch->stream);
+    const sorted s = {rows, V, C, sorted_key, order};
     if (launch->bf16)
-      add_runs<bf16><<<grid, THREADS, 0, s>>>(rows, C, sorted, order, (const bf16 *)dx, dwte);
+      wide ? run_words<bf16, 8>(launch, &s, dx, dwte, part) : run_words<bf16, 1>(launch, &s, dx, dwte, part);
     else
-      add_runs<float><<<grid, THREADS, 0, s>>>(rows, C, sorted, order, (const float *)dx, dwte);
+      wide ? run_words<float, 4>(launch, &s, dx, dwte, part) : run_words<float, 1>(launch, &s, dx, dwte, part);
   }
   if (dwpe) {
-    const unsigned grid = (unsigned)pieces_of(T * C, THREADS);
     if (launch->bf16)
-      add_positions<bf16><<<grid, THREADS, 0, s>>>(rows, T, C, (const bf16 *)dx, wpe_accumulate, dwpe);
+      wide ? run_positions<bf16, 8>(launch, rows, T, C, dx, wpe_accumulate, dwpe)
+           : run_positions<bf16, 1>(launch, rows, T, C, dx, wpe_accumulate, dwpe);
     else
-      add_positions<float><<<grid, THREADS, 0, s>>>(rows, T, C, (const float *)dx, wpe_accumulate, dwpe);
+      wide ? run_positions<float, 4>(launch, rows, T, C, dx, wpe_accumulate, dwpe)
+           : run_positions<float, 1>(launch, rows, T, C, dx, wpe_accumulate, dwpe);
   }
 }

@@ -43,33 +43,45 @@ size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int
 void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
 void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
-void gpu_gelu(const struct gpu_launch *launch, int64_t n, const void *pre, void *y);
-void gpu_gelu_backward(const struct gpu_launch *launch, int64_t n, const void *pre, void *d); /* d *= gelu'(pre) */
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
-void gpu_add_bias(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *bias, void *c); /* c[r, n] += bias */
-void gpu_cast(const struct gpu_launch *launch, int64_t n, const float *from, void *to); /* to the compute type */
+/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. */
+void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c);
+void gpu_widen(const struct gpu_launch *launch, int64_t n, const void *from, float *to);  /* bf16 to fp32 */
+void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, void *to); /* fp32 to bf16 */
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
 
-/* `bad` (device): index + 1 of a token outside [0, V), if there is one. */
+/* What kernels tell the host of a token or a target outside the vocabulary, in one word that the host can read at any time: 0 where there is none. Such a row is taken
+ * as zeros, such a target as -1. */
+static inline bool gpu_fault_is_target(uint64_t fault)
+{
+  return fault >> 63;
+}
+static inline int64_t gpu_fault_row(uint64_t fault)
+{
+  return (int64_t)(fault >> 32 & 0x7fffffff) - 1;
+}
+static inline int32_t gpu_fault_id(uint64_t fault)
+{
+  return (int32_t)(uint32_t)fault;
+}
+
 void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x,
-                   unsigned long long *bad);
-void gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, const int32_t *token, const void *dx, float *dwte,
+                   unsigned long long *fault);
+void gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx, float *dwte,
                             bool wpe_accumulate, float *dwpe, void *work);
-size_t gpu_embedding_workspace(int64_t rows);
+size_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V);
 
 void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
-                       double *loss);
+                       double *loss, unsigned long long *fault);
 
 void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, const float *base, int64_t stride, int self, const float *own, bool accumulate, float *dst);
 
-/* sum += terms, exactly; both in device memory. Terms are those of device.h's sum_squares and of the losses of rows. */
-void gpu_add_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
+/* As device.h's; all in device memory. */
+void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
 void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);
-
-/* scale and finite: NULL (op->grad_scale; always), or in device memory, read when the kernel runs. */
-void gpu_adamw(const struct gpu_launch *launch, int64_t n, const struct adamw *op, const double *scale, const int64_t *finite, float *master, const float *grad,
-               float *m, float *v, void *copy);
+void gpu_conclude(const struct gpu_launch *launch, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+void gpu_adamw(const struct gpu_launch *launch, int64_t n, const struct adamw *op, float *master, const float *grad, float *m, float *v, void *copy);
 
 /* Heads of at most 256 elements. */
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);

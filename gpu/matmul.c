@@ -1,36 +1,70 @@
 /* Matrix products through cuBLASLt. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T, so b is cuBLAS' first operand and nothing is ever transposed in
- * memory. Which algorithm serves a shape is measured once, on scratch memory, and kept in a file by GPU and library version. */
+ * memory.
+ *
+ * Which algorithm serves a shape is measured at its first product: where nothing is read from c, on c itself, which the product overwrites afterwards. It is the same
+ * with and without accumulation, and it is learned(): a table of bytes, which may also lie in the user's cache, by GPU and version of the library. Algorithms that add up
+ * parts in no fixed order, or in less than fp32, are left out. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "gpu/cuda.h"
 
-enum { CANDIDATES = 12, TRIALS = 4, SLOTS = 1024 };
+enum { CANDIDATES = 16, RUNS = 5, SLOTS = 1024, MOST_ALIGN = 16 };
 
+/* No padding: keys are compared and written as bytes. */
 struct shape_key {
   int64_t m, n, k, lda, ldb, ldc;
-  int32_t trans_a, trans_b, accumulate, epilogue, out_gradient, bf16;
+  int32_t trans_a, trans_b, epilogue, add, bf16;
+  uint8_t align[4]; /* bytes that a, b, c and the rest are aligned to, up to MOST_ALIGN */
+};
+_Static_assert(sizeof(struct shape_key) == 6 * sizeof(int64_t) + 5 * sizeof(int32_t) + 4, "keys are compared as bytes");
+
+struct record {
+  struct shape_key key;
+  cublasLtMatmulAlgo_t algo;
+  int64_t fused; /* the epilogue is part of the product, else it follows */
+};
+
+struct header {
+  char magic[8], name[256];
+  int64_t version, multiprocessors, workspace, record_bytes;
+};
+
+/* What a shape's products share. Pointers of bias and aux are set at each call. */
+struct product {
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t a, b, c;
 };
 
 struct entry {
-  struct shape_key key;
-  cublasLtMatmulAlgo_t algo;
-  bool used;
+  struct record record;
+  bool used, described;
+  struct product product;
 };
 
 struct matmul_cache {
-  char *path; /* NULL: not kept */
-  bool changed;
+  pthread_mutex_t mutex; /* of all that follows, and of a product's pointers until it is enqueued */
+  struct header header;
+  char *path; /* NULL: nowhere */
   int entries;
   struct entry entry[SLOTS];
 };
 
+static uint8_t alignment_of(const void *p)
+{
+  const uintptr_t bits = (uintptr_t)p | MOST_ALIGN;
+  return (uint8_t)(bits & -bits);
+}
+
 static struct shape_key key_of(const struct device *device, const struct matmul *op)
 {
+  const uintptr_t rest = (uintptr_t)op->bias | (uintptr_t)op->aux | (uintptr_t)op->add;
   return (struct shape_key){.m = op->m,
                             .n = op->n,
                             .k = op->k,
@@ -39,10 +73,10 @@ static struct shape_key key_of(const struct device *device, const struct matmul 
                             .ldc = op->ldc,
                             .trans_a = op->trans_a,
                             .trans_b = op->trans_b,
-                            .accumulate = op->accumulate,
-                            .epilogue = op->epilogue,
-                            .out_gradient = op->trans_a,
-                            .bf16 = device->compute == DTYPE_BF16};
+                            .epilogue = (int32_t)op->epilogue,
+                            .add = op->add != NULL,
+                            .bf16 = device->compute == DTYPE_BF16,
+                            .align = {alignment_of(op->a), alignment_of(op->b), alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 
 static uint64_t hash_key(const struct shape_key *key)
@@ -54,21 +88,22 @@ static uint64_t hash_key(const struct shape_key *key)
   return hash;
 }
 
+/* The key's slot, or the free one that is to be its. One slot stays free. */
 static struct entry *find_entry(struct matmul_cache *cache, const struct shape_key *key)
 {
   for (uint64_t i = hash_key(key);; i++) {
     struct entry *entry = &cache->entry[i % SLOTS];
-    if (!entry->used || memcmp(&entry->key, key, sizeof *key) == 0)
+    if (!entry->used || memcmp(&entry->record.key, key, sizeof *key) == 0)
       return entry;
   }
 }
 
-/* --- one product's descriptors --------------------------------------------------------------------------------------------------------------- */
+static enum status too_many(void)
+{
+  return status_set(STATUS_UNSUPPORTED, "more than %d shapes of matrix products in one run", SLOTS - 1);
+}
 
-struct product {
-  cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t a, b, c;
-};
+/* --- one product's descriptors --------------------------------------------------------------------------------------------------------------- */
 
 static void destroy_product(struct product *p)
 {
@@ -80,11 +115,24 @@ static void destroy_product(struct product *p)
     (void)cublasLtMatrixLayoutDestroy(p->b);
   if (p->c)
     (void)cublasLtMatrixLayoutDestroy(p->c);
+  *p = (struct product){0};
 }
 
 static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
   return cublasLtMatmulDescSetAttribute(desc, what, value, bytes);
+}
+
+static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op)
+{
+  const bool bias = op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU;
+  const bool aux = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
+  cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+  if (bias)
+    error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
+  if (!error && aux)
+    error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux);
+  return error;
 }
 
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op)
@@ -95,17 +143,12 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmu
                                                  [EPILOGUE_DGELU] = CUBLASLT_EPILOGUE_DGELU};
   const cublasLtEpilogue_t epilogue = epilogues[op->epilogue];
   cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-  if (!error && op->bias)
-    error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
-  if (!error && op->aux) {
-    error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux);
-    if (!error)
-      error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &op->ldc, sizeof op->ldc);
-  }
-  return error;
+  if (!error && op->aux)
+    error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &op->ldc, sizeof op->ldc);
+  return error ? error : set_pointers(desc, op);
 }
 
-static enum status describe(const struct device *device, const struct matmul *op, struct product *out)
+static enum status describe(const struct device *device, const struct matmul *op, bool fused, struct product *out)
 {
   const cudaDataType_t in = device->compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F, c = op->trans_a ? CUDA_R_32F : in;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -116,7 +159,7 @@ static enum status describe(const struct device *device, const struct matmul *op
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a);
   if (!error)
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b);
-  if (!error)
+  if (!error && fused)
     error = set_epilogue(p.desc, op);
   if (!error)
     error = cublasLtMatrixLayoutCreate(&p.a, in, op->trans_b ? k : n, op->trans_b ? n : k, op->ldb);
@@ -132,176 +175,363 @@ static enum status describe(const struct device *device, const struct matmul *op
   return STATUS_OK;
 }
 
+/* Where the product goes: where the GELU follows, it is made from aux. */
+static void *target_of(const struct matmul *op, bool fused)
+{
+  return !fused && op->epilogue == EPILOGUE_BIAS_GELU ? op->aux : op->c;
+}
+
 static cublasStatus_t run(struct lane *lane, const struct matmul *op, const struct product *p, const cublasLtMatmulAlgo_t *algo, void *d)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  const float one = 1, beta = op->accumulate ? 1 : 0;
-  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &one, op->b, p->a, op->a, p->b, &beta, op->c, p->c, d, p->c, algo, cuda->workspace,
-                        cuda->workspace_bytes, cuda->stream);
+  const float one = 1, beta = op->accumulate || op->add ? 1 : 0;
+  const void *c = op->add ? op->add : op->accumulate ? op->c : d;
+  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &one, op->b, p->a, op->a, p->b, &beta, c, p->c, d, p->c, algo, cuda->workspace,
+                        CUDA_WORKSPACE, cuda->stream);
 }
 
 /* --- the choice of an algorithm ---------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t alignment_of(const void *p)
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct shape_key *key)
 {
-  const uintptr_t bits = (uintptr_t)p;
-  return bits % 256 == 0 ? 256 : (uint32_t)(bits & -bits);
+  const uint64_t workspace = CUDA_WORKSPACE;
+  const uint32_t a = key->align[1], b = key->align[0], c = key->align[2];
+  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
+  if (key->trans_a || !key->bf16)
+    schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE; /* fp32 as well */
+  const struct {
+    cublasLtMatmulPreferenceAttributes_t what;
+    const void *value;
+    size_t bytes;
+  } wishes[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
+                {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c}};
+  cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+  for (size_t i = 0; !error && i < sizeof wishes / sizeof *wishes; i++)
+    error = cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].what, wishes[i].value, wishes[i].bytes);
+  return error;
 }
 
-static enum status candidates(struct lane *lane, const struct matmul *op, const struct product *p, cublasLtMatmulHeuristicResult_t *found, int *n)
+/* How many were found. */
+static int candidates(struct lane *lane, const struct shape_key *key, const struct product *p, cublasLtMatmulHeuristicResult_t *found)
 {
-  struct cuda_lane *cuda = cuda_lane(lane);
-  const uint64_t workspace = cuda->workspace_bytes;
-  const uint32_t a = alignment_of(op->b), b = alignment_of(op->a), c = alignment_of(op->c);
   cublasLtMatmulPreference_t preference = NULL;
+  int n = 0;
   cublasStatus_t error = cublasLtMatmulPreferenceCreate(&preference);
   if (!error)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    error = prefer(preference, key);
   if (!error)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
-  if (!error)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b);
-  if (!error)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c);
-  if (!error)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
-  if (!error)
-    error = cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b, p->c, p->c, preference, CANDIDATES, found, n);
+    error = cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b, p->c, p->c, preference, CANDIDATES, found, &n);
   if (preference)
     (void)cublasLtMatmulPreferenceDestroy(preference);
-  if (error || *n == 0)
-    return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64 " (%s)", op->m, op->n,
-                      op->k, cublasLtGetStatusString(error ? error : CUBLAS_STATUS_NOT_SUPPORTED));
-  return STATUS_OK;
+  return error ? 0 : n;
 }
 
-/* Milliseconds of the fastest of a few runs; negative where it does not run. */
-static float time_algorithm(struct lane *lane, const struct matmul *op, const struct product *p, const cublasLtMatmulAlgo_t *algo, void *scratch,
-                            cudaEvent_t from, cudaEvent_t to)
+struct trial {
+  struct lane *lane;
+  const struct matmul *op;
+  const struct product *product;
+  void *d;
+  cudaEvent_t event[RUNS + 1];
+};
+
+/* Milliseconds of n runs, one behind the other. */
+static bool time_runs(struct trial *trial, const cublasLtMatmulAlgo_t *algo, int n, float *ms)
 {
-  cudaStream_t stream = cuda_lane(lane)->stream;
-  float best = -1;
-  if (run(lane, op, p, algo, scratch))
+  cudaStream_t stream = cuda_lane(trial->lane)->stream;
+  for (int i = 0; i < n; i++)
+    if (cudaEventRecord(trial->event[i], stream) || run(trial->lane, trial->op, trial->product, algo, trial->d))
+      return false;
+  if (cudaEventRecord(trial->event[n], stream) || cudaEventSynchronize(trial->event[n]))
+    return false;
+  for (int i = 0; i < n; i++)
+    if (cudaEventElapsedTime(&ms[i], trial->event[i], trial->event[i + 1]))
+      return false;
+  return true;
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+  const float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+/* The median of RUNS runs; negative where it does not run. `best`: of others so far; what is far behind it is not measured well. */
+static float time_algorithm(struct trial *trial, const cublasLtMatmulAlgo_t *algo, float best)
+{
+  float ms[RUNS];
+  if (run(trial->lane, trial->op, trial->product, algo, trial->d) || !time_runs(trial, algo, 1, ms))
     return -1;
-  for (int i = 0; i < TRIALS; i++) {
-    float ms = -1;
-    if (cudaEventRecord(from, stream) || run(lane, op, p, algo, scratch) || cudaEventRecord(to, stream) || cudaEventSynchronize(to) ||
-        cudaEventElapsedTime(&ms, from, to))
-      return -1;
-    if (best < 0 || ms < best)
-      best = ms;
-  }
-  return best;
+  if (best >= 0 && ms[0] > 1.5f * best + 0.05f)
+    return ms[0];
+  if (!time_runs(trial, algo, RUNS, ms))
+    return -1;
+  qsort(ms, RUNS, sizeof *ms, compare_floats);
+  return ms[RUNS / 2];
 }
 
-/* Outputs go to scratch memory, so that sums are not added twice; the auxiliary output is the same each time. */
-static enum status choose(struct lane *lane, const struct matmul *op, const struct product *p, cublasLtMatmulAlgo_t *out)
+static bool try_all(struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, cublasLtMatmulAlgo_t *out)
 {
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-  int n = 0;
-  enum status status = candidates(lane, op, p, found, &n);
-  if (status)
-    return status;
-  *out = found[0].algo;
-  const size_t element = op->trans_a ? sizeof(float) : dtype_size(lane->device->compute);
-  void *scratch = NULL;
-  cudaEvent_t event[2] = {NULL, NULL};
   float best = -1;
-  const bool room = !cudaMalloc(&scratch, (size_t)op->m * (size_t)op->ldc * element) && !cudaEventCreate(&event[0]) && !cudaEventCreate(&event[1]);
-  for (int i = 0; room && n > 1 && i < n; i++) {
-    const float ms = time_algorithm(lane, op, p, &found[i].algo, scratch, event[0], event[1]);
-    if (ms >= 0 && (best < 0 || ms < best)) {
-      best = ms;
-      *out = found[i].algo;
-    }
+  for (int i = 0; i < n; i++) {
+    const float ms = time_algorithm(trial, &found[i].algo, best);
+    if (ms < 0 || (best >= 0 && ms >= best))
+      continue;
+    best = ms;
+    *out = found[i].algo;
   }
-  for (int i = 0; i < 2; i++)
-    if (event[i])
-      (void)cudaEventDestroy(event[i]);
-  (void)cudaFree(scratch);
-  (void)cudaGetLastError(); /* without room or with one candidate the first one serves */
-  return STATUS_OK;
+  return best >= 0;
 }
 
-static enum status algorithm_of(struct lane *lane, const struct matmul *op, const struct product *p, cublasLtMatmulAlgo_t *out)
+/* The fastest of those that run. Where c is read, outputs go to scratch memory, so that nothing is added twice. False: there is none. */
+static bool fastest(struct lane *lane, const struct matmul *op, const struct shape_key *key, const struct product *p, bool fused,
+                    cublasLtMatmulAlgo_t *out)
 {
-  struct matmul_cache *cache = cuda_device(lane->device)->algorithms;
-  const struct shape_key key = key_of(lane->device, op);
-  struct entry *entry = find_entry(cache, &key);
-  if (!entry->used) {
-    enum status status = choose(lane, op, p, &entry->algo);
+  const size_t element = op->trans_a ? sizeof(float) : dtype_size(lane->device->compute);
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  const int n = candidates(lane, key, p, found);
+  void *scratch = NULL;
+  struct trial trial = {.lane = lane, .op = op, .product = p, .d = target_of(op, fused)};
+  bool good = n > 0;
+  for (int i = 0; good && i <= RUNS; i++)
+    good = !cudaEventCreate(&trial.event[i]);
+  if (good && (op->accumulate || op->add == op->c)) {
+    good = !cudaMalloc(&scratch, (size_t)op->m * (size_t)op->ldc * element);
+    trial.d = scratch;
+  }
+  if (good) {
+    good = try_all(&trial, found, n, out);
+  } else if (n > 0) { /* without room the first one serves */
+    *out = found[0].algo;
+    good = true;
+  }
+  (void)cudaFree(scratch);
+  for (int i = 0; i <= RUNS; i++)
+    if (trial.event[i])
+      (void)cudaEventDestroy(trial.event[i]);
+  (void)cudaGetLastError();
+  return good;
+}
+
+/* With the epilogue in the product, or, where the library does not have that, behind it. */
+static enum status choose(struct lane *lane, const struct matmul *op, const struct shape_key *key, struct entry *entry)
+{
+  const int most_ways = op->epilogue == EPILOGUE_NONE ? 1 : 2;
+  for (int way = 0; way < most_ways; way++) {
+    struct record record = {.key = *key, .fused = way == 0};
+    struct product product;
+    enum status status = describe(lane->device, op, record.fused, &product);
     if (status)
       return status;
-    if (cache->entries + 1 >= SLOTS)
-      return status_set(STATUS_UNSUPPORTED, "more than %d shapes of matrix products in one run", SLOTS - 1);
-    entry->key = key;
-    entry->used = cache->changed = true;
-    cache->entries++;
+    if (fastest(lane, op, key, &product, record.fused, &record.algo)) {
+      *entry = (struct entry){.record = record, .used = true, .described = true, .product = product};
+      return STATUS_OK;
+    }
+    destroy_product(&product);
   }
-  *out = entry->algo;
-  return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
+}
+
+static void write_cache(const struct matmul_cache *cache);
+
+static enum status entry_of(struct lane *lane, const struct matmul *op, struct entry **out)
+{
+  const struct cuda_device *device = cuda_device(lane->device);
+  struct matmul_cache *cache = device->algorithms;
+  const struct shape_key key = key_of(lane->device, op);
+  struct entry *entry = find_entry(cache, &key);
+  enum status status = STATUS_OK;
+  if (!entry->used) {
+    status = cache->entries + 1 < SLOTS ? choose(lane, op, &key, entry) : too_many();
+    if (status)
+      return status;
+    cache->entries++;
+    if (device->keeps_cache)
+      write_cache(cache);
+  } else if (!entry->described) {
+    status = describe(lane->device, op, entry->record.fused, &entry->product);
+    entry->described = !status;
+  } else if (entry->record.fused) {
+    status = cublas_check(set_pointers(entry->product.desc, op), "describing a matrix product");
+  }
+  *out = entry;
+  return status;
+}
+
+static enum status multiply(struct lane *lane, const struct matmul *op)
+{
+  struct entry *entry = NULL;
+  enum status status = entry_of(lane, op, &entry);
+  if (status)
+    return status;
+  const bool fused = entry->record.fused;
+  status = cublas_check(run(lane, op, &entry->product, &entry->record.algo, target_of(op, fused)), "a matrix product");
+  if (status || fused)
+    return status;
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_finish(&launch, op->m, op->n, op->ldc, op->epilogue, op->bias, op->aux, op->c);
+  return cuda_check_launch("the end of a matrix product");
 }
 
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 {
-  struct product p;
-  cublasLtMatmulAlgo_t algo;
+  pthread_mutex_t *mutex = &cuda_device(lane->device)->algorithms->mutex;
+  if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
+    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
+  if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
+    return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
+  if (op->trans_a && op->epilogue != EPILOGUE_NONE)
+    return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
+  if (op->m < 0 || op->n < 0 || op->k < 1)
+    return status_set(STATUS_INTERNAL, "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
-  enum status status = describe(lane->device, op, &p);
+  enum status status = cuda_lane_reserve(lane);
   if (status)
     return status;
-  status = algorithm_of(lane, op, &p, &algo);
-  if (!status)
-    status = cublas_check(run(lane, op, &p, &algo, op->c), "a matrix product");
-  destroy_product(&p);
+  pthread_mutex_lock(mutex);
+  status = multiply(lane, op);
+  pthread_mutex_unlock(mutex);
+  return status;
+}
+
+/* --- what was learned, as bytes --------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t bytes_of(const struct matmul_cache *cache)
+{
+  return cache->entries > 0 ? (int64_t)sizeof cache->header + cache->entries * (int64_t)sizeof(struct record) : 0;
+}
+
+static void put(const struct matmul_cache *cache, char *to)
+{
+  memcpy(to, &cache->header, sizeof cache->header);
+  to += sizeof cache->header;
+  for (int i = 0; i < SLOTS; i++)
+    if (cache->entry[i].used) {
+      memcpy(to, &cache->entry[i].record, sizeof(struct record));
+      to += sizeof(struct record);
+    }
+}
+
+/* Whether `data` is a table of this kind of GPU and library. */
+static bool is_ours(const struct matmul_cache *cache, const void *data, int64_t bytes)
+{
+  const int64_t records = bytes - (int64_t)sizeof cache->header;
+  return records >= 0 && records % (int64_t)sizeof(struct record) == 0 && memcmp(data, &cache->header, sizeof cache->header) == 0;
+}
+
+/* What is there of the same shape gives way: everybody is to use what one has found. */
+static enum status take(struct matmul_cache *cache, const void *data, int64_t bytes)
+{
+  const char *at = (const char *)data + sizeof cache->header, *end = (const char *)data + bytes;
+  for (; at < end; at += sizeof(struct record)) {
+    struct record record;
+    memcpy(&record, at, sizeof record);
+    struct entry *entry = find_entry(cache, &record.key);
+    if (!entry->used && cache->entries + 1 >= SLOTS)
+      return too_many();
+    cache->entries += !entry->used;
+    destroy_product(&entry->product);
+    *entry = (struct entry){.record = record, .used = true};
+  }
+  return STATUS_OK;
+}
+
+enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
+{
+  struct matmul_cache *cache = cuda_device(device)->algorithms;
+  void *block = NULL;
+  enum status status = STATUS_OK;
+  pthread_mutex_lock(&cache->mutex);
+  const int64_t need = bytes_of(cache);
+  if (need > 0)
+    status = mem_alloc(MEM_META, (size_t)need, &block);
+  if (!status && need > 0)
+    put(cache, block);
+  pthread_mutex_unlock(&cache->mutex);
+  if (status)
+    return status;
+  *out = block;
+  *bytes = need;
+  return STATUS_OK;
+}
+
+enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
+{
+  struct matmul_cache *cache = cuda_device(device)->algorithms;
+  if (bytes == 0)
+    return STATUS_OK;
+  if (!is_ours(cache, data, bytes))
+    return status_set(STATUS_INPUT,
+                      "what was learned of matrix products is another kind of GPU's, or another version of cuBLAS', than %s with %" PRId64,
+                      cache->header.name, cache->header.version);
+  pthread_mutex_lock(&cache->mutex);
+  enum status status = take(cache, data, bytes);
+  pthread_mutex_unlock(&cache->mutex);
   return status;
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------------------------------------------ */
 
+/* It is a cache: what cannot be read is measured again. */
 static void read_cache(struct matmul_cache *cache)
 {
+  const size_t most = sizeof(struct header) + SLOTS * sizeof(struct record);
   FILE *file = fopen(cache->path, "rb");
-  struct entry entry;
+  void *data;
   if (!file)
     return;
-  while (cache->entries + 1 < SLOTS && fread(&entry, sizeof entry, 1, file) == 1) {
-    struct entry *slot = find_entry(cache, &entry.key);
-    cache->entries += !slot->used;
-    *slot = entry;
-    slot->used = true;
+  if (!mem_alloc(MEM_META, most, &data)) {
+    const int64_t bytes = (int64_t)fread(data, 1, most, file);
+    if (is_ours(cache, data, bytes))
+      (void)take(cache, data, bytes);
+    mem_free(data);
   }
   fclose(file);
 }
 
+static bool write_bytes(const char *path, const void *data, size_t bytes)
+{
+  FILE *file = fopen(path, "wb");
+  if (!file)
+    return false;
+  const bool written = fwrite(data, 1, bytes, file) == bytes;
+  return !fclose(file) && written;
+}
+
 static void write_cache(const struct matmul_cache *cache)
 {
-  char *temporary = mem_printf("%s.%ld", cache->path, (long)getpid());
-  FILE *file = temporary ? fopen(temporary, "wb") : NULL;
-  bool good = file != NULL;
-  for (int i = 0; good && i < SLOTS; i++)
-    if (cache->entry[i].used)
-      good = fwrite(&cache->entry[i], sizeof cache->entry[i], 1, file) == 1;
-  if (file && fclose(file))
-    good = false;
-  if (file && (!good || rename(temporary, cache->path)))
-    (void)remove(temporary); /* it is a cache: the next run measures again */
+  const int64_t bytes = bytes_of(cache);
+  char *temporary = cache->path ? mem_printf("%s.%ld", cache->path, (long)getpid()) : NULL;
+  void *data = NULL;
+  if (temporary && !mem_alloc(MEM_META, (size_t)bytes, &data)) {
+    put(cache, data);
+    if (!write_bytes(temporary, data, (size_t)bytes) || rename(temporary, cache->path))
+      (void)remove(temporary);
+  }
+  mem_free(data);
   mem_free(temporary);
 }
 
-/* $XDG_CACHE_HOME/sluice/..., else $HOME/.cache/sluice/...; with neither nothing is kept. */
-static char *cache_path(const struct cuda_device *device)
+/* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither nothing is kept. */
+static char *cache_path(const struct header *header)
 {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  char name[sizeof device->name];
-  snprintf(name, sizeof name, "%s", device->name);
+  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  char name[sizeof header->name];
+  snprintf(name, sizeof name, "%s", header->name);
   for (char *c = name; *c; c++)
     if (*c == ' ' || *c == '/')
       *c = '-';
-  if (cache && *cache)
-    return mem_printf("%s/sluice-matmul-%s-%zu", cache, name, cublasLtGetVersion());
-  return home && *home ? mem_printf("%s/.cache/sluice-matmul-%s-%zu", home, name, cublasLtGetVersion()) : NULL;
+  char *folder = xdg && *xdg ? mem_strdup(xdg) : home && *home ? mem_printf("%s/.cache", home) : NULL;
+  if (!folder)
+    return NULL;
+  (void)mkdir(folder, 0700);
+  char *path = mem_printf("%s/sluice-matmul-%s-%" PRId64, folder, name, header->version);
+  mem_free(folder);
+  return path;
 }
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out)
@@ -311,7 +541,14 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
   if (status)
     return status;
   struct matmul_cache *cache = block;
-  cache->path = cache_path(device);
+  pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
+  cache->header = (struct header){.magic = "sluice1",
+                                  .version = (int64_t)cublasLtGetVersion(),
+                                  .multiprocessors = device->multiprocessors,
+                                  .workspace = CUDA_WORKSPACE,
+                                  .record_bytes = sizeof(struct record)};
+  snprintf(cache->header.name, sizeof cache->header.name, "%s", device->name);
+  cache->path = cache_path(&cache->header);
   if (cache->path)
     read_cache(cache);
   *out = cache;
@@ -322,8 +559,9 @@ void matmul_cache_destroy(struct matmul_cache *cache)
 {
   if (!cache)
     return;
-  if (cache->path && cache->changed)
-    write_cache(cache);
+  for (int i = 0; i < SLOTS; i++)
+    destroy_product(&cache->entry[i].product);
+  pthread_mutex_destroy(&cache->mutex);
   mem_free(cache->path);
   mem_free(cache);
 }

@@ -1,17 +1,18 @@
 #include "gpu/nccl.h"
 
 #include <nccl.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/mem.h"
 #include "gpu/cuda.h"
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is handed over as bytes");
 
 struct nccl_group {
   ncclComm_t comm;
-  int size, index;
-  bool broken;
+  void **registered; /* NCCL's handles */
+  int64_t n_registered, room;
 };
 
 static enum status nccl_check(ncclResult_t error, const char *what)
@@ -19,7 +20,15 @@ static enum status nccl_check(ncclResult_t error, const char *what)
   if (error == ncclSuccess || error == ncclInProgress)
     return STATUS_OK;
   const char *more = ncclGetLastError(NULL);
-  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s", what, ncclGetErrorString(error), more && *more ? ": " : "", more ? more : "");
+  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s (NCCL_DEBUG=INFO tells more)", what, ncclGetErrorString(error),
+                    more && *more ? ": " : "", more ? more : "");
+}
+
+/* On the way out a failure is told and does not stop what follows. */
+static void nccl_warn(ncclResult_t error, const char *what)
+{
+  if (nccl_check(error, what))
+    log_warn("%s", status_text());
 }
 
 enum status nccl_id(void *id)
@@ -31,19 +40,22 @@ enum status nccl_id(void *id)
   return status;
 }
 
-enum status nccl_group_create(const void *id, int size, int index, struct nccl_group **out)
+enum status nccl_group_create(const char *name, const void *id, int size, int index, struct nccl_group **out)
 {
   ncclUniqueId unique;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   void *block;
   enum status status = mem_alloc(MEM_META, sizeof(struct nccl_group), &block);
   if (status)
     return status;
   struct nccl_group *group = block;
-  group->size = size;
-  group->index = index;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = name;
+#endif
   memcpy(&unique, id, sizeof unique);
-  status = nccl_check(ncclCommInitRank(&group->comm, size, unique, index), "starting a group");
+  status = nccl_check(ncclCommInitRankConfig(&group->comm, size, unique, index, &config), "starting a group");
   if (status) {
+    (void)status_prefix(status, "%s, member %d of %d", name, index, size);
     mem_free(group);
     return status;
   }
@@ -51,15 +63,38 @@ enum status nccl_group_create(const void *id, int size, int index, struct nccl_g
   return STATUS_OK;
 }
 
+static void free_group(struct nccl_group *group)
+{
+  mem_free(group->registered);
+  mem_free(group);
+}
+
 void nccl_group_destroy(struct nccl_group *group)
 {
   if (!group)
     return;
-  if (group->broken)
-    (void)ncclCommAbort(group->comm);
-  else
-    (void)ncclCommDestroy(group->comm);
-  mem_free(group);
+  for (int64_t i = 0; i < group->n_registered; i++)
+    nccl_warn(ncclCommDeregister(group->comm, group->registered[i]), "forgetting memory");
+  nccl_warn(ncclCommDestroy(group->comm), "ending a group");
+  free_group(group);
+}
+
+void nccl_group_abort(struct nccl_group *group)
+{
+  if (!group)
+    return;
+  nccl_warn(ncclCommAbort(group->comm), "giving up a group");
+  free_group(group);
+}
+
+enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes)
+{
+  enum status status = mem_grow(MEM_META, (void **)&group->registered, &group->room, group->n_registered + 1, (int64_t)sizeof *group->registered);
+  if (!status)
+    status = nccl_check(ncclCommRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered]), "registering memory");
+  if (!status)
+    group->n_registered++;
+  return status;
 }
 
 static enum status type_of(enum dtype type, ncclDataType_t *out)
@@ -74,20 +109,17 @@ static enum status type_of(enum dtype type, ncclDataType_t *out)
 
 enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  ncclDataType_t nccl;
+  ncclDataType_t nccl = ncclNumTypes;
   enum status status = type_of(type, &nccl);
-  if (status)
-    return status;
-  return nccl_check(ncclAllGather(shard, full, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an all-gather");
+  return status ? status : nccl_check(ncclAllGather(shard, full, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an all-gather");
 }
 
 enum status nccl_reduce_scatter(struct nccl_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *shard)
 {
-  ncclDataType_t nccl;
+  ncclDataType_t nccl = ncclNumTypes;
   enum status status = type_of(type, &nccl);
-  if (status)
-    return status;
-  return nccl_check(ncclReduceScatter(full, shard, (size_t)count, nccl, ncclSum, group->comm, cuda_lane(lane)->stream), "a reduce-scatter");
+  return status ? status
+                : nccl_check(ncclReduceScatter(full, shard, (size_t)count, nccl, ncclSum, group->comm, cuda_lane(lane)->stream), "a reduce-scatter");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)
@@ -100,20 +132,4 @@ enum status nccl_group_check(struct nccl_group *group)
   ncclResult_t error = ncclSuccess;
   enum status status = nccl_check(ncclCommGetAsyncError(group->comm, &error), "asking for errors");
   return status ? status : nccl_check(error, "a collective");
-}
-
-void nccl_group_abort(struct nccl_group *group)
-{
-  group->broken = true;
-  (void)ncclCommAbort(group->comm);
-}
-
-const char *nccl_version(void)
-{
-  static char text[32];
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess)
-    return "unknown";
-  snprintf(text, sizeof text, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-  return text;
 }

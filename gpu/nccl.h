@@ -1,9 +1,8 @@
-/* A group of GPUs that NCCL knows, for src/comm: in-place collectives on a lane's stream. Reductions are fp32 sums (bf16 inputs are summed as NCCL sums them), in an order that
- * is the same in every run on the same GPUs. Private to gpu/ and src/comm. */
+/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, in an order of the sums that is the same in every run on the same GPUs. What NCCL leaves to its
+ * environment variables stays theirs. Private to gpu/ and src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/dtype.h"
@@ -15,22 +14,24 @@ struct nccl_group;
 enum { NCCL_ID_BYTES = 128 };
 /* A new name for a group, made by one member and handed to the others. Local. */
 enum status nccl_id(void *id);
-/* Collective over the group's members. */
-enum status nccl_group_create(const void *id, int size, int index, struct nccl_group **out);
-void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective unless an error was seen */
+/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and traces, must live as long as the group. Collective. */
+enum status nccl_group_create(const char *name, const void *id, int size, int index, struct nccl_group **out);
+void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective */
+/* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL. Local. */
+void nccl_group_abort(struct nccl_group *group);
+
+/* Memory of the GPU that collectives will use until the group is destroyed, and which must live as long: NCCL may then move it without a copy through buffers of its own.
+ * Memory of any allocator; NCCL's symmetric windows, which go further, would need memory that ncclMemAlloc() gave. Local. */
+enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
 /* full holds size * count elements; `shard` is this member's part: at its place in full, or anywhere else. Enqueued on the lane. Collective. */
 enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-/* shard = this member's part of the sum of all members' full; it may lie at its place in full. Enqueued on the lane. Collective. */
+/* shard = this member's part of the sum of all members' full; at its place in full, or outside it. Enqueued on the lane. Collective. */
 enum status nccl_reduce_scatter(struct nccl_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *shard);
 /* 64-bit integers, in place. Enqueued on the lane. Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
 
 /* An error that NCCL met since (a peer that died, a broken link): STATUS_LIBRARY with its sentence. Any thread. Local. */
 enum status nccl_group_check(struct nccl_group *group);
-/* Gives up all that is under way, so that a stuck job can end. Any thread. Local. */
-void nccl_group_abort(struct nccl_group *group);
-
-const char *nccl_version(void); /* "2.28.3" */
 
 #endif

@@ -1,4 +1,4 @@
-/* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm, AdamW. */
+/* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm and what is concluded from them, AdamW. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
@@ -16,66 +16,92 @@ struct parts {
   int count, self;
 };
 
-__device__ __forceinline__ float4 part_at(const parts &p, int i, int64_t at)
+template <int W> __device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
 {
-  const float *from = p.own && i == p.self ? p.own : p.base + i * p.stride;
-  return *reinterpret_cast<const float4 *>(from + at);
-}
-
-__device__ __forceinline__ float4 plus(float4 a, float4 b)
-{
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+  pack<float, W> sum;
+  for (int k = 0; k < W; k++)
+    sum.at[k] = a.at[k] + b.at[k];
+  return sum;
 }
 
 /* A binary counter of subtrees: after part i the sums of complete subtrees lie on the stack; what is left at the end is joined from the right. */
-__global__ void add_parts(int64_t packs, const parts p, bool accumulate, float *dst)
+template <int W> __global__ void add_parts(int64_t n, const parts p, bool accumulate, float *dst)
 {
-  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= packs)
+  const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
+  if (at >= n)
     return;
-  const int64_t at = i * 4;
-  float4 stack[DEPTH];
+  pack<float, W> stack[DEPTH];
   int height = 0;
-  for (int k = 0; k < p.count; k++) {
-    float4 sum = part_at(p, k, at);
-    for (int bits = k; bits & 1; bits >>= 1)
+  for (int i = 0; i < p.count; i++) {
+    pack<float, W> sum = load<float, W>((p.own && i == p.self ? p.own : p.base + i * p.stride) + at);
+    for (int bits = i; bits & 1; bits >>= 1)
       sum = plus(stack[--height], sum);
     stack[height++] = sum;
   }
-  float4 sum = stack[--height];
+  pack<float, W> sum = stack[--height];
   while (height > 0)
     sum = plus(stack[--height], sum);
-  float4 *to = reinterpret_cast<float4 *>(dst + at);
-  *to = accumulate ? plus(*to, sum) : sum;
+  store<float, W>(dst + at, accumulate ? plus(load<float, W>(dst + at), sum) : sum);
 }
 
 /* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the same bits ----------------------------------------------- */
 
-__device__ void add_digits(unsigned long long *digit, unsigned long long *special, double x)
-{
-  const unsigned long long bits = (unsigned long long)__double_as_longlong(x);
-  const int exponent = (int)(bits >> 52 & 0x7ff);
-  unsigned long long mantissa = bits & ((1ull << 52) - 1);
-  if (bits << 1 == 0)
-    return;
-  if (exponent == 0x7ff) {
-    atomicAdd(&special[mantissa ? 0 : bits >> 63 ? 2 : 1], 1ull);
-    return;
-  }
-  if (exponent > 0)
-    mantissa |= 1ull << 52;
-  const int place = exponent > 0 ? exponent - 1 : 0, shift = place & 31;
-  const unsigned long long low = mantissa << shift, high = shift ? mantissa >> (64 - shift) : 0;
-  const unsigned long long part[3] = {low & 0xffffffff, low >> 32, high};
-  const bool negative = bits >> 63;
-  for (int k = 0; k < 3; k++)
-    if (part[k])
-      atomicAdd(&digit[(place >> 5) + k], negative ? 0ull - part[k] : part[k]);
-}
+constexpr int TOP = EXACTSUM_DIGITS - 1;
 
 struct accumulator {
   unsigned long long digit[EXACTSUM_DIGITS], special[3];
 };
+
+struct term {
+  int digit;         /* the lowest of three */
+  long long part[3]; /* with the sign */
+};
+
+/* False where there is nothing to add, or not a number to add, which is counted. */
+__device__ bool term_of(accumulator *a, double x, term *out)
+{
+  const unsigned long long bits = (unsigned long long)__double_as_longlong(x);
+  const int exponent = (int)(bits >> 52 & 0x7ff);
+  unsigned long long mantissa = bits & ((1ull << 52) - 1);
+  if (exponent == 0x7ff) {
+    atomicAdd(&a->special[mantissa ? 0 : bits >> 63 ? 2 : 1], 1ull);
+    return false;
+  }
+  if (exponent > 0)
+    mantissa |= 1ull << 52;
+  const int place = exponent > 0 ? exponent - 1 : 0, shift = place & 31;
+  const unsigned long long low = mantissa << shift;
+  const long long sign = bits >> 63 ? -1 : 1;
+  out->digit = place >> 5;
+  out->part[0] = sign * (long long)(low & 0xffffffff);
+  out->part[1] = sign * (long long)(low >> 32);
+  out->part[2] = sign * (long long)(shift ? mantissa >> (64 - shift) : 0);
+  return mantissa != 0;
+}
+
+__device__ void add_parts_of(accumulator *a, const term &t)
+{
+  for (int k = 0; k < 3; k++)
+    if (t.part[k])
+      atomicAdd(&a->digit[t.digit + k], (unsigned long long)t.part[k]);
+}
+
+/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up before it touches the digits, which are the same for all of them. */
+__device__ void add_warp(accumulator *a, double x)
+{
+  term t = {0, {0, 0, 0}};
+  bool waits = term_of(a, x, &t);
+  for (unsigned left = __ballot_sync(0xFFFFFFFF, waits); left; left = __ballot_sync(0xFFFFFFFF, waits)) {
+    const int leader = __ffs(left) - 1, digit = __shfl_sync(0xFFFFFFFF, t.digit, leader);
+    const bool now = waits && t.digit == digit;
+    term sum = {digit, {0, 0, 0}};
+    for (int k = 0; k < 3; k++)
+      sum.part[k] = warp_sum(now ? t.part[k] : 0ll);
+    if ((int)threadIdx.x % 32 == leader)
+      add_parts_of(a, sum);
+    waits = waits && !now;
+  }
+}
 
 __device__ void clear(accumulator *a)
 {
@@ -86,7 +112,7 @@ __device__ void clear(accumulator *a)
 }
 
 /* Digits of a block are below 2^32 times its terms: they go out without carries. */
-__device__ void add_out(accumulator *a, exactsum *sum)
+__device__ void add_out(const accumulator *a, exactsum *sum)
 {
   __syncthreads();
   const unsigned long long *word = a->digit;
@@ -95,31 +121,154 @@ __device__ void add_out(accumulator *a, exactsum *sum)
       atomicAdd((unsigned long long *)sum + i, word[i]);
 }
 
-__global__ void add_terms(int64_t n, const double *term, exactsum *sum)
+__global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 {
   __shared__ accumulator mine;
   clear(&mine);
-  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
-    add_digits(mine.digit, mine.special, term[i]);
+  for (int64_t first = (int64_t)blockIdx.x * THREADS; first < n; first += (int64_t)gridDim.x * THREADS)
+    add_warp(&mine, first + threadIdx.x < n ? value[first + threadIdx.x] : 0);
   add_out(&mine, sum);
 }
 
-/* A warp squares a block of 256 elements, in double and in a fixed order; its sum is one term. */
-__global__ void square_blocks(int64_t blocks, int64_t n, const float *x, exactsum *sum)
+constexpr int BLOCK = 256; /* elements whose squares are one term */
+
+/* A warp squares a block, in double and in an order that does not depend on W; its sum is one term. */
+template <int W> __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {
   __shared__ accumulator mine;
   clear(&mine);
-  const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
+  const int64_t warps = (int64_t)gridDim.x * THREADS / 32;
   const int lane = threadIdx.x % 32;
-  for (int64_t b = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; b < blocks; b += warps) {
+  for (int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b * BLOCK < n; b += warps) {
+    float v[8];
+    for (int half = 0; half < 2; half++) {
+      const int64_t at = b * BLOCK + half * 128 + lane * 4;
+      if (W == 4 && at + 4 <= n) {
+        const pack<float, 4> four = load<float, 4>(x + at);
+        for (int k = 0; k < 4; k++)
+          v[half * 4 + k] = four.at[k];
+      } else {
+        for (int k = 0; k < 4; k++)
+          v[half * 4 + k] = at + k < n ? x[at + k] : 0;
+      }
+    }
     double square = 0;
-    for (int64_t i = b * 256 + lane; i < b * 256 + 256 && i < n; i += 32)
-      square += (double)x[i] * (double)x[i];
+    for (int k = 0; k < 8; k++)
+      square += (double)v[k] * (double)v[k];
     square = warp_sum(square);
-    if (lane == 0)
-      add_digits(mine.digit, mine.special, square);
+    term t;
+    if (lane == 0 && term_of(&mine, square, &t))
+      add_parts_of(&mine, t);
   }
   add_out(&mine, sum);
+}
+
+/* Twins of base/exactsum.c, for one thread. */
+__device__ void normalize(long long *digit)
+{
+  for (int d = 0; d < TOP; d++) {
+    digit[d + 1] += digit[d] >> 32; /* arithmetic: rounds towards minus infinity */
+    digit[d] &= 0xffffffff;
+  }
+}
+
+__device__ unsigned long long mantissa_at(const long long *digit, int bit)
+{
+  const long long *from = digit + (bit >> 5);
+  const int shift = bit & 31;
+  const unsigned long long low = (unsigned long long)from[0] | (unsigned long long)from[1] << 32;
+  const unsigned long long window = shift ? low >> shift | (unsigned long long)from[2] << (64 - shift) : low;
+  return window & ((1ull << 53) - 1);
+}
+
+__device__ bool any_below(const long long *digit, int bit)
+{
+  for (int d = 0; d < bit >> 5; d++)
+    if (digit[d])
+      return true;
+  return (digit[bit >> 5] & ((1ll << (bit & 31)) - 1)) != 0;
+}
+
+/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a double. */
+__device__ unsigned long long round_magnitude(const long long *digit)
+{
+  const unsigned long long infinity = 0x7ffull << 52;
+  int top = TOP;
+  while (top > 0 && digit[top] == 0)
+    top--;
+  if (top > 65)
+    return infinity;
+  if (digit[top] == 0)
+    return 0;
+  const int last = 32 * top + 63 - __clzll(digit[top]) - 52; /* place of the last of 53 bits */
+  if (last <= 0)
+    return mantissa_at(digit, 0);
+  if (last > 0x7fd)
+    return infinity;
+  const unsigned long long mantissa = mantissa_at(digit, last);
+  const bool half = digit[(last - 1) >> 5] >> ((last - 1) & 31) & 1;
+  const unsigned long long up = half && ((mantissa & 1) || any_below(digit, last - 1));
+  return ((unsigned long long)last << 52) + mantissa + up;
+}
+
+/* exactsum_value(), and sum's digits are lost. */
+__device__ double value_of(exactsum *sum)
+{
+  long long *digit = (long long *)sum->digit;
+  const unsigned long long infinity = 0x7ffull << 52, minus = 1ull << 63;
+  if (sum->nan || (sum->pos_inf && sum->neg_inf))
+    return __longlong_as_double((long long)(infinity | 1ull << 51));
+  if (sum->pos_inf || sum->neg_inf)
+    return __longlong_as_double((long long)(sum->pos_inf ? infinity : infinity | minus));
+  normalize(digit);
+  const bool negative = digit[TOP] < 0;
+  if (negative) {
+    for (int d = 0; d < EXACTSUM_DIGITS; d++)
+      digit[d] = -digit[d];
+    normalize(digit);
+  }
+  const unsigned long long bits = round_magnitude(digit);
+  return __longlong_as_double((long long)(negative ? bits | minus : bits));
+}
+
+__device__ void copy_sum(exactsum *to, const exactsum *from)
+{
+  for (int i = threadIdx.x; i < EXACTSUM_WORDS; i += blockDim.x)
+    ((long long *)to)[i] = ((const long long *)from)[i];
+}
+
+/* One block: the digits come and go together, one thread passes the carries on. */
+__global__ void carry(exactsum *sum)
+{
+  __shared__ exactsum mine;
+  copy_sum(&mine, sum);
+  __syncthreads();
+  if (threadIdx.x == 0)
+    normalize((long long *)mine.digit);
+  __syncthreads();
+  copy_sum(sum, &mine);
+}
+
+constexpr int SUM_THREADS = 96;
+
+/* A warp's first thread for either sum. */
+__global__ void end_step(const exactsum *loss, const exactsum *squares, double clip, outcome *out)
+{
+  __shared__ exactsum sum[2];
+  __shared__ double value[2];
+  copy_sum(&sum[0], loss);
+  copy_sum(&sum[1], squares);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
+    value[threadIdx.x / 32] = value_of(&sum[threadIdx.x / 32]);
+  __syncthreads();
+  if (threadIdx.x > 0)
+    return;
+  const double norm = sqrt(value[1]);
+  out->loss_sum = value[0];
+  out->grad_norm = norm;
+  out->scale = clip > 0 && norm > clip ? clip / norm : 1;
+  out->finite = isfinite(value[0]) && isfinite(norm);
 }
 
 /* --- AdamW -------------------------------------------------------------------------------------------------------------------------------------- */
@@ -129,16 +278,17 @@ struct scalars {
 };
 
 template <typename T, int W>
-__global__ void update(int64_t n, const scalars k, const double *scale, const int64_t *finite, float *master, const float *grad, float *m, float *v, T *copy)
+__global__ void __launch_bounds__(THREADS)
+    update(int64_t n, const scalars k, const outcome *outcome, float *master, const float *grad, float *m, float *v, T *copy)
 {
-  if (finite && !*finite)
-    return;
-  const float factor = scale ? (float)*scale : k.grad_scale;
-  const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
+  const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
   if (i >= n)
     return;
   pack<float, W> p = load_once<float, W>(master + i), g = load_once<float, W>(grad + i), m1 = load_once<float, W>(m + i),
                  m2 = load_once<float, W>(v + i);
+  if (outcome && !outcome->finite)
+    return;
+  const float factor = outcome ? (float)outcome->scale : k.grad_scale;
   pack<T, W> out;
   for (int j = 0; j < W; j++) {
     const float d = g.at[j] * factor;
@@ -154,45 +304,56 @@ __global__ void update(int64_t n, const scalars k, const double *scale, const in
     store<T, W>(copy + i, out);
 }
 
+/* Elements [begin, begin + n) */
 template <typename T, int W>
-void launch_update(const gpu_launch *launch, int64_t n, const scalars *k, const double *scale, const int64_t *finite, float *master, const float *grad,
-                   float *m, float *v, void *copy)
+void run_update(const gpu_launch *launch, int64_t begin, int64_t n, const scalars *k, const outcome *outcome, float *master, const float *grad,
+                float *m, float *v, void *copy)
 {
-  const unsigned grid = (unsigned)pieces_of(n / W, THREADS);
-  update<T, W><<<grid, THREADS, 0, launch->stream>>>(n, *k, scale, finite, master, grad, m, v, (T *)copy);
+  if (n > 0)
+    update<T, W><<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, *k, outcome, master + begin, grad + begin, m + begin,
+                                                                                      v + begin, copy ? (T *)copy + begin : nullptr);
 }
 
 } // namespace
 
-void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, const float *base, int64_t stride, int self, const float *own, bool accumulate, float *dst)
+void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, const float *base, int64_t stride, int self, const float *own, bool accumulate,
+                   float *dst)
 {
   if (n == 0)
     return;
   const parts p = {base, own, stride, count, self};
-  add_parts<<<(unsigned)pieces_of(n / 4, THREADS), THREADS, 0, launch->stream>>>(n / 4, p, accumulate, dst);
+  if (rows_pack(4, 4, n, stride, base, own, dst, NULL))
+    add_parts<4><<<(unsigned)pieces_of(n / 4, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+  else
+    add_parts<1><<<(unsigned)pieces_of(n, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
 }
 
-void gpu_add_exact(const gpu_launch *launch, int64_t n, const double *term, exactsum *sum)
+void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exactsum *sum)
 {
-  if (n == 0)
-    return;
-  const int64_t blocks = pieces_of(n, THREADS), most = launch->multiprocessors;
-  add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, term, sum);
+  const int64_t blocks = pieces_of(n, THREADS), most = 2 * (int64_t)launch->multiprocessors;
+  if (n > 0)
+    add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, value, sum);
+  carry<<<1, SUM_THREADS, 0, launch->stream>>>(sum);
 }
 
 void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exactsum *sum)
 {
-  if (n == 0)
-    return;
-  const int64_t blocks = pieces_of(n, 256), grid = pieces_of(blocks, THREADS / 32), most = 4 * (int64_t)launch->multiprocessors;
-  square_blocks<<<(unsigned)(grid < most ? grid : most), THREADS, 0, launch->stream>>>(blocks, n, x, sum);
+  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 32), most = 8 * (int64_t)launch->multiprocessors;
+  const unsigned grid = (unsigned)(blocks < most ? blocks : most);
+  if (n > 0 && (uintptr_t)x % 16 == 0)
+    square_blocks<4><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
+  else if (n > 0)
+    square_blocks<1><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
+  carry<<<1, SUM_THREADS, 0, launch->stream>>>(sum);
 }
 
-void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, const double *scale, const int64_t *finite, float *master, const float *grad, float *m,
-               float *v, void *copy)
+void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares, double clip, outcome *out)
 {
-  if (n == 0)
-    return;
+  end_step<<<1, SUM_THREADS, 0, launch->stream>>>(loss, squares, clip, out);
+}
+
+void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, float *master, const float *grad, float *m, float *v, void *copy)
+{
   const scalars k = {.shrink = (float)(1 - op->lr * op->decay),
                      .rest1 = (float)(1 - op->beta1),
                      .beta2 = (float)op->beta2,
@@ -201,15 +362,14 @@ void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, const doubl
                      .eps = (float)op->eps,
                      .step = (float)(op->lr / op->bias1),
                      .grad_scale = op->grad_scale};
-  const bool wide = n % 4 == 0 && ((uintptr_t)master | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0 && (uintptr_t)copy % (launch->bf16 ? 8 : 16) == 0;
+  const bool aligned =
+      ((uintptr_t)master | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0 && (uintptr_t)copy % (launch->bf16 ? 8 : 16) == 0;
+  const int64_t wide = aligned ? n / 4 * 4 : 0;
   if (launch->bf16) {
-    if (wide)
-      launch_update<bf16, 4>(launch, n, &k, scale, finite, master, grad, m, v, copy);
-    else
-      launch_update<bf16, 1>(launch, n, &k, scale, finite, master, grad, m, v, copy);
-  } else if (wide) {
-    launch_update<float, 4>(launch, n, &k, scale, finite, master, grad, m, v, copy);
+    run_update<bf16, 4>(launch, 0, wide, &k, op->outcome, master, grad, m, v, copy);
+    run_update<bf16, 1>(launch, wide, n - wide, &k, op->outcome, master, grad, m, v, copy);
   } else {
-    launch_update<float, 1>(launch, n, &k, scale, finite, master, grad, m, v, copy);
+    run_update<float, 4>(launch, 0, wide, &k, op->outcome, master, grad, m, v, copy);
+    run_update<float, 1>(launch, wide, n - wide, &k, op->outcome, master, grad, m, v, copy);
   }
 }

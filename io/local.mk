@@ -63,4 +63,6 @@ io_libio_a_SOURCES = \
 	io/tokens.c \
 	io/tokens.h \
 	io/tokens_shard.c \
-	io/tokens_shard.h
+	io/tokens_shard.h \
+	io/trace.c \
+	io/trace.h

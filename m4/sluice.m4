@@ -74,11 +74,11 @@ AC_SUBST([SLUICE_DEPS_CFLAGS])
 AC_SUBST([SLUICE_DEPS_LIBS])
 sluice_multiarch=`$CC -print-multiarch 2>/dev/null`
 sluice_flags_of () {
-  sluice_what=${1#*:} sluice_cflags= sluice_libs= sluice_there=
+  sluice_what=${1#*:} sluice_cflags= sluice_libs= sluice_there= sluice_first=${3%% *}
   for sluice_lib in ${2:+"$[]2/lib/$sluice_multiarch" "$[]2/lib64" "$[]2/lib"}; do
     case $[]1 in
     pc:*) sluice_file=$sluice_lib/pkgconfig/$sluice_what.pc ;;
-    *) sluice_file=$sluice_lib/lib${3#-l} ;;
+    *) sluice_file=$sluice_lib/lib${sluice_first#-l} ;;
     esac
     if test -z "$sluice_there"; then
       ls "$sluice_file"* >/dev/null 2>&1 && sluice_there=$sluice_lib

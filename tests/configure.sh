@@ -26,5 +26,13 @@ stops "parallel HDF5 was not found" --with-hdf5="$work/empty"
 stops "parallel HDF5 was not found" HDF5_LIBS=-lsluice-nowhere
 stops "PAPI was not found" --with-papi="$work/empty"
 stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
+stops "--with-cuda= is empty" --with-cuda=
+stops "CUDA was not found: there is no nvcc in $work/empty/bin" --with-cuda="$work/empty"
+stops "does not compile for 90a,80" --with-cuda NVCC=/bin/false
+stops "--with-cuda-arch=" --with-cuda-arch=
+stops "--with-nccl= is empty" --without-cuda --with-nccl=
+stops "--with-nccl=yes: NCCL needs CUDA" --without-cuda --with-nccl
+stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
+stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
 stops "--enable-werror=maybe" --enable-werror=maybe

@@ -8,10 +8,12 @@ trap 'rm -rf "$tree"' EXIT
 # refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
 refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests"
-  mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/io" "$tree/inputs" "$tree/tests"
+  mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" "$tree/inputs" "$tree/tests"
   cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
   touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c"
-  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c io/file.c tests/test_a" > "$tree/src/base/local.mk"
+  touch "$tree/src/device/lane.c" "$tree/gpu/cuda.h"
+  echo '#include "gpu/cuda.h"' > "$tree/src/device/device.c" # the one file of its layer that may
+  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c src/device/device.c src/device/lane.c gpu/cuda.h io/file.c tests/test_a" > "$tree/src/base/local.mk"
   echo "int a;" > "$tree/src/base/a.c"
   if ! top_srcdir=$tree sh "$tests/$1"; then
     echo "$1 refuses a clean tree" >&2
@@ -27,6 +29,9 @@ refuses() {
 refuses layers.sh src/base/a.c '#include "plan/plan.h"'
 refuses layers.sh src/base/a.c '#include "io/file.c"'
 refuses layers.sh src/base/a.c '#include <mpi.h>'
+refuses layers.sh src/base/a.c '#include <nccl.h>'
+refuses layers.sh src/device/lane.c '#include "gpu/cuda.h"'
+refuses layers.sh src/device/device.c '#include "plan/plan.h"'
 refuses layers.sh src/plan/plan.h '#include <hdf5.h>'
 refuses layers.sh io/file.c '# include <hwloc/openmpi.h>'
 refuses layers.sh io/file.c '#include "io/nowhere.h"'

@@ -7,7 +7,7 @@ cd "${top_srcdir:?}"
 awk '
 function folder_of(path,   f, best) {
   best = ""
-  for (f in rank) if (index(path, f "/") == 1 && length(f) > length(best)) best = f
+  for (f in rank) if ((path == f || index(path, f "/") == 1) && length(f) > length(best)) best = f
   return best
 }
 function exists(path,   line, there) {
@@ -51,4 +51,4 @@ FNR == 1 {
 END {
   if (!files || !layers) { print "nothing was checked"; bad = 1 }
   exit bad
-}' doc/layers.txt $(find src io gpu \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
+}' doc/layers.txt $(find src io gpu \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)

@@ -14,9 +14,9 @@ forbid() {
   fi
 }
 
-code=$(find src io -name '*.[ch]')
+code=$(find gpu src io -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 tests=$(find tests -name '*.[ch]')
-above_base=$(find src io -name '*.[ch]' ! -path 'src/base/*')
+above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) ! -path 'src/base/*')
 
 # shellcheck disable=SC2086 # paths of the source have no spaces
 {
@@ -30,7 +30,7 @@ above_base=$(find src io -name '*.[ch]' ! -path 'src/base/*')
 }
 
 # What no fragment lists is neither built nor shipped.
-shipped=$(find doc inputs io src tests \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
+shipped=$(find doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
 fragments=$(find doc gpu inputs io src tests -name local.mk)
 # shellcheck disable=SC2086
 listed=$(cat $fragments | tr -s '[:blank:]' '\n')

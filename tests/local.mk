@@ -36,6 +36,7 @@ include tests/deck/local.mk
 include tests/topo/local.mk
 include tests/layout/local.mk
 include tests/device/local.mk
+include tests/gpu/local.mk
 include tests/comm/local.mk
 include tests/io/local.mk
 include tests/model/local.mk

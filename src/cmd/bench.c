@@ -7,11 +7,12 @@
 #include "exec/counters.h"
 #include "io/results.h"
 #include "train/data.h"
-#include "train/job.h"
+#include "train/job_state.h"
 #include "train/stats.h"
 
 struct values {
   int64_t steps, warmup;
+  double peak;
   char *results;
 };
 
@@ -32,6 +33,14 @@ static const struct option table[] = {
      .most = 1e6,
      .unit = "steps",
      .text = "steps before the clock starts"},
+    {.name = "peak",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, peak),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "TFLOP/s",
+     .text = "measured matrix peak of a rank's device; with it the share that the model makes of it (MFU) is told"},
     {.name = "results",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, results),
@@ -45,18 +54,18 @@ struct measurement {
   struct exec_profile profile;
   struct counters *counters; /* of rank 0, NULL elsewhere */
   int64_t counted[COUNTER_KINDS];
-  double seconds, loss;
+  int64_t device_used, device_all;
+  double seconds, loss; /* seconds: of all timed steps, until the last of their work was done */
 };
 
+/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the next one. All is done at the end. */
 static enum status run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
   for (int64_t i = first; i < first + n; i++) {
     const double start = clock_s();
     struct exec_result result;
-    enum status status = exec_step(exec, i, i + 1, job->deck->optim.lr, &result);
-    if (!status)
-      status = exec_drain(exec);
+    const enum status status = exec_step(exec, i, i + 1, job->deck->optim.lr, &result);
     if (status)
       comm_abort(job->comm, status);
     if (stats)
@@ -65,6 +74,9 @@ static enum status run_steps(struct job *job, int64_t first, int64_t n, struct s
     log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss, clock_s() - start);
   }
   log_progress_end();
+  const enum status status = exec_drain(exec);
+  if (status)
+    comm_abort(job->comm, status);
   return STATUS_OK;
 }
 
@@ -82,10 +94,10 @@ static enum status measure(struct job *job, const struct values *values, struct 
   out->seconds = clock_s() - start;
   counters_read(out->counters, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
-  return status;
+  return status ? status : job->device->ops->memory(job->device, &out->device_used, &out->device_all);
 }
 
-/* Floating-point operations of matrix products in a step, forward and backward. */
+/* Floating-point operations of matrix products in a step of all ranks, forward and backward. */
 static double step_flops(const struct job *job)
 {
   const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
@@ -119,19 +131,45 @@ static void print_counters(const struct measurement *m)
   }
 }
 
-static void print(const struct job *job, struct measurement *m)
+static double step_seconds(const struct measurement *m)
+{
+  return m->seconds / (double)m->stats.n;
+}
+
+static double tokens_per_s(const struct job *job, const struct measurement *m)
+{
+  return (double)(job->deck->data.batch * job->shape.sequence) / step_seconds(m);
+}
+
+/* Of a rank. */
+static double model_flops(const struct job *job, const struct measurement *m)
+{
+  return step_flops(job) / step_seconds(m) / comm_ranks(job->comm);
+}
+
+static void print_speed(const struct job *job, struct measurement *m, double peak)
+{
+  const int ranks = comm_ranks(job->comm);
+  printf("%-22s %.0f tokens/s, %.0f a rank\n", "speed", tokens_per_s(job, m), tokens_per_s(job, m) / ranks);
+  printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m), stats_percentile(&m->stats, 50),
+         stats_percentile(&m->stats, 90), stats_percentile(&m->stats, 95));
+  if (m->profile.matmul_s > 0)
+    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * m->profile.matmul_s / m->seconds,
+           m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
+  printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(job, m) * ranks * 1e-9, model_flops(job, m) * 1e-9);
+  if (peak > 0)
+    printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(job, m) / (peak * 1e12), peak);
+}
+
+static void print(const struct job *job, struct measurement *m, double peak)
 {
   const struct exec_profile *p = &m->profile;
-  const double step = stats_mean(&m->stats), tokens = (double)(job->deck->data.batch * job->shape.sequence);
   printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %d rank%s x %d thread%s\n", "model", job->deck->model.arch,
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
          comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
-  printf("%-22s %.0f tokens/s\n", "speed", tokens / step);
-  printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step, stats_percentile(&m->stats, 50), stats_percentile(&m->stats, 90),
-         stats_percentile(&m->stats, 95));
-  printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * p->matmul_s / m->seconds,
-         p->matmul_flops / p->matmul_s * 1e-9);
-  printf("%-22s %.1f GFLOP/s (3 x forward)\n", "model", step_flops(job) / step * 1e-9);
+  printf("%-22s %s in %s, %.2f of %.2f GiB in use on rank 0, %.2f planned\n", "device", job->place.device, dtype_name(job->place.compute),
+         (double)m->device_used / (1 << 30), (double)m->device_all / (1 << 30), (double)job_planned_bytes(job) / (1 << 30));
+  print_speed(job, m, peak);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * p->busy_s[lane] / m->seconds,
@@ -155,7 +193,7 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", counters_note(m->counters));
 }
 
-static enum status record(const struct job *job, struct measurement *m, const char *path)
+static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
 {
   struct results *results = NULL;
   if (!*path)
@@ -163,17 +201,27 @@ static enum status record(const struct job *job, struct measurement *m, const ch
   enum status status = results_open(path, &results);
   if (status)
     return status;
-  const double step = stats_mean(&m->stats);
   results_begin(results, "bench");
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);
   results_int(results, "parameters", job->model->parameters);
   results_int(results, "batch", job->deck->data.batch);
   results_int(results, "sequence", job->shape.sequence);
-  results_real(results, "step_s", step);
-  results_real(results, "tokens_per_s", (double)(job->deck->data.batch * job->shape.sequence) / step);
-  results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
-  results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
+  results_text(results, "device", job->place.device);
+  results_text(results, "compute", dtype_name(job->place.compute));
+  results_int(results, "device_bytes", m->device_used);
+  results_int(results, "planned_bytes", job_planned_bytes(job));
+  results_real(results, "step_s", step_seconds(m));
+  results_real(results, "step_p50", stats_percentile(&m->stats, 50));
+  results_real(results, "tokens_per_s", tokens_per_s(job, m));
+  results_real(results, "tokens_per_s_rank", tokens_per_s(job, m) / comm_ranks(job->comm));
+  results_real(results, "model_gflops_rank", model_flops(job, m) * 1e-9);
+  if (peak > 0)
+    results_real(results, "mfu", model_flops(job, m) / (peak * 1e12));
+  if (m->profile.matmul_s > 0) {
+    results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
+    results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
+  }
   results_real(results, "loss", m->loss);
   record_counters(results, m);
   status = results_end(results);
@@ -193,8 +241,9 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     measurement.counters = counters_create(); /* before the job, whose threads inherit them */
   if (!status)
     status = job_create(arguments->comm, &deck, JOB_TRAIN, &job);
+  if (!status)
+    status = comm_agree(arguments->comm, job_state_init(job));
   if (!status) {
-    job_init(job);
     struct data_order order = {.seed = (uint64_t)deck.run.seed,
                                .vocab = deck.model.vocab,
                                .batch = deck.data.batch,
@@ -205,8 +254,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
       status = measure(job, values, &measurement);
   }
   if (!status && comm_rank(arguments->comm) == 0) {
-    print(job, &measurement);
-    status = record(job, &measurement, values->results);
+    print(job, &measurement, values->peak);
+    status = record(job, &measurement, values->peak, values->results);
   }
   status = comm_agree(arguments->comm, status);
   job_destroy(job);
@@ -218,10 +267,11 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "DECK [steps=10] [warmup=2] [key=value ...]",
+    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...]",
     .summary = "speed of training steps on random tokens",
-    .text = "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the share of time in matrix products and their "
-            "rate, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of the last-level cache through PAPI, or "
+    .text = "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the rate of the model's matrix products "
+            "(and their share of peak=), device memory, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of "
+            "the last-level cache through PAPI, or "
             "where the machine has no hardware counters, processor time, page faults and context switches.",
     .options = table,
     .values_size = sizeof(struct values),

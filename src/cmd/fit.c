@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/job_state.h"
+
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
  * driver's context, to the libraries' workspaces and to NCCL. */
 static const struct {
@@ -92,7 +94,8 @@ static int64_t tier_bytes(const struct plan *plan, enum plan_tier tier)
 /* What the ranks of a node need of its memory. */
 static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
 {
-  return room->local_ranks * (tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? 0 : tier_bytes(plan, TIER_DEVICE)));
+  const int64_t state = job_state_bytes(plan, plan->input.mode == PLAN_TRAIN);
+  return room->local_ranks * (tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? state : tier_bytes(plan, TIER_DEVICE)));
 }
 
 static bool all_fits(const struct plan *plan, const struct fit_room *room)
@@ -144,16 +147,14 @@ static enum status print_cure(const struct plan *plan, const struct fit_room *ro
 
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
 {
-  char who[64];
-  fprintf(to, "\nmemory of this plan, which is for parameters in %s and gradients in %s:\n", dtype_name(plan->input.device->compute),
+  char who[96];
+  fprintf(to, "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n", dtype_name(plan->input.device->compute),
           dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
     print_line("device: a rank needs", tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
-  if (room->host_bytes > 0 && node_bytes(plan, room) == 0)
-    fprintf(to, "  host: 0 bytes: all state is on the device, and host=%.2f GiB is compared with nothing\n", GiB(room->host_bytes));
-  else if (room->host_bytes > 0) {
-    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
-             room->local_ranks == 1 ? "s" : "");
+  if (room->host_bytes > 0) {
+    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
+             room->local_ranks == 1 ? "s" : "", room->gpu_bytes > 0 ? ", to load and save what is on their GPUs," : "");
     print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);
   }
   *fits = all_fits(plan, room);

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -57,7 +58,7 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, host),
      .value = "",
-     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB; with gpu= nothing is kept there"},
+     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB; with gpu= that is what they need to load and save"},
     {.name = "gemm",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, gemm),
@@ -105,7 +106,37 @@ static int ranks_on_node(const struct values *values)
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
 }
 
-static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, struct device *device,
+/* What the plan is for. `device` is only asked for sizes: where there is no GPU, the host's stand for its. */
+struct target {
+  struct job_place place;
+  struct device *device;
+  bool staging, estimated;
+};
+
+/* Groups of such a job ask for staging or not. */
+static enum status ask_staging(const struct values *values, const char *carrier, bool *out)
+{
+  struct comm *comm = NULL;
+  enum status status = comm_create_fake((int)values->rank, (int)values->ranks, ranks_on_node(values), &comm);
+  if (!status)
+    status = comm_set_carrier(comm, carrier);
+  if (!status)
+    *out = comm_needs_staging(comm);
+  comm_destroy(comm);
+  return status;
+}
+
+static enum status create_target(const struct values *values, const struct deck *deck, struct target *out)
+{
+  const int gpus = device_count("cuda");
+  enum status status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
+  if (!status)
+    status = ask_staging(values, out->place.carrier, &out->staging);
+  out->estimated = !status && strcmp(out->place.device, "host") != 0 && gpus == 0;
+  return status ? status : device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
+}
+
+static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, const struct target *target,
                               struct plan_input *out)
 {
   static const enum job_use uses[] = {[PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
@@ -113,8 +144,9 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
                              .model = model,
-                             .device = device,
-                             .threads = threads_of(values, deck)};
+                             .device = target->device,
+                             .threads = threads_of(values, deck),
+                             .staging = target->staging};
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 
@@ -168,7 +200,6 @@ static enum status print_plan(const struct values *values, const struct plan_inp
   enum status status = plan_create(input, &plan);
   if (status)
     return status;
-  const struct job_arenas arenas = job_arenas(1, (const struct plan *[]){plan});
   status = check_ranks_agree(plan, input);
   if (!status) {
     if (values->list)
@@ -176,7 +207,7 @@ static enum status print_plan(const struct values *values, const struct plan_inp
     printf("%s", values->list ? "\n" : "");
     plan_print_memory(plan, stdout);
     printf("\narenas of rank %d with %d thread%s: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-           (long long)(arenas.persistent + arenas.transient));
+           (long long)job_arena_bytes(1, (const struct plan *[]){plan}));
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
     status = print_forecast(plan, values);
@@ -187,12 +218,14 @@ static enum status print_plan(const struct values *values, const struct plan_inp
   return status;
 }
 
-static void print_model(const struct plan_input *input)
+static void print_head(const struct plan_input *input, const struct target *target)
 {
   const struct model *model = input->model;
   struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
-  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s\n\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
+  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
          input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy));
+  printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
+         target->estimated ? "; there is none here to ask, so workspaces are estimated from what the host would need" : "");
 }
 
 static enum status check_values(const struct values *values)
@@ -208,7 +241,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
-  struct device *device = NULL;
+  struct target target = {0};
   struct model *model = NULL;
   struct plan_input input;
   bool fits = true;
@@ -216,18 +249,18 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);
   if (!status)
-    status = device_create("host", DTYPE_F32, &device);
+    status = create_target(values, &deck, &target);
   if (!status)
     status = job_model(&deck, (int)values->ranks, &model);
   if (!status)
-    status = make_input(values, &deck, model, device, &input);
+    status = make_input(values, &deck, model, &target, &input);
   if (!status) {
-    print_model(&input);
+    print_head(&input, &target);
     status = print_plan(values, &input, &fits);
   }
   *exit_code = !status && !fits;
   model_destroy(model);
-  device_destroy(device);
+  device_destroy(target.device);
   deck_destroy(&deck);
   return status;
 }
@@ -240,7 +273,8 @@ const struct command command_plan = {
             "per tier by purpose, and the result of\n"
             "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step; with gpu= or host= also what a rank "
             "needs of a "
-            "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1.",
+            "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
+            "run.device=cuda plans for GPUs where there are none, too.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
+#include "config.h"
 #include "device/device.h"
 #include "device/lane.h"
 
@@ -113,17 +114,11 @@ enum status comm_max_f64(struct comm *comm, double *values, int n)
 }
 
 /* Digits of normalized accumulators add without overflow for 2^31 ranks. */
-static void normalize(struct exactsum *sums, int n)
-{
-  for (int i = 0; i < n; i++)
-    exactsum_normalize(&sums[i]);
-}
-
 enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n)
 {
   enum status status = comm->ops->fold(comm, FOLD_SUM_I64, sums, (int64_t)n * EXACTSUM_WORDS);
-  if (!status)
-    normalize(sums, n);
+  for (int i = 0; !status && i < n; i++)
+    exactsum_normalize(&sums[i]);
   return status;
 }
 
@@ -156,6 +151,71 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
   return status_set(STATUS_INTERNAL, "%s of rank %" PRId64 " differs from that of rank 0: all ranks must run one program on one input", what, lowest);
 }
 
+static const struct carrier {
+  const char *name;
+  bool needs_staging;
+  const struct comm_carrier_ops *ops; /* NULL: not in this build */
+} carriers[] = {
+    {"mpi", true, &comm_mpi_carrier},
+#ifdef HAVE_NCCL
+    {"nccl", false, &comm_nccl_carrier},
+#else
+    {"nccl", false, NULL},
+#endif
+};
+enum { CARRIERS = sizeof carriers / sizeof carriers[0] };
+
+static enum status set_carrier(struct comm *comm, const char *name)
+{
+  char known[64] = "";
+  size_t used = 0;
+  for (int i = 0; i < CARRIERS; i++) {
+    const struct comm_carrier_ops *ops = comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
+    if (!ops)
+      continue;
+    if (strcmp(carriers[i].name, name) == 0) {
+      comm->carrier = ops;
+      comm->needs_staging = carriers[i].needs_staging;
+      return STATUS_OK;
+    }
+    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", carriers[i].name);
+  }
+  return status_set(STATUS_UNSUPPORTED, "this build cannot carry data by '%s'; it has: %s", name, known);
+}
+
+enum status comm_set_carrier(struct comm *comm, const char *name)
+{
+  return comm_agree(comm, set_carrier(comm, name));
+}
+
+bool comm_needs_staging(const struct comm *comm)
+{
+  return comm->needs_staging;
+}
+
+enum status comm_carrier_open_nothing(struct comm_group *group)
+{
+  (void)group;
+  return STATUS_OK;
+}
+
+void comm_carrier_close_nothing(struct comm_group *group)
+{
+  (void)group;
+}
+
+enum status comm_carrier_check_nothing(struct comm_group *group)
+{
+  (void)group;
+  return STATUS_OK;
+}
+
+enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes)
+{
+  (void)group, (void)ptr, (void)bytes;
+  return STATUS_OK;
+}
+
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
 {
   if (kind == COMM_WORLD)
@@ -169,16 +229,27 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, 
   if (status)
     return status;
   group->comm = comm;
+  group->carrier = comm->carrier;
+  group->kind = kind;
   group->index = replica ? block : place;
   group->size = replica ? comm->ranks / size : size;
+  if (group->size > 1)
+    status = group->carrier->open(group);
+  if (status) {
+    comm->ops->group_destroy(group);
+    return status;
+  }
   *out = group;
   return STATUS_OK;
 }
 
 void comm_group_destroy(struct comm_group *group)
 {
-  if (group)
-    group->comm->ops->group_destroy(group);
+  if (!group)
+    return;
+  if (group->size > 1)
+    group->carrier->close(group);
+  group->comm->ops->group_destroy(group);
 }
 
 int comm_group_index(const struct comm_group *group)
@@ -191,40 +262,48 @@ int comm_group_size(const struct comm_group *group)
   return group->size;
 }
 
-static void *part_of(const struct comm_group *group, void *full, int64_t count, enum dtype type)
+void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type)
 {
   return (char *)full + (size_t)group->index * (size_t)count * dtype_size(type);
 }
 
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  void *place = part_of(group, full, count, type);
+  void *place = comm_part(group, full, count, type);
   if (group->size > 1)
-    return group->comm->ops->all_gather(group, shard == place ? NULL : shard, count, type, full);
+    return group->carrier->all_gather(group, lane, shard, count, type, full);
   return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+}
+
+enum status comm_take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, bool accumulate,
+                           void *shard)
+{
+  void *place = comm_part(group, full, count, type);
+  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, place, count, -1, NULL, accumulate, shard);
 }
 
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
                                 bool accumulate, void *shard)
 {
-  const struct device_ops *ops = lane->device->ops;
   if (type != lane->device->gradient)
     return status_set(STATUS_UNSUPPORTED, "gradients of type %s cannot be reduced on this device: it sums %s", dtype_name(type),
                       dtype_name(lane->device->gradient));
   if (group->size == 1)
-    return shard == full ? STATUS_OK : ops->sum_parts(lane, count, 1, full, count, -1, NULL, accumulate, shard);
-  enum status status = group->comm->ops->exchange(group, full, count, type, staging);
-  if (status)
-    return status;
-  /* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
-  return ops->sum_parts(lane, count, group->size, staging, count, -1, NULL, accumulate, shard);
+    return comm_take_part(group, lane, full, count, type, accumulate, shard);
+  return group->carrier->reduce_scatter(group, lane, full, count, type, staging, accumulate, shard);
 }
 
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
-  (void)lane;
-  enum status status = group->size == 1 ? STATUS_OK : group->comm->ops->group_sum(group, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
-  if (!status)
-    normalize(sums, n);
-  return status;
+  return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);
+}
+
+enum status comm_group_check(struct comm_group *group)
+{
+  return group->size == 1 ? STATUS_OK : group->carrier->check(group);
+}
+
+enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes)
+{
+  return group->size == 1 ? STATUS_OK : group->carrier->register_memory(group, ptr, bytes);
 }

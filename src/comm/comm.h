@@ -1,5 +1,6 @@
 /* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and non-blocking collectives, waiting without burning the core)
  * and `fake` (rank r of P with no peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or plans.
+ * Data between groups of an mpi job travels by a carrier: MPI for memory of the host, NCCL for memory of GPUs.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an ordering. Counts are 64-bit elements. */
 #ifndef SLUICE_COMM_COMM_H
@@ -47,6 +48,12 @@ enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n); /* 
 /* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with `what` in the sentence. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
+/* The carrier of groups that are created from now on: "mpi" (at first), or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
+ * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
+enum status comm_set_carrier(struct comm *comm, const char *name);
+/* Whether comm_reduce_scatter() of groups created now needs `staging`. */
+bool comm_needs_staging(const struct comm *comm);
+
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);
@@ -54,15 +61,22 @@ void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 
-/* Data plane: blocking for the lane that calls, which sleeps while it waits. Each returns when the buffers may be reused. Collective over the group. */
+/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it waits, and each call returns when the buffers may be reused; by NCCL calls
+ * are enqueued as the device's own operations are. Collective over the group. */
 
 /* full holds size * count elements; member i's part is at i * count. `shard` is this member's part: when it is not already at its place in `full` it is
  * copied there. All members end with all parts. */
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-/* Reduce-scatter as an exchange followed by a sum in a fixed order (device sum_parts): `full` holds size * count gradient elements, `staging` has room for as many;
- * shard (= or +=) the sum of all members' part `index`. shard may lie at its place inside `full` (then accumulate must be false). */
+/* Reduce-scatter: `full` holds size * count gradient elements and is lost; shard (= or +=) the sum of all members' part `index`. shard may lie at its place inside `full` (then
+ * accumulate must be false). By MPI an exchange followed by a sum in a fixed order (device sum_parts), for which `staging` has room for size * count elements; by NCCL its own
+ * reduce-scatter in fp32, in an order that is the same in every run on the same GPUs, and staging is not used. */
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
-/* sums of normalized accumulators over the group, exact. */
+/* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
+/* Tells the carrier of memory that its collectives will use until the group is destroyed, and which must live as long: it may then move data without copies
+ * of its own. Before the first step; moves and changes nothing. Local. */
+enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes);
+/* An error that the carrier met behind the callers' backs (a peer that died, a broken link); STATUS_OK where there is none. Any thread. Local. */
+enum status comm_group_check(struct comm_group *group);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
+#include "device/device.h"
+#include "device/lane.h"
 
 static void destroy(struct comm *comm)
 {
@@ -56,30 +58,44 @@ static void group_destroy(struct comm_group *group)
   mem_free(group);
 }
 
-static enum status all_gather(struct comm_group *group, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status group_broadcast(struct comm_group *group, void *data, int64_t bytes)
 {
-  size_t bytes = (size_t)count * dtype_size(type);
-  if (shard)
-    memcpy((char *)full + (size_t)group->index * bytes, shard, bytes);
+  (void)group, (void)data, (void)bytes;
   return STATUS_OK;
+}
+
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  void *place = comm_part(group, full, count, type);
+  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
 }
 
 /* The peers that are not there have sent zeros: the sum is this rank's own part. */
-static enum status exchange(struct comm_group *group, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
+                                  bool accumulate, void *shard)
 {
-  size_t bytes = (size_t)count * dtype_size(type), offset = (size_t)group->index * bytes;
-  memset(received, 0, (size_t)group->size * bytes);
-  memcpy((char *)received + offset, (const char *)sent + offset, bytes);
+  (void)staging;
+  return comm_take_part(group, lane, full, count, type, accumulate, shard);
+}
+
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+{
+  (void)group, (void)lane, (void)sums, (void)n;
   return STATUS_OK;
 }
 
-static enum status group_sum(struct comm_group *group, int64_t *values, int64_t n)
-{
-  (void)group, (void)values, (void)n;
-  return STATUS_OK;
-}
+static const struct comm_carrier_ops fake_carrier = {
+    .open = comm_carrier_open_nothing,
+    .close = comm_carrier_close_nothing,
+    .all_gather = all_gather,
+    .reduce_scatter = reduce_scatter,
+    .sum_exact = sum_exact,
+    .check = comm_carrier_check_nothing,
+    .register_memory = comm_carrier_register_nothing,
+};
 
 static const struct comm_ops fake_ops = {
+    .stand_in = &fake_carrier,
     .destroy = destroy,
     .mpi = no_mpi,
     .abort = end_process,
@@ -88,9 +104,7 @@ static const struct comm_ops fake_ops = {
     .fold = fold,
     .group_create = group_create,
     .group_destroy = group_destroy,
-    .all_gather = all_gather,
-    .exchange = exchange,
-    .group_sum = group_sum,
+    .group_broadcast = group_broadcast,
 };
 
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)
@@ -102,7 +116,13 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
   if (status)
     return status;
   struct comm *comm = block;
-  *comm = (struct comm){.ops = &fake_ops, .rank = rank, .ranks = ranks, .local_rank = rank % local_ranks, .local_ranks = local_ranks};
+  *comm = (struct comm){.ops = &fake_ops,
+                        .carrier = &fake_carrier,
+                        .needs_staging = true,
+                        .rank = rank,
+                        .ranks = ranks,
+                        .local_rank = rank % local_ranks,
+                        .local_ranks = local_ranks};
   snprintf(comm->description, sizeof comm->description, "no MPI: rank %d of %d, alone", rank, ranks);
   *out = comm;
   return STATUS_OK;

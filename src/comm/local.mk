@@ -5,4 +5,9 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/comm.h \
 	src/comm/fake.c \
 	src/comm/mpi.c \
-	src/comm/ops.h
+	src/comm/ops.h \
+	src/comm/report.c \
+	src/comm/report.h
+if HAVE_NCCL
+src_comm_libcomm_a_SOURCES += src/comm/nccl.c
+endif

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/ops.h"
+#include "device/device.h"
+#include "device/lane.h"
 
 struct mpi_comm {
   struct comm base;
@@ -171,15 +173,20 @@ static enum status barrier(struct comm *comm)
   return wait_for(error, "MPI_Ibarrier", &request);
 }
 
-static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
+static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
 {
   struct span span;
   enum status status = make_span(bytes, 1, &span);
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Ibcast(data, span.count, span.type, root, mpi_comm(comm)->world, &request);
+  int error = MPI_Ibcast(data, span.count, span.type, root, members, &request);
   return free_span(&span, wait_for(error, "MPI_Ibcast", &request));
+}
+
+static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
+{
+  return broadcast_over(mpi_comm(comm)->world, data, bytes, root);
 }
 
 static enum status fold(struct comm *comm, enum comm_fold how, void *values, int64_t n)
@@ -210,17 +217,27 @@ static void group_destroy(struct comm_group *group)
   mem_free(group);
 }
 
-static enum status all_gather(struct comm_group *group, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status group_broadcast(struct comm_group *group, void *data, int64_t bytes)
 {
+  return broadcast_over(mpi_group(group)->members, data, bytes, 0);
+}
+
+/* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
+
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  (void)lane;
+  const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(count, dtype_size(type), &span);
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Iallgather(shard ? shard : MPI_IN_PLACE, span.count, span.type, full, span.count, span.type, mpi_group(group)->members, &request);
+  int error = MPI_Iallgather(sent, span.count, span.type, full, span.count, span.type, mpi_group(group)->members, &request);
   return free_span(&span, wait_for(error, "MPI_Iallgather", &request));
 }
 
+/* received[j * count] = what member j has at sent[index * count] */
 static enum status exchange(struct comm_group *group, const void *sent, int64_t count, enum dtype type, void *received)
 {
   struct span span;
@@ -232,10 +249,34 @@ static enum status exchange(struct comm_group *group, const void *sent, int64_t 
   return free_span(&span, wait_for(error, "MPI_Ialltoall", &request));
 }
 
-static enum status group_sum(struct comm_group *group, int64_t *values, int64_t n)
+static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
+                                  bool accumulate, void *shard)
 {
-  return fold_pieces(mpi_group(group)->members, (char *)values, n, MPI_INT64_T, MPI_SUM);
+  enum status status = exchange(group, full, count, type, staging);
+  if (status)
+    return status;
+  /* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
+  return lane->device->ops->sum_parts(lane, count, group->size, staging, count, -1, NULL, accumulate, shard);
 }
+
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+{
+  (void)lane;
+  enum status status = fold_pieces(mpi_group(group)->members, (char *)sums, (int64_t)n * EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
+  for (int i = 0; !status && i < n; i++)
+    exactsum_normalize(&sums[i]);
+  return status;
+}
+
+const struct comm_carrier_ops comm_mpi_carrier = {
+    .open = comm_carrier_open_nothing,
+    .close = comm_carrier_close_nothing,
+    .all_gather = all_gather,
+    .reduce_scatter = reduce_scatter,
+    .sum_exact = sum_exact,
+    .check = comm_carrier_check_nothing,
+    .register_memory = comm_carrier_register_nothing,
+};
 
 static const struct comm_ops mpi_ops = {
     .destroy = destroy,
@@ -246,9 +287,7 @@ static const struct comm_ops mpi_ops = {
     .fold = fold,
     .group_create = group_create,
     .group_destroy = group_destroy,
-    .all_gather = all_gather,
-    .exchange = exchange,
-    .group_sum = group_sum,
+    .group_broadcast = group_broadcast,
 };
 
 static const char *cuda_awareness(void)
@@ -323,6 +362,8 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
     return status;
   struct mpi_comm *comm = block;
   comm->base.ops = &mpi_ops;
+  comm->base.carrier = &comm_mpi_carrier;
+  comm->base.needs_staging = true;
   /* Duplicates and splits inherit the error handler. */
   status = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
   if (status)

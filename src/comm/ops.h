@@ -1,4 +1,5 @@
-/* Behind comm.h: the table that an implementation fills. Only for src/comm and its tests. */
+/* Behind comm.h: the tables that implementations fill. A job is a control plane (struct comm_ops: mpi, fake); what carries the data of its groups is chosen
+ * apart from it (struct comm_carrier_ops: mpi, nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
@@ -7,18 +8,24 @@
 /* An implementation's own structs begin with these two. */
 struct comm {
   const struct comm_ops *ops;
+  const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
+  bool needs_staging;
   int rank, ranks, local_rank, local_ranks;
   char description[128];
 };
 
 struct comm_group {
   struct comm *comm;
+  const struct comm_carrier_ops *carrier;
+  struct nccl_group *nccl; /* of that carrier alone */
+  enum comm_kind kind;
   int index, size;
 };
 
 enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
 
 struct comm_ops {
+  const struct comm_carrier_ops *stand_in; /* takes the place of every carrier; NULL: none does */
   void (*destroy)(struct comm *comm);
   void *(*mpi)(struct comm *comm);
   void (*abort)(struct comm *comm, int exit_code) __attribute__((noreturn));
@@ -30,12 +37,33 @@ struct comm_ops {
   /* The ranks of one `color`, ordered by `index`. */
   enum status (*group_create)(struct comm *comm, int color, int index, struct comm_group **out);
   void (*group_destroy)(struct comm_group *group);
-  /* Groups of more than one. `shard` is NULL when it is at its place already. */
-  enum status (*all_gather)(struct comm_group *group, const void *shard, int64_t count, enum dtype type, void *full);
-  /* received[j * count] = what member j has at sent[index * count] */
-  enum status (*exchange)(struct comm_group *group, const void *sent, int64_t count, enum dtype type, void *received);
-  enum status (*group_sum)(struct comm_group *group, int64_t *values, int64_t n);
+  enum status (*group_broadcast)(struct comm_group *group, void *data, int64_t bytes); /* from member 0 */
 };
+
+/* Groups of more than one; arguments as in comm.h. */
+struct comm_carrier_ops {
+  /* Collective over the job. */
+  enum status (*open)(struct comm_group *group);
+  void (*close)(struct comm_group *group);
+
+  enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
+  enum status (*reduce_scatter)(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
+  enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
+  enum status (*check)(struct comm_group *group);
+  enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
+};
+
+extern const struct comm_carrier_ops comm_mpi_carrier, comm_nccl_carrier; /* the latter with HAVE_NCCL only */
+
+/* For carriers that have nothing to do. */
+enum status comm_carrier_open_nothing(struct comm_group *group);
+void comm_carrier_close_nothing(struct comm_group *group);
+enum status comm_carrier_check_nothing(struct comm_group *group);
+enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
+
+/* This member's part of a full buffer; and shard (= or +=) that part, on the lane. */
+void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);
+enum status comm_take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, bool accumulate, void *shard);
 
 /* Elements that one MPI count may say; more travel as one derived datatype. For tests: INT_MAX is what MPI's interface allows. */
 void comm_mpi_set_count_limit(int64_t limit);

@@ -17,6 +17,9 @@ static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
 static const char *const nonfinites[] = {"stop", "skip", NULL};
+static const char *const devices[] = {"auto", "host", "cuda", NULL};
+static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
@@ -27,6 +30,10 @@ const struct option deck_table[] = {
      .text = "of the initial weights, the sample order and the generated text"},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "math threads of a rank; 0: the cores this rank may use"},
+    {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
+     .text = "where the model is computed; auto: on a GPU where this build and the machine have CUDA, on the host elsewhere"},
+    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .choices = computes,
+     .text = "type of activations and of the weights that are computed with; auto: fp32 on the host, bf16 on GPUs; masters are fp32"},
 
     {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
     {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16, .unit = "blocks", .text = "decoder blocks"},
@@ -62,6 +69,8 @@ const struct option deck_table[] = {
     {"train.init", OPTION_STRING, AT(train.init), "",
      .text = "Hugging Face model folder, or a checkpoint, to start from: weights, and every model.* that is not given"},
     {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]", .text = "names of parameters that are not trained; * and ? as in file names"},
+    {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
+     .text = "first step of which a trace is written, and the one behind the last; empty: none"},
 
     {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
     {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
@@ -78,6 +87,11 @@ const struct option deck_table[] = {
      .text = "units gathered ahead of the one computed"},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
      .text = "reduce gradients after each micro-batch or once a step; auto: micro where gradients are sharded, step where they are not"},
+
+    {"comm.backend", OPTION_CHOICE, AT(comm.backend), "auto", .choices = backends,
+     .text = "what carries data between ranks; auto: nccl between GPUs, mpi between hosts"},
+    {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
+     .text = "a job in which nothing has moved for so long within a step is ended with a report; 0: never"},
 
     {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = param_tiers, .text = "where parameters live"},
     {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = optimizer_tiers, .text = "where masters and moments live"},
@@ -287,6 +301,15 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
+static enum status check_trace(const struct deck *deck)
+{
+  const struct option_ints *trace = &deck->train.trace;
+  if (trace->n == 0 || trace->item[0] < trace->item[1])
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "%s is [%lld, %lld], which holds no step: the first number is the first step, the second the one behind the last",
+                    cite(deck, "train.trace").text, (long long)trace->item[0], (long long)trace->item[1]);
+}
+
 static enum status check_checkpoint(const struct deck *deck)
 {
   int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
@@ -303,7 +326,7 @@ static enum status check_checkpoint(const struct deck *deck)
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_optim, check_checkpoint};
+  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_optim, check_trace, check_checkpoint};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
@@ -388,7 +411,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir", "run.steps", "run.threads", NULL};
+  static const char *const except[] = {"run.dir", "run.steps", "run.threads", "train.trace", "comm.timeout", NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 

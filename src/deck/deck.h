@@ -9,17 +9,22 @@ enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
 enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
 enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
+enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
+enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
+enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
-  struct { char *dir; int64_t steps, seed, threads; } run;             /* threads 0: the cores this rank may use */
+  struct { char *dir; int64_t steps, seed, threads; int device, compute; } run; /* threads 0: the cores this rank may use */
   struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
            int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
                                                                           architecture has it; dtype: of weights exported to Hugging Face */
-  struct { char *init; struct option_strings freeze; } train;          /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from; freeze: patterns */
+  struct { char *init; struct option_strings freeze; struct option_ints trace; } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
+                                                                          freeze: patterns; trace: steps from, to (excluded); empty: none */
   struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
+  struct { int backend; double timeout; } comm;
   struct { int params, optimizer; char *activations; } tiers;          /* activations: keep | recompute | recompute:K (every K-th block) */
   struct { int params, grads; } transfer;
   struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -57,7 +62,7 @@ struct deck_shape {
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -134,17 +134,23 @@ void options_expected(const struct option *option, char *out, size_t size)
   case OPTION_STRING: snprintf(out, size, "a text"); return;
   case OPTION_CHOICE: snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices); return;
   case OPTION_REALS: snprintf(out, size, "a list of %d numbers%s", option->count, range); return;
+  case OPTION_INTS: snprintf(out, size, "a list of %d integers%s, or an empty one", option->count, range); return;
   case OPTION_STRINGS: snprintf(out, size, option->choices ? "a list of any of %s" : "a list of texts", choices); return;
   }
+}
+
+static bool is_list(enum option_type type)
+{
+  return type == OPTION_REALS || type == OPTION_INTS || type == OPTION_STRINGS;
 }
 
 static enum status reject(const struct option *option, const struct option_given *given, const char *text)
 {
   char expected[600];
   options_expected(option, expected, sizeof expected);
-  if (given->list && option->type != OPTION_REALS && option->type != OPTION_STRINGS)
+  if (given->list && !is_list(option->type))
     return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name, expected);
-  if (option->type == OPTION_REALS && given->n != option->count)
+  if ((option->type == OPTION_REALS || option->type == OPTION_INTS) && given->n != option->count)
     return status_set(STATUS_USAGE, "%s: %s must be %s, not %d", given->where, option->name, expected, given->n);
   return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'", given->where, option->name, expected, text);
 }
@@ -240,6 +246,18 @@ static enum status store_reals(const struct option *option, const struct option_
   return STATUS_OK;
 }
 
+static enum status store_ints(const struct option *option, const struct option_given *given, struct option_ints *to)
+{
+  struct option_ints fresh = {.n = given->n};
+  if (given->n != option->count && given->n != 0)
+    return reject(option, given, "");
+  for (int i = 0; i < given->n; i++)
+    if (!parse_int(option, given->item[i], &fresh.item[i]))
+      return reject(option, given, given->item[i]);
+  *to = fresh;
+  return STATUS_OK;
+}
+
 static void free_strings(struct option_strings *strings)
 {
   for (int i = 0; i < strings->n; i++)
@@ -288,6 +306,7 @@ static enum status store_scalar(const struct option *option, const struct option
     break;
   case OPTION_STRING: return store_string(to, text);
   case OPTION_REALS:
+  case OPTION_INTS:
   case OPTION_STRINGS: break;
   }
   return good ? STATUS_OK : reject(option, given, text);
@@ -299,6 +318,8 @@ enum status options_store(struct option_set *set, int index, const struct option
   void *to = field(set, option);
   if (option->type == OPTION_REALS)
     return store_reals(option, given, to);
+  if (option->type == OPTION_INTS)
+    return store_ints(option, given, to);
   if (option->type == OPTION_STRINGS)
     return store_strings(option, given, to);
   return given->list ? reject(option, given, "") : store_scalar(option, given, to);
@@ -353,11 +374,6 @@ static int split_list(char *text, char **item)
     rest = comma ? comma + 1 : NULL;
   }
   return n;
-}
-
-static bool is_list(enum option_type type)
-{
-  return type == OPTION_REALS || type == OPTION_STRINGS;
 }
 
 static enum status store_text(struct option_set *set, int index, const char *where, const char *text)
@@ -460,8 +476,13 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
 
 static void clear_field(const struct option *option, void *to)
 {
-  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t),   [OPTION_REAL] = sizeof(double), [OPTION_BOOL] = sizeof(bool),
-                                 [OPTION_STRING] = sizeof(char *), [OPTION_CHOICE] = sizeof(int),  [OPTION_STRINGS] = sizeof(struct option_strings)};
+  static const size_t sizes[] = {[OPTION_INT] = sizeof(int64_t),
+                                 [OPTION_REAL] = sizeof(double),
+                                 [OPTION_BOOL] = sizeof(bool),
+                                 [OPTION_STRING] = sizeof(char *),
+                                 [OPTION_CHOICE] = sizeof(int),
+                                 [OPTION_INTS] = sizeof(struct option_ints),
+                                 [OPTION_STRINGS] = sizeof(struct option_strings)};
   memset(to, 0, option->type == OPTION_REALS ? (size_t)option->count * sizeof(double) : sizes[option->type]);
 }
 
@@ -553,6 +574,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 
 static uint64_t hash_value(uint64_t hash, const struct option *option, const void *from)
 {
+  const struct option_ints *ints;
   const struct option_strings *strings;
   switch (option->type) {
   case OPTION_INT: return hash_bytes(hash, from, sizeof(int64_t));
@@ -561,6 +583,7 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
   case OPTION_STRING: return hash_text(hash, *(char *const *)from);
   case OPTION_CHOICE: /* by name: an index may change from version to version */ return hash_text(hash, option->choices[*(const int *)from]);
   case OPTION_REALS: return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
+  case OPTION_INTS: ints = from; return hash_bytes(hash_bytes(hash, &ints->n, sizeof ints->n), ints->item, (size_t)ints->n * sizeof *ints->item);
   case OPTION_STRINGS:
     strings = from;
     hash = hash_bytes(hash, &strings->n, sizeof strings->n);

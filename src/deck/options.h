@@ -19,9 +19,12 @@ enum option_type {
   OPTION_STRING,  /* char *, owned by the option set */
   OPTION_CHOICE,  /* int: index into `choices` */
   OPTION_REALS,   /* double[count], a YAML list of exactly `count` numbers */
+  OPTION_INTS,    /* struct option_ints: a list of exactly `count` integers, or an empty one */
   OPTION_STRINGS  /* struct option_strings: a list of any length; each item one of `choices` if those are given */
 };
 
+enum { OPTION_MOST_INTS = 2 };
+struct option_ints { int n; int64_t item[OPTION_MOST_INTS]; };
 struct option_strings { int n; char **item; };
 
 struct option {
@@ -30,7 +33,7 @@ struct option {
   size_t offset;              /* of the field in the struct */
   const char *value;          /* default, as a user would write it; NULL: required; "" for an absent string */
   double least, most;         /* inclusive range of numbers; both 0: any */
-  int count;                  /* OPTION_REALS */
+  int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
   const char *unit;           /* "steps", "tokens", NULL */
   const char *text;           /* one line for --help and the man page */

@@ -117,19 +117,33 @@ static void add_reals(struct text *text, const double *reals, int n)
   add(text, "]");
 }
 
-static void add_value(struct text *text, const struct option *option, const void *from)
+static void add_int(struct text *text, int64_t x)
 {
   char digits[32];
+  snprintf(digits, sizeof digits, "%lld", (long long)x);
+  add(text, digits);
+}
+
+static void add_ints(struct text *text, const struct option_ints *ints)
+{
+  add(text, "[");
+  for (int i = 0; i < ints->n; i++) {
+    add(text, i ? ", " : "");
+    add_int(text, ints->item[i]);
+  }
+  add(text, "]");
+}
+
+static void add_value(struct text *text, const struct option *option, const void *from)
+{
   switch (option->type) {
-  case OPTION_INT:
-    snprintf(digits, sizeof digits, "%lld", (long long)*(const int64_t *)from);
-    add(text, digits);
-    return;
+  case OPTION_INT: add_int(text, *(const int64_t *)from); return;
   case OPTION_REAL: add_real(text, *(const double *)from); return;
   case OPTION_BOOL: add(text, *(const bool *)from ? "true" : "false"); return;
   case OPTION_STRING: add_string(text, *(char *const *)from); return;
   case OPTION_CHOICE: add(text, option->choices[*(const int *)from]); return;
   case OPTION_REALS: add_reals(text, from, option->count); return;
+  case OPTION_INTS: add_ints(text, from); return;
   case OPTION_STRINGS: add_strings(text, from); return;
   }
 }

@@ -1,17 +1,34 @@
+#include "config.h"
+
 #include "device/device.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "device/host/host.h"
+#if HAVE_CUDA
+#include "gpu/gpu.h"
+#endif
 
 static const struct back_end {
   const struct device_ops *ops;
-  enum status (*create)(enum dtype compute, struct device **out);
+  enum status (*create)(int ordinal, enum dtype compute, struct device **out);
+  int (*count)(void);
 } back_ends[] = {
-    {&host_ops, host_device_create},
+    {&host_ops, host_device_create, host_device_count},
+#if HAVE_CUDA
+    {&cuda_ops, cuda_device_create, cuda_device_count},
+#endif
 };
 enum { BACK_ENDS = sizeof back_ends / sizeof back_ends[0] };
+
+static const struct back_end *find(const char *name)
+{
+  for (int i = 0; i < BACK_ENDS; i++)
+    if (strcmp(back_ends[i].ops->name, name) == 0)
+      return &back_ends[i];
+  return NULL;
+}
 
 static enum status unknown(const char *name)
 {
@@ -27,12 +44,16 @@ void device_prepare(char **argv)
   host_blas_prepare(argv);
 }
 
-enum status device_create(const char *name, enum dtype compute, struct device **out)
+enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out)
 {
-  for (int i = 0; i < BACK_ENDS; i++)
-    if (strcmp(back_ends[i].ops->name, name) == 0)
-      return back_ends[i].create(compute, out);
-  return unknown(name);
+  const struct back_end *back_end = find(name);
+  return back_end ? back_end->create(ordinal, compute, out) : unknown(name);
+}
+
+int device_count(const char *name)
+{
+  const struct back_end *back_end = find(name);
+  return back_end ? back_end->count() : 0;
 }
 
 void device_destroy(struct device *device)

@@ -3,11 +3,12 @@
  *
  * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V vocabulary. All matrices are row-major. Activations and
  * parameters are in the device's compute type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32), statistics in fp32.
- * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host it has finished when it returns.
+ * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host it has finished when it returns, elsewhere it may have been
+ * enqueued only: marks order the lanes among each other. Scalars that a call takes by value are read at once, what pointers point to when the work runs.
  *
- * Independence of the split: rows are tokens; `tile` is the number of rows of one sequence (T). Results for one sequence are the same bits whichever
- * other sequences share the call, and sums over tokens (weight and bias gradients) are added one sequence after the other. So cutting a batch into
- * micro-batches does not change a bit, nor does the number of threads. */
+ * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows of one sequence (T). Results for one sequence are the same bits
+ * whichever other sequences share the call, and sums over tokens (weight and bias gradients) are added one sequence after the other. So cutting a batch into
+ * micro-batches does not change a bit, nor does the number of threads. Other devices promise the same bits for the same call. */
 #ifndef SLUICE_DEVICE_DEVICE_H
 #define SLUICE_DEVICE_DEVICE_H
 
@@ -21,6 +22,7 @@
 
 struct device;
 struct lane; /* device/lane.h */
+struct mark; /* a point in a lane's work */
 
 enum epilogue {
   EPILOGUE_NONE,
@@ -39,7 +41,8 @@ struct matmul {
   void *c;
   enum epilogue epilogue; /* with accumulate: NONE only */
   const void *bias;
-  void *aux; /* m x n, ld = ldc */
+  void *aux;       /* m x n, ld = ldc */
+  const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
@@ -95,17 +98,31 @@ struct rope {
   void *x;
 };
 
+/* What all ranks know of a step when its gradients are complete. */
+struct outcome {
+  double loss_sum, grad_norm, scale; /* scale: of all gradients, clip / norm where norm > clip > 0, else 1 */
+  int64_t finite;                    /* 0: loss or norm is not, the optimizer shall do nothing */
+};
+
 /* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
- * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale. */
-struct adamw { double lr, beta1, beta2, eps, decay; float grad_scale; double bias1, bias2; /* 1 - beta^step */ };
+ * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale.
+ * With `outcome` (device memory) its scale takes the place of grad_scale, and where it is not finite nothing is changed. */
+struct adamw { double lr, beta1, beta2, eps, decay; float grad_scale; double bias1, bias2; /* 1 - beta^step */ const struct outcome *outcome; };
 
 struct device_ops {
   const char *name;
   void (*destroy)(struct device *device);
+  /* Call first in every thread that uses the device, but the one that created it. */
+  enum status (*enter)(struct device *device);
 
   /* Memory of the device; zeroed. */
   enum status (*alloc)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release)(struct device *device, void *ptr);
+  /* Memory of the host that lanes reach too, whose copies to and from the device do not hold up the caller; zeroed. */
+  enum status (*alloc_host)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
+  void (*release_host)(struct device *device, void *ptr);
+  /* Bytes of the device's memory that are in use, by anybody, and all there are. */
+  enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
   /* Lanes. `threads` workers share the math of a host lane. */
   enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
@@ -113,9 +130,34 @@ struct device_ops {
   /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
    * The first product of a lane takes it otherwise. */
   enum status (*lane_reserve)(struct lane *lane);
+  /* Faults that showed only while the lane's work ran (a token outside the vocabulary, an error of the device). Does not wait. */
+  enum status (*lane_check)(struct lane *lane);
+
+  /* For profilers: what the calling thread puts on the lane from now on belongs to `text`; NULL: to nothing. */
+  void (*label)(struct lane *lane, const char *text);
+
+  /* Marks. set: all that was put on the lane so far, in place of what the mark stood for. follow: what is put on the lane from now on runs after the mark, as it stands
+   * at the call. wait: the calling thread does. seconds: from one mark to the other, both reached; 1e-6 or better. A mark that was never set is reached.
+   * reached: whether it is, without waiting; after a fault of the device it says yes. */
+  enum status (*mark_create)(struct device *device, struct mark **out);
+  void (*mark_destroy)(struct mark *mark); /* takes NULL */
+  enum status (*mark_set)(struct lane *lane, struct mark *mark);
+  enum status (*mark_follow)(struct lane *lane, struct mark *mark);
+  enum status (*mark_wait)(struct mark *mark);
+  bool (*mark_reached)(struct mark *mark);
+  enum status (*mark_seconds)(struct mark *from, struct mark *to, double *out);
+
+  /* What the device learned by trying (which algorithm serves which product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes where there
+   * is nothing. learn: takes it in; STATUS_INPUT where it is another kind's. */
+  enum status (*learned)(struct device *device, void **out, int64_t *bytes);
+  enum status (*learn)(struct device *device, const void *data, int64_t bytes);
 
   enum status (*zero)(struct lane *lane, void *dst, size_t bytes);
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
+  /* `rows` pieces of `bytes` bytes, whose beginnings are strides (bytes) apart. */
+  enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
+  /* fp32 to bf16 (nearest, ties to even), bf16 to fp32, or a copy. dst may be src only where it is a copy. */
+  enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
 
@@ -163,21 +205,37 @@ struct device_ops {
    * NULL: adjacent pairs first, then pairs of pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. fp32. */
   enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate, void *dst);
 
-  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double. */
+  /* Adds n doubles to *sum, exactly; it is normalized then. */
+  enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
+  /* *out from the sums of all ranks (normalized). clip 0: none. */
+  enum status (*conclude)(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+
+  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
   /* One pass over a range. `copy` (NULL: none) receives the compute-type copy of the master. */
   enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
 };
 
-struct device { const struct device_ops *ops; enum dtype compute, gradient; };
+struct device {
+  const struct device_ops *ops;
+  enum dtype compute, gradient;
+  bool by_sequence;       /* see above */
+  int64_t chunk_logits;   /* elements of logits that are best made at a time */
+  int64_t row_multiple;   /* elements of which rows of logits are best a multiple */
+  bool host_memory;       /* the host reads and writes its memory */
+  char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
+  char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
+};
 
 /* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
  * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
 void device_prepare(char **argv);
 
-/* The devices of this build, by name ("host"); NULL-terminated. Unknown name: STATUS_UNSUPPORTED lists them. */
-enum status device_create(const char *name, enum dtype compute, struct device **out);
+/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists them. `ordinal`: which of this process' devices of that name; the host is one.
+ * device_count(): how many there are, 0 where the build does not know the name. */
+enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
+int device_count(const char *name);
 void device_destroy(struct device *device); /* takes NULL */
 
 #endif

@@ -11,6 +11,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/classifier.c \
 	src/device/host/elementwise.c \
 	src/device/host/embedding.c \
+	src/device/host/half.c \
 	src/device/host/host.c \
 	src/device/host/host.h \
 	src/device/host/kernels.c \
@@ -21,6 +22,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
 	src/device/host/kernels_variants.h \
+	src/device/host/mark.c \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \
 	src/device/host/rmsnorm.c \

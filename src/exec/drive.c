@@ -25,15 +25,42 @@ enum status exec_fail(struct exec *exec, enum status status)
   return exec_failure(exec);
 }
 
-static enum status wait_for_tokens(struct exec *exec, const struct instr *instr, int64_t n)
+/* What is on its way on another lane this one follows; the io lane, whose work is the calling thread's own, waits for its end. */
+static enum status wait_for(struct driver *driver, int instr, int64_t n)
+{
+  struct exec *exec = driver->exec;
+  const struct device_ops *ops = exec->config.device->ops;
+  struct mark *end = exec->span[instr].end[n & 1];
+  enum status status = token_wait(exec->board, instr, n);
+  if (status)
+    return status;
+  return driver == &exec->driver[LANE_IO] ? ops->mark_wait(end) : ops->mark_follow(driver->lane, end);
+}
+
+static enum status wait_for_all(struct driver *driver, const struct instr *instr, int64_t n)
 {
   enum status status = STATUS_OK;
   for (int w = 0; !status && w < instr->n_wait; w++) {
-    int64_t count = n - instr->wait[w].back;
-    if (count > 0) /* there is no step before the first */
-      status = token_wait(exec->board, instr->wait[w].instr, count);
+    int64_t step = n - instr->wait[w].back;
+    if (step > 0) /* there is no step before the first */
+      status = wait_for(driver, instr->wait[w].instr, step);
   }
   return status;
+}
+
+static enum status run_one(struct driver *driver, int index, int64_t n)
+{
+  struct exec *exec = driver->exec;
+  const struct device_ops *ops = exec->config.device->ops;
+  const struct span *span = &exec->span[index];
+  char name[96];
+  plan_instr_name(exec->plan, index, name, sizeof name);
+  enum status status = ops->mark_set(driver->lane, span->begin[n & 1]);
+  ops->label(driver->lane, name);
+  if (!status)
+    status = exec_run(exec, driver->lane, index, n);
+  ops->label(driver->lane, NULL);
+  return status ? status : ops->mark_set(driver->lane, span->end[n & 1]);
 }
 
 enum status driver_step(struct driver *driver, int64_t n)
@@ -41,16 +68,9 @@ enum status driver_step(struct driver *driver, int64_t n)
   struct exec *exec = driver->exec;
   for (int i = 0; i < driver->n; i++) {
     int index = driver->instr[i];
-    const struct instr *instr = &exec->plan->instr[index];
-    int64_t begin = clock_ns();
-    enum status status = wait_for_tokens(exec, instr, n);
-    int64_t ready = clock_ns();
+    enum status status = wait_for_all(driver, &exec->plan->instr[index], n);
     if (!status)
-      status = exec_run(exec, driver->lane, index, n);
-    int64_t end = clock_ns();
-    driver->wait_ns += ready - begin;
-    driver->busy_ns += end - ready;
-    driver->op_ns[instr->op] += end - ready;
+      status = run_one(driver, index, n);
     if (status)
       return status;
     token_signal(exec->board, index, n);
@@ -62,7 +82,7 @@ enum status driver_loop(void *arg)
 {
   struct driver *driver = arg;
   struct exec *exec = driver->exec;
-  enum status status = STATUS_OK;
+  enum status status = exec->config.device->ops->enter(exec->config.device);
   for (int64_t n = 1; !status; n++) {
     status = token_wait(exec->board, exec->plan->n, n);
     if (!status)
@@ -71,4 +91,27 @@ enum status driver_loop(void *arg)
   if (status != STATUS_ABORTED)
     (void)exec_fail(exec, status); /* exec_step() and exec_drain() tell of it */
   return STATUS_OK;
+}
+
+/* Lanes run in order, so the last instruction of each stands for all of it. */
+enum status exec_wait_issued(struct exec *exec, int64_t n)
+{
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
+    const struct driver *driver = &exec->driver[lane];
+    if (driver->n > 0)
+      status = token_wait(exec->board, driver->instr[driver->n - 1], n);
+  }
+  return status == STATUS_ABORTED ? exec_failure(exec) : status;
+}
+
+enum status exec_wait_complete(struct exec *exec, int64_t n)
+{
+  enum status status = exec_wait_issued(exec, n);
+  for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
+    const struct driver *driver = &exec->driver[lane];
+    if (driver->n > 0)
+      status = exec->config.device->ops->mark_wait(exec->span[driver->instr[driver->n - 1]].end[n & 1]);
+  }
+  return status;
 }

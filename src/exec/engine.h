@@ -8,20 +8,26 @@
 #include "base/team.h"
 #include "device/lane.h"
 #include "exec/exec.h"
+#include "exec/watchdog.h"
 
 /* A group on each lane that needs one: two lanes never share a communicator. */
 enum group { GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
 
 struct step_args { int64_t step, update, past, tokens; double lr; };
 
-/* A lane and the thread that drives it (none for io: exec_step()'s caller). Times are written by that thread alone and read when it rests. */
+/* A lane and the thread that drives it (none for io: exec_step()'s caller). */
 struct driver {
   struct exec *exec;
   struct lane *lane;
   struct thread *thread;
   const int *instr; /* its instructions, in the plan's order */
   int n;
-  int64_t busy_ns, wait_ns, op_ns[OP_COUNT];
+  double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
+};
+
+/* Begin and end of an instruction in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
+struct span {
+  struct mark *begin[2], *end[2];
 };
 
 struct exec {
@@ -32,12 +38,18 @@ struct exec {
   struct optim_segments *segments; /* of each unit, for ADAM */
   struct comm_group *group[GROUP_COUNT];
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
+  struct span *span;          /* of each instruction */
+  struct mark *base[2];       /* release of step n at n & 1 */
+  struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics;                /* index of METRICS, -1: none */
   int64_t released, next_step;
+  int64_t timed;              /* steps (counted from create) whose times were taken */
+  double trace_s;             /* release of step `timed` since that of the first traced step */
   int64_t past, tokens;       /* of generation, for the steps to come */
   int64_t cached;             /* tokens a sequence that are in the cache */
+  struct watchdog *watchdog;  /* NULL: none */
   struct step_args args[2];   /* of step n (since create) at n & 1: at most two are in flight */
   double step_tokens;         /* over all ranks */
   pthread_mutex_t mutex;      /* of the first failure */
@@ -47,11 +59,26 @@ struct exec {
 
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
+/* The same outside of any step, on whatever its buffers hold: for an operation that is to be tried. */
+enum status exec_try(struct exec *exec, struct lane *lane, int index);
 
 /* Run the instructions of one lane for step n, each after what it waits for. */
 enum status driver_step(struct driver *driver, int64_t n);
 /* The body of a lane's thread: every step that is released, until the board is aborted. */
 enum status driver_loop(void *arg);
+
+/* Wait until every lane has put step n on its way, or has completed it. */
+enum status exec_wait_issued(struct exec *exec, int64_t n);
+enum status exec_wait_complete(struct exec *exec, int64_t n);
+
+/* Marks of all instructions. */
+enum status exec_marks_create(struct exec *exec);
+void exec_marks_destroy(struct exec *exec);
+/* Take the times of steps up to n, which are complete. */
+enum status exec_take_times(struct exec *exec, int64_t n);
+
+/* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective. */
+enum status exec_learn(struct exec *exec);
 
 /* Keep the first failure with its sentence and stop every lane. Returns what exec_failure() does. */
 enum status exec_fail(struct exec *exec, enum status status);

@@ -14,7 +14,8 @@ static enum status alloc_arena(struct device *device, enum plan_tier tier, enum 
 {
   if (bytes == 0)
     return STATUS_OK;
-  enum status status = tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : mem_alloc(tag, (size_t)bytes, out);
+  enum status status =
+      tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : device->ops->alloc_host(device, tag, (size_t)bytes, out);
   if (status != STATUS_MEMORY)
     return status;
   return status_set(STATUS_MEMORY,
@@ -27,8 +28,8 @@ static void free_arena(struct device *device, enum plan_tier tier, void *arena)
 {
   if (arena && tier == TIER_DEVICE)
     device->ops->release(device, arena);
-  else
-    mem_free(arena);
+  else if (arena)
+    device->ops->release_host(device, arena);
 }
 
 /* Where in its arena a buffer begins, and the one that has an offset of its own. */
@@ -165,6 +166,16 @@ static enum status alloc_table(size_t n, size_t size, void *out)
   return status;
 }
 
+static enum status create_results(struct exec *exec)
+{
+  struct device *device = exec->config.device;
+  void *block;
+  enum status status = device->ops->alloc_host(device, MEM_META, 2 * sizeof *exec->results, &block);
+  if (!status)
+    exec->results = block;
+  return status;
+}
+
 /* All that needs no other rank. */
 static enum status prepare(struct exec *exec)
 {
@@ -183,6 +194,10 @@ static enum status prepare(struct exec *exec)
     status = make_segments(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
+  if (!status)
+    status = exec_marks_create(exec);
+  if (!status)
+    status = create_results(exec);
   if (status)
     return status;
   find_windows_and_metrics(exec);
@@ -245,11 +260,18 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
     return STATUS_OK;
   bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
   enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
-  if (!status && which == LANE_COMPUTE)
-    status = device->ops->lane_reserve(driver->lane);
-  if (status || which == LANE_IO)
-    return status;
-  return thread_start(plan_lane_name(which), driver_loop, driver, &driver->thread);
+  return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
+}
+
+static enum status start_threads(struct exec *exec)
+{
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    if (driver->n > 0 && lane != LANE_IO)
+      status = thread_start(plan_lane_name(lane), driver_loop, driver, &driver->thread);
+  }
+  return status;
 }
 
 static enum status start_compute_lane(struct exec *exec)
@@ -292,6 +314,12 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = make_groups(exec);
   if (!status)
     status = comm_agree(config->comm, start_lanes(exec));
+  if (!status)
+    status = exec_learn(exec);
+  if (!status)
+    status = comm_agree(config->comm, start_threads(exec));
+  if (!status && config->timeout_s > 0)
+    status = watchdog_create(exec, config->timeout_s, &exec->watchdog);
   if (status)
     exec_destroy(exec);
   else
@@ -318,7 +346,11 @@ void exec_destroy(struct exec *exec)
     return;
   if (exec->board && exec_drain(exec))
     log_debug("the executor ends after a failure: %s", status_text());
+  watchdog_destroy(exec->watchdog);
   stop_lanes(exec);
+  exec_marks_destroy(exec);
+  if (exec->results)
+    exec->config.device->ops->release_host(exec->config.device, exec->results);
   for (int g = 0; g < GROUP_COUNT; g++)
     comm_group_destroy(exec->group[g]);
   for (int u = 0; exec->segments && u < exec->config.model->units; u++)
@@ -330,18 +362,6 @@ void exec_destroy(struct exec *exec)
   mem_free(exec->held);
   mem_free(exec->pointer);
   mem_free(exec);
-}
-
-/* Lanes run in order, so the last instruction of each stands for all of it. */
-static enum status wait_for_step(struct exec *exec, int64_t n)
-{
-  enum status status = STATUS_OK;
-  for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
-    const struct driver *driver = &exec->driver[lane];
-    if (driver->n > 0)
-      status = token_wait(exec->board, driver->instr[driver->n - 1], n);
-  }
-  return status == STATUS_ABORTED ? exec_failure(exec) : status;
 }
 
 /* What the model would do to the bytes behind a cache nobody checks later. */
@@ -368,13 +388,16 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
     return status_set(STATUS_INTERNAL, "step %" PRId64 " was released where step %" PRId64 " comes next", args->step, exec->next_step);
   enum status status = check_generation(exec, args);
   if (!status)
-    status = wait_for_step(exec, exec->released - 1);
+    status = exec_wait_issued(exec, exec->released - 1);
   if (status)
     return status;
   exec->cached = args->past + args->tokens;
   exec->next_step = args->step + 1;
   exec->released++;
   exec->args[exec->released & 1] = *args;
+  status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[exec->released & 1]);
+  if (status)
+    return status;
   token_signal(exec->board, exec->plan->n, exec->released);
   return STATUS_OK;
 }
@@ -387,19 +410,51 @@ static enum status run_io(struct exec *exec)
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
-static enum status wait_for_metrics(struct exec *exec, struct exec_result *result)
+static enum status check_lanes(struct exec *exec)
 {
-  if (exec->metrics < 0)
-    return wait_for_step(exec, exec->released);
-  enum status status = token_wait(exec->board, exec->metrics, exec->released);
-  if (status)
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++)
+    if (exec->driver[lane].lane)
+      status = exec->config.device->ops->lane_check(exec->driver[lane].lane);
+  return status;
+}
+
+/* Of the step released last: its metrics, or all of it where there are none. */
+static enum status wait_for_results(struct exec *exec)
+{
+  const int64_t n = exec->released;
+  enum status status;
+  if (exec->metrics < 0) {
+    status = exec_wait_complete(exec, n);
+  } else {
+    status = token_wait(exec->board, exec->metrics, n);
+    if (!status)
+      status = exec->config.device->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
+  }
+  if (!status)
+    status = check_lanes(exec);
+  if (status == STATUS_ABORTED)
     return exec_failure(exec);
-  const struct plan_metrics *metrics = exec->pointer[exec->plan->metrics];
-  result->loss_sum = metrics->loss_sum;
-  result->loss = metrics->loss_sum / exec->step_tokens;
-  result->grad_norm = metrics->grad_norm;
-  result->finite = metrics->finite;
-  return STATUS_OK;
+  return status ? exec_fail(exec, status) : STATUS_OK;
+}
+
+static void read_results(const struct exec *exec, struct exec_result *result)
+{
+  const struct plan_metrics *metrics = &exec->results[exec->released & 1];
+  if (exec->metrics < 0)
+    return;
+  result->loss_exact = &metrics->loss;
+  result->loss_sum = metrics->outcome.loss_sum;
+  result->loss = result->loss_sum / exec->step_tokens;
+  result->grad_norm = metrics->outcome.grad_norm;
+  result->finite = metrics->outcome.finite;
+}
+
+/* Of the step before the one released last, while that one runs. */
+static enum status take_earlier_times(struct exec *exec)
+{
+  enum status status = exec_wait_complete(exec, exec->released - 1);
+  return status ? status : exec_take_times(exec, exec->released - 1);
 }
 
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
@@ -411,9 +466,12 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
   if (!status)
     status = run_io(exec);
   if (!status)
-    status = wait_for_metrics(exec, &mine);
+    status = take_earlier_times(exec);
+  if (!status)
+    status = wait_for_results(exec);
   if (status)
     return status;
+  read_results(exec, &mine);
   mine.seconds = clock_s() - begin;
   *result = mine;
   return STATUS_OK;
@@ -421,7 +479,8 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
 
 enum status exec_drain(struct exec *exec)
 {
-  return wait_for_step(exec, exec->released);
+  enum status status = exec_wait_complete(exec, exec->released);
+  return status ? status : exec_take_times(exec, exec->released);
 }
 
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)
@@ -433,25 +492,4 @@ void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)
 void *exec_pointer(const struct exec *exec, int buffer)
 {
   return exec->pointer[buffer];
-}
-
-void exec_profile(struct exec *exec, struct exec_profile *out)
-{
-  struct exec_profile profile = {0};
-  for (int lane = 0; lane < LANE_COUNT; lane++) {
-    struct driver *driver = &exec->driver[lane];
-    profile.busy_s[lane] = 1e-9 * (double)driver->busy_ns;
-    profile.wait_s[lane] = 1e-9 * (double)driver->wait_ns;
-    for (int op = 0; op < OP_COUNT; op++)
-      profile.op_s[op] += 1e-9 * (double)driver->op_ns[op];
-    driver->busy_ns = driver->wait_ns = 0;
-    memset(driver->op_ns, 0, sizeof driver->op_ns);
-  }
-  struct lane *compute = exec->driver[LANE_COMPUTE].lane;
-  if (compute) {
-    profile.matmul_s = 1e-9 * (double)compute->matmul_ns;
-    profile.matmul_flops = (double)compute->matmul_flops;
-    compute->matmul_ns = compute->matmul_flops = 0;
-  }
-  *out = profile;
 }

@@ -19,6 +19,10 @@ void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one */
  * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
+/* What an instruction of a traced step did: seconds since the first traced step was released. */
+struct exec_event { int64_t step; int instr; double begin_s, end_s; };
+typedef void exec_trace(void *arg, const struct exec_event *event);
+
 struct exec_config {
   const struct plan *plan;
   const struct model *model;
@@ -30,9 +34,14 @@ struct exec_config {
   void *load_arg;
   int threads;              /* of the compute, reduce and host lanes */
   const int *cores;         /* `threads` logical CPUs that its team shares, or NULL: wherever this process may run */
+  exec_trace *trace;        /* NULL: none. Called by exec_step() and exec_drain() for every instruction of steps trace_from .. trace_to - 1 when its times are known */
+  void *trace_arg;
+  int64_t trace_from, trace_to;
+  double timeout_s;         /* > 0: a job in which nothing has moved for so long while a step is under way is ended with a report (exec/watchdog.h) */
 };
 
-/* Checks that all ranks hold plans with the same collectives. Collective. */
+/* Checks that all ranks hold plans with the same collectives. On a device that learns by trying, rank 0 tries the plan's operations on the transient memory and on gradients, and
+ * the others learn from it: nothing but parameters, moments and frozen parameters keeps its values. Collective. */
 enum status exec_create(const struct exec_config *config, struct exec **out);
 void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
 
@@ -41,6 +50,7 @@ struct exec_result {
   double loss_sum;   /* its sum over the tokens that have a target */
   double grad_norm;  /* before clipping */
   bool finite;       /* false: the optimizer did nothing */
+  const struct exactsum *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
   double seconds;    /* from the release of this step to its metrics */
 };
 
@@ -57,11 +67,11 @@ enum status exec_drain(struct exec *exec);
  * way. A step refuses what does not fit: STATUS_INTERNAL. */
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
-/* Where a buffer of the plan lies. */
+/* Where a buffer of the plan lies: in the device's memory, but for tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);
 
-/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens inside a step, and GEMM time and
- * operations of the compute lane, since the last call. Only after exec_drain(). */
+/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens between the first and the last one of a step, and GEMM
+ * time and operations of the compute lane (where the device counts them), since the last call. Only after exec_drain(). */
 struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };
 void exec_profile(struct exec *exec, struct exec_profile *out);
 

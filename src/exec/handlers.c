@@ -1,6 +1,7 @@
 /* One small function an operation: what it does follows from its uses, whose order plan.h gives. */
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 
 #include "exec/engine.h"
 
@@ -98,15 +99,29 @@ static enum status run_load(const struct call *call)
   return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
 }
 
+/* This rank's part of a window is made from its shard, at its place, where the types differ; the all-gather brings the others'. */
+static enum status gather(const struct call *call)
+{
+  const struct exec *exec = call->exec;
+  const struct device *device = call->lane->device;
+  struct comm_group *group = exec->group[GROUP_GATHER];
+  const enum dtype type = device->compute;
+  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (int64_t)sizeof(float);
+  const bool whole = count * size == use_bytes(call, 1);
+  if (type == DTYPE_F32)
+    return comm_all_gather(group, call->lane, use(call, 0), count, type, use(call, 1));
+  void *place = (char *)use(call, 1) + (whole ? 0 : comm_group_index(group) * count * size);
+  enum status status = device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place);
+  return status || whole ? status : comm_all_gather(group, call->lane, place, count, type, use(call, 1));
+}
+
 static enum status run_gather(const struct call *call)
 {
   struct exec *exec = call->exec;
   int window = call->instr->use[1].buffer;
-  enum dtype type = call->lane->device->compute;
-  int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
   enum status status = open_window(call, window);
   if (!status)
-    status = comm_all_gather(exec->group[GROUP_GATHER], call->lane, use(call, 0), count, type, use(call, 1));
+    status = gather(call);
   if (!status)
     atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
   return status;
@@ -173,7 +188,9 @@ static enum status run_loss(const struct call *call)
   if (status)
     return status;
   if (!adds(call, 3))
-    exactsum_zero(loss);
+    status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
+  if (status)
+    return status;
   return model->ops->head_loss(model, call->lane, shape_of(call), use(call, 0), use(call, 1), targets_of(call, use(call, 2)),
                                (float)(1 / call->exec->step_tokens), loss, use(call, 5), adds(call, 6), use(call, 6), use(call, 4));
 }
@@ -240,31 +257,29 @@ static enum status run_gather_grads(const struct call *call)
 
 static enum status run_squares(const struct call *call)
 {
+  const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, 1);
-  if (!adds(call, 1))
-    exactsum_zero(&metrics->squares);
-  return call->lane->device->ops->sum_squares(call->lane, use_bytes(call, 0) / (int64_t)sizeof(float), use(call, 0), &metrics->squares);
+  enum status status = adds(call, 1) ? STATUS_OK : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  return status ? status : ops->sum_squares(call->lane, use_bytes(call, 0) / (int64_t)sizeof(float), use(call, 0), &metrics->squares);
 }
+
+_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum), "squares and loss are summed as one array");
 
 static enum status run_metrics(const struct call *call)
 {
-  struct exactsum *loss = use(call, 0);
+  struct exec *exec = call->exec;
+  const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, 1);
+  enum status status = STATUS_OK;
   if (!adds(call, 1)) /* no SQUARES before: an evaluation */
-    exactsum_zero(&metrics->squares);
-  struct exactsum sums[2] = {*loss, metrics->squares};
-  exactsum_normalize(&sums[0]);
-  exactsum_normalize(&sums[1]);
-  enum status status = comm_group_sum_exact(call->exec->group[GROUP_WORLD], call->lane, sums, 2);
-  if (status)
-    return status;
-  *loss = sums[0];
-  metrics->squares = sums[1];
-  metrics->loss_sum = exactsum_value(&sums[0]);
-  metrics->grad_norm = sqrt(exactsum_value(&sums[1]));
-  metrics->scale = optim_clip_scale(metrics->grad_norm, call->exec->config.deck->optim.clip);
-  metrics->finite = isfinite(metrics->loss_sum) && isfinite(metrics->grad_norm);
-  return STATUS_OK;
+    status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  if (!status)
+    status = ops->copy(call->lane, &metrics->loss, use(call, 0), sizeof metrics->loss);
+  if (!status)
+    status = comm_group_sum_exact(exec->group[GROUP_WORLD], call->lane, &metrics->squares, 2);
+  if (!status)
+    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, exec->config.deck->optim.clip, &metrics->outcome);
+  return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
 static enum status run_adam(const struct call *call)
@@ -273,17 +288,16 @@ static enum status run_adam(const struct call *call)
   const struct deck *deck = exec->config.deck;
   const struct plan_metrics *metrics = use(call, 0);
   int unit = call->instr->unit;
-  if (!metrics->finite)
-    return STATUS_OK;
   const struct adamw op = {
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],
       .eps = deck->optim.eps,
       .decay = deck->optim.weight_decay,
-      .grad_scale = (float)metrics->scale,
+      .grad_scale = 1,
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
+      .outcome = &metrics->outcome,
   };
   return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, 2), use(call, 1), use(call, 3), use(call, 4));
 }
@@ -317,4 +331,12 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
   const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .n = n, .args = &exec->args[n & 1]};
   enum status status = handlers[instr->op].params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
   return status ? status : handlers[instr->op].run(&call);
+}
+
+enum status exec_try(struct exec *exec, struct lane *lane, int index)
+{
+  const struct step_args args = {.tokens = exec->tokens};
+  const struct instr *instr = &exec->plan->instr[index];
+  return instr->op == OP_RELEASE ? STATUS_OK
+                                 : handlers[instr->op].run(&(struct call){.exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args});
 }

@@ -7,4 +7,10 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/engine.h \
 	src/exec/exec.c \
 	src/exec/exec.h \
-	src/exec/handlers.c
+	src/exec/handlers.c \
+	src/exec/learn.c \
+	src/exec/times.c \
+	src/exec/trace.c \
+	src/exec/trace.h \
+	src/exec/watchdog.c \
+	src/exec/watchdog.h

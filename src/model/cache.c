@@ -18,18 +18,18 @@ size_t cache_scratch(const struct model *model, struct device *device, struct at
   return first > later ? first : later;
 }
 
-/* A row of keys or values [K, D] at a time: rows of the products and of the cache are not equally far apart. */
+/* Rows of keys or values [K, D]: those of the products and of the cache are not equally far apart. */
 enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op)
 {
   const struct device *device = lane->device;
   const int64_t width = op->kv_heads * op->head_width, row = 2 * width;
-  const size_t bytes = (size_t)width * dtype_size(device->compute);
-  for (int64_t r = 0; r < op->batch * op->tokens; r++) {
-    int64_t place = r / op->tokens * cache->capacity + cache->past + r % op->tokens;
-    char *at = (char *)cache->base + (size_t)(place * row) * dtype_size(device->compute);
-    enum status status = device->ops->copy(lane, at, element_at(op->k, r * op->k_stride, device), bytes);
+  const size_t size = dtype_size(device->compute), bytes = (size_t)width * size;
+  for (int64_t b = 0; b < op->batch; b++) {
+    char *at = (char *)cache->base + (size_t)((b * cache->capacity + cache->past) * row) * size;
+    const void *k = element_at(op->k, b * op->tokens * op->k_stride, device), *v = element_at(op->v, b * op->tokens * op->v_stride, device);
+    enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k, (size_t)op->k_stride * size);
     if (status == STATUS_OK)
-      status = device->ops->copy(lane, at + bytes, element_at(op->v, r * op->v_stride, device), bytes);
+      status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v, (size_t)op->v_stride * size);
     if (status)
       return status;
   }

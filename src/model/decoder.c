@@ -416,9 +416,7 @@ static enum status forward_mlp(const struct run *run, const struct forward_work 
     return status;
   status = ops->swiglu(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation);
   if (status == STATUS_OK)
-    status = linear_forward(pass, &run->block.down, w->activation, x_out);
-  if (status == STATUS_OK)
-    status = ops->add(pass->lane, pass->rows * run->n.C, x_out, run->saved.middle, x_out);
+    status = linear_forward_add(pass, &run->block.down, w->activation, run->saved.middle, x_out);
   return status;
 }
 

@@ -248,10 +248,7 @@ static enum status forward_mlp(const struct pass *pass, const struct block *bloc
   enum status status = linear_gelu_forward(pass, &block->up, y, saved->pre, saved->activation);
   if (status || !x_out)
     return status;
-  status = linear_forward(pass, &block->down, saved->activation, x_out);
-  if (status == STATUS_OK)
-    status = pass->lane->device->ops->add(pass->lane, pass->rows * block->down.out, x_out, saved->middle, x_out);
-  return status;
+  return linear_forward_add(pass, &block->down, saved->activation, saved->middle, x_out);
 }
 
 /* cache NULL: training or evaluation. */

@@ -1,15 +1,33 @@
 #include "model/parts.h"
 
-/* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al. 2024, arXiv:2410.10989, but cut by tokens within one
- * sequence). The chunk depends on T and V only and gradients are added chunk after chunk, so the split into micro-batches changes no bit. */
+/* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al. 2024, arXiv:2410.10989). On a device that works by sequence chunks are cut within
+ * one: they depend on T and V only and gradients are added chunk after chunk, so the split into micro-batches changes no bit. Elsewhere all tokens are one span. */
 
-enum { CHUNK_LOGITS = 1 << 24, CHUNK_ROWS_LEAST = 64 }; /* elements: 64 MiB of fp32; rows: below, the products are too thin */
+enum { CHUNK_ROWS_LEAST = 64 }; /* below, the products are too thin */
 
-static int64_t chunk_rows(int64_t T, int64_t V)
+static int64_t round_up(int64_t n, int64_t multiple)
 {
-  int64_t most = CHUNK_LOGITS / V < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : CHUNK_LOGITS / V;
-  int64_t chunks = (T + most - 1) / most;
-  return (T + chunks - 1) / chunks;
+  return n > INT64_MAX - multiple ? n : (n + multiple - 1) / multiple * multiple;
+}
+
+static int64_t span_of(const struct device *device, struct model_shape s)
+{
+  return device->by_sequence ? s.T : shape_rows(s);
+}
+
+static int64_t chunk_rows(const struct device *device, int64_t span, int64_t V)
+{
+  int64_t most = device->chunk_logits / V < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : device->chunk_logits / V;
+  int64_t chunks = span / most + (span % most > 0), rows = round_up(span / chunks + (span % chunks > 0), device->row_multiple);
+  return rows < span ? rows : span;
+}
+
+/* The head's matrix, whose outputs lie in rows of logits. */
+static struct linear logits_of(const struct head *head, const struct device *device)
+{
+  struct linear linear = head->linear;
+  linear.y_stride = round_up(linear.out, device->row_multiple);
+  return linear;
 }
 
 struct head_work {
@@ -26,9 +44,10 @@ static struct head_work lay_work(struct carve *from, const struct head *head, co
   size_t element = dtype_size(device->compute);
   struct head_work w = {.stats = norm_stats_carve(from, rows)};
   w.y = carve(from, rows, head->norm.width, element);
+  if (what != WORK_LOGITS || device->compute != DTYPE_F32)
+    w.logits = carve(from, rows, logits_of(head, device).y_stride, element);
   if (what == WORK_LOGITS)
     return w;
-  w.logits = carve(from, rows, head->linear.out, element);
   w.loss = carve(from, rows, 1, sizeof(double));
   if (what == WORK_LOSS)
     return w;
@@ -44,7 +63,7 @@ double head_flops(const struct model *model, struct model_shape s)
 
 size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
-  int64_t rows = what == WORK_LOGITS ? s.B : chunk_rows(s.T, head->linear.out);
+  int64_t rows = what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
   struct carve total = {0};
   lay_work(&total, head, device, rows, what);
   if (what == WORK_LOSS_GRADIENT)
@@ -55,24 +74,24 @@ size_t head_work_bytes(const struct head *head, struct device *device, struct mo
 static enum status chunk_loss(const struct head *head, const struct pass *pass, const struct head_work *w, const void *x, const int32_t *target,
                               float scale, bool gradient, struct exactsum *loss)
 {
-  int64_t V = head->linear.out;
+  const struct device_ops *ops = pass->lane->device->ops;
+  const struct linear linear = logits_of(head, pass->lane->device);
   enum status status = norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->stats);
   if (status == STATUS_OK)
-    status = linear_forward(pass, &head->linear, w->y, w->logits);
+    status = linear_forward(pass, &linear, w->y, w->logits);
   if (status == STATUS_OK)
-    status = pass->lane->device->ops->cross_entropy(pass->lane, pass->rows, V, V, w->logits, target, scale, gradient, w->loss);
-  if (status)
-    return status;
-  for (int64_t r = 0; r < pass->rows; r++)
-    exactsum_add(loss, w->loss[r]);
-  return STATUS_OK;
+    status = ops->cross_entropy(pass->lane, pass->rows, linear.out, linear.y_stride, w->logits, target, scale, gradient, w->loss);
+  if (status == STATUS_OK)
+    status = ops->sum_exact(pass->lane, pass->rows, w->loss, loss);
+  return status;
 }
 
 static enum status chunk_backward(const struct head *head, const struct pass *pass, const struct head_work *w, const void *x, void *d)
 {
-  enum status status = linear_backward_params(pass, &head->linear, w->y, w->logits);
+  const struct linear linear = logits_of(head, pass->lane->device);
+  enum status status = linear_backward_params(pass, &linear, w->y, w->logits);
   if (status == STATUS_OK)
-    status = linear_backward_input(pass, &head->linear, w->logits, NULL, w->dy);
+    status = linear_backward_input(pass, &linear, w->logits, NULL, w->dy);
   if (status == STATUS_OK)
     status = norm_backward(pass, &head->norm, w->dy, x, w->stats, false, d, w->scratch);
   return status;
@@ -81,13 +100,13 @@ static enum status chunk_backward(const struct head *head, const struct pass *pa
 enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
                       struct exactsum *loss, void *d, bool accumulate, void *work)
 {
-  int64_t most = chunk_rows(s.T, head->linear.out);
+  const int64_t span = span_of(lane->device, s), most = chunk_rows(lane->device, span, head->linear.out);
   size_t row_bytes = (size_t)head->norm.width * dtype_size(lane->device->compute);
   struct carve room = {.base = work};
   struct head_work w = lay_work(&room, head, lane->device, most, d ? WORK_LOSS_GRADIENT : WORK_LOSS);
-  for (int64_t b = 0; b < s.B; b++)
-    for (int64_t t = 0; t < s.T; t += most) {
-      int64_t rows = s.T - t < most ? s.T - t : most, first = b * s.T + t;
+  for (int64_t begin = 0; begin < shape_rows(s); begin += span)
+    for (int64_t t = 0; t < span; t += most) {
+      int64_t rows = span - t < most ? span - t : most, first = begin + t;
       size_t at = (size_t)first * row_bytes;
       struct pass pass = {.lane = lane, .rows = rows, .tile = rows, .accumulate = accumulate || first > 0};
       enum status status = chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
@@ -96,18 +115,17 @@ enum status head_loss(const struct head *head, struct lane *lane, struct model_s
       if (status)
         return status;
     }
-  exactsum_normalize(loss);
   return STATUS_OK;
 }
 
 enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work)
 {
-  if (lane->device->compute != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "logits are fp32, and device %s computes in %s: generate with fp32", lane->device->ops->name,
-                      dtype_name(lane->device->compute));
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(lane->device->compute);
+  const struct device *device = lane->device;
+  const struct linear linear = logits_of(head, device);
+  const int64_t V = linear.out;
+  size_t row_bytes = (size_t)head->norm.width * dtype_size(device->compute);
   struct carve room = {.base = work};
-  struct head_work w = lay_work(&room, head, lane->device, s.B, WORK_LOGITS);
+  struct head_work w = lay_work(&room, head, device, s.B, WORK_LOGITS);
   struct pass row = {.lane = lane, .rows = 1, .tile = 1}, all = {.lane = lane, .rows = s.B, .tile = 1};
   for (int64_t b = 0; b < s.B; b++) {
     const char *from = (const char *)x + (size_t)(b * s.T + position) * row_bytes;
@@ -116,5 +134,10 @@ enum status head_logits(const struct head *head, struct lane *lane, struct model
     if (status)
       return status;
   }
-  return linear_forward(&all, &head->linear, w.y, logits);
+  if (device->compute == DTYPE_F32)
+    return linear_forward(&all, &head->linear, w.y, logits);
+  enum status status = linear_forward(&all, &linear, w.y, w.logits);
+  for (int64_t b = 0; status == STATUS_OK && b < s.B; b++)
+    status = device->ops->cast(lane, V, device->compute, element_at(w.logits, b * linear.y_stride, device), DTYPE_F32, logits + b * V);
+  return status;
 }

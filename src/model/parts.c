@@ -60,7 +60,8 @@ static int64_t weight_ld(const struct linear *l)
   return l->transposed ? l->in : l->out;
 }
 
-static enum status multiply(const struct pass *pass, const struct linear *l, const void *x, void *y, enum epilogue epilogue, void *aux)
+static enum status multiply(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y, enum epilogue epilogue,
+                            void *aux)
 {
   return pass->lane->device->ops->matmul(pass->lane, &(struct matmul){.m = pass->rows,
                                                                       .n = l->out,
@@ -75,17 +76,23 @@ static enum status multiply(const struct pass *pass, const struct linear *l, con
                                                                       .ldc = l->y_stride,
                                                                       .epilogue = epilogue,
                                                                       .bias = l->bias,
-                                                                      .aux = aux});
+                                                                      .aux = aux,
+                                                                      .add = add});
 }
 
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y)
 {
-  return multiply(pass, l, x, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
+  return linear_forward_add(pass, l, x, NULL, y);
+}
+
+enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y)
+{
+  return multiply(pass, l, x, add, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
 }
 
 enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre, void *y)
 {
-  return multiply(pass, l, x, y, EPILOGUE_BIAS_GELU, pre);
+  return multiply(pass, l, x, NULL, y, EPILOGUE_BIAS_GELU, pre);
 }
 
 static enum status weight_gradient(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
@@ -212,6 +219,9 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
 
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
 {
+  const struct linear all = join(f);
+  if (f->joined && !pass->lane->device->by_sequence)
+    return linear_backward_input(pass, &all, dy, NULL, dx);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->lane->device), dx);
     op.accumulate = i > 0;

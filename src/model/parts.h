@@ -47,6 +47,8 @@ struct linear {
 };
 struct linear linear_bind(const struct flat *flat, int weight, int bias, bool transposed); /* bias -1: none */
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y);
+/* y = x W + b + add; add [rows, out] may be y. */
+enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y);
 /* pre = x W + b, y = gelu(pre). */
 enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre, void *y);
 /* Gradients of W and b from x and dy. */
@@ -66,7 +68,8 @@ struct fused {
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight, const int *bias); /* bias NULL: none */
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x, const void *dy);
-/* The sum over the parts, one after the other, joined or not: what is frozen decides what is joined, and must not change the gradients of the rest. */
+/* On a device that works by sequence the sum over the parts, one after the other, joined or not: what is frozen decides what is joined, and must not change the gradients of
+ * the rest. Elsewhere one product where they are joined. */
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx);
 
 /* Layer normalisation, or RMSNorm. `stats` is written by the forward pass and read by the backward pass. */

@@ -42,7 +42,9 @@ struct builder {
   struct plan *plan;
   const struct model *model;
   int micros, group, replicas, shard_index, replica_index;
-  bool gathers;       /* parameters */
+  bool shards;        /* parameters and what belongs to them */
+  bool gathers;       /* parameters into windows: where they are sharded, or computed with in another type than the masters' */
+  int64_t element;    /* bytes of the compute type */
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
   bool grads_whole;   /* the backward pass writes `grads` itself */
@@ -85,8 +87,8 @@ static enum status check_input(const struct plan_input *input)
                       (long long)shape->sequence);
   if (input->model->blocks < 1)
     return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
-  if (input->device->compute != DTYPE_F32 || input->device->gradient != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s is not there yet: plans are made for fp32",
+  if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
                       dtype_name(input->device->compute), dtype_name(input->device->gradient));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
@@ -150,13 +152,21 @@ static void choose(struct builder *b)
   b->replicas = input->shape.replicas;
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
-  b->gathers = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->gather_once = input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM;
+  b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
+  b->element = (int64_t)dtype_size(input->device->compute);
+  b->gathers = b->shards || input->device->compute != DTYPE_F32;
+  b->gather_once = input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards;
   b->reduce_micros = b->group > 1 && input->shape.reduce_every_micro && b->micros > 1;
   b->grads_whole = b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros);
 }
 
 /* ---- what a rank owns ---- */
+
+/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its they are made anew like any window. */
+static bool stays_in_place(const struct builder *b)
+{
+  return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->plan->input.device->compute == DTYPE_F32;
+}
 
 static enum status pack_unit(struct builder *b, int u)
 {
@@ -172,7 +182,7 @@ static enum status pack_unit(struct builder *b, int u)
   if (layout->trained < layout->flat && b->model->ranks != plan->input.ranks)
     return status_set(STATUS_INTERNAL, "%s has frozen parameters and was packed for %d ranks, the plan is for %d", b->model->unit[u].name,
                       b->model->ranks, plan->input.ranks);
-  bool whole = !b->gathers, frozen_whole = whole || plan->input.strategy == STRATEGY_SHARD_OPTIM;
+  bool whole = !b->shards, frozen_whole = whole || stays_in_place(b);
   plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
   plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
   return STATUS_OK;
@@ -182,10 +192,12 @@ static int64_t bytes_of(struct layout_range range)
 {
   return (range.end - range.begin) * (int64_t)sizeof(float);
 }
+/* Of parameters as they are computed with. */
 static int64_t unit_bytes(const struct builder *b, int u)
 {
-  return b->plan->layout[u].flat * (int64_t)sizeof(float);
+  return b->plan->layout[u].flat * b->element;
 }
+/* Of gradients. */
 static int64_t trained_bytes(const struct builder *b, int u)
 {
   return b->plan->layout[u].trained * (int64_t)sizeof(float);
@@ -227,7 +239,7 @@ static enum status pack_units(struct builder *b)
 /* ZeRO-1 has the frozen parameters in place, and so all of a unit that is frozen. */
 static bool has_window(const struct builder *b, int u)
 {
-  return b->gathers && (b->plan->input.strategy != STRATEGY_SHARD_OPTIM || b->plan->layout[u].trained > 0);
+  return b->gathers && (!stays_in_place(b) || b->plan->layout[u].trained > 0);
 }
 
 /* A window for visit v, or the one that the unit still has. */
@@ -293,7 +305,8 @@ static int add_view(struct builder *b, const char *name, int parent, int64_t off
 /* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
 static int add_part(struct builder *b, const char *name, int u, int whole, bool frozen)
 {
-  int64_t trained = trained_bytes(b, u), all = unit_bytes(b, u), begin = frozen ? trained : 0, bytes = frozen ? all - trained : trained;
+  int64_t trained = b->plan->layout[u].trained * b->element, all = unit_bytes(b, u), begin = frozen ? trained : 0,
+          bytes = frozen ? all - trained : trained;
   if (bytes == 0)
     return -1;
   return bytes == all ? whole : add_view(b, name, whole, begin, bytes);
@@ -311,6 +324,14 @@ static int add_transient(struct builder *b, const char *name, int of, enum plan_
 static int add_outside(struct builder *b, const char *name, enum plan_purpose purpose, int64_t bytes)
 {
   return add_buffer(b, name, -1, (struct plan_buffer){.purpose = purpose, .unit = -1, .parent = -1, .bytes = bytes, .last = INT_MAX});
+}
+
+/* The same, where the host reads and writes it. */
+static int add_shared(struct builder *b, const char *name, enum plan_purpose purpose, int64_t bytes)
+{
+  int buffer = add_outside(b, name, purpose, bytes);
+  b->plan->buffer[buffer].tier = b->plan->input.device->host_memory ? TIER_DEVICE : TIER_HOST;
+  return buffer;
 }
 
 static struct instr *emit(struct builder *b, enum op op, int unit, int micro)
@@ -343,10 +364,10 @@ static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
   int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
-  bool shards_frozen = b->gathers && b->plan->input.strategy != STRATEGY_SHARD_OPTIM;
+  bool windows = b->gathers && !stays_in_place(b);
   int64_t mine = bytes_of(b->plan->owned[u]), frozen_mine = bytes_of(b->plan->frozen_owned[u]);
   unit->params = unit->trained = *master = *frozen = -1;
-  if (shards_frozen) {
+  if (windows) {
     if (mine > 0)
       *master = add_persistent(b, "master", u, PURPOSE_PARAMS, mine);
     if (frozen_mine > 0)
@@ -375,7 +396,7 @@ static void add_grads(struct builder *b, int u)
   unit->grads = unit->shard = unit->piece = add_state(b, "grads", u, PURPOSE_GRADS);
   if (unit->grads < 0)
     return;
-  if (!b->gathers && b->group > 1)
+  if (!b->shards && b->group > 1)
     unit->shard = add_view(b, "shard", unit->grads, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
   unit->piece = unit->shard;
   int64_t piece = shard_bytes(b, u) / b->replicas;
@@ -401,20 +422,21 @@ static void add_storage(struct builder *b)
 
   plan->loss = plan->metrics = plan->logits = -1;
   for (int m = 0; m < b->micros; m++)
-    plan->tokens[m] = add_outside(b, "tokens", PURPOSE_TOKENS, b->size.tokens);
+    plan->tokens[m] = add_shared(b, "tokens", PURPOSE_TOKENS, b->size.tokens);
   if (plan->input.mode == PLAN_GENERATE) {
-    plan->logits = add_outside(b, "logits", PURPOSE_METRICS, b->size.logits);
+    plan->logits = add_shared(b, "logits", PURPOSE_METRICS, b->size.logits);
   } else {
     plan->loss = add_outside(b, "loss", PURPOSE_METRICS, sizeof(struct exactsum));
     plan->metrics = add_outside(b, "metrics", PURPOSE_METRICS, sizeof(struct plan_metrics));
   }
 }
 
-/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
+/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. Without bytes where the collectives
+ * need none. */
 static void add_staging(struct builder *b)
 {
   int64_t most = 0;
-  for (int u = 0; u < b->model->units; u++)
+  for (int u = 0; u < b->model->units && b->plan->input.staging; u++)
     if (trained_bytes(b, u) > most)
       most = trained_bytes(b, u);
   b->staging = add_transient(b, "staging", -1, PURPOSE_STAGING, most);

@@ -20,11 +20,6 @@ enum { PLAN_ALIGN = 256 }; /* bytes: of every offset */
 /* Follow parents up to the buffer that has an arena offset of its own; `*offset` (NULL: not wanted) receives where in it `buffer` begins. */
 int plan_root(const struct plan *plan, int buffer, int64_t *offset);
 
-/* Ranks that take part in a collective; 1 for other instructions. */
-int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Bytes of the whole buffer of a collective. */
-int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
-
 /* plan_place() is these two: first and last of every buffer from its uses, then offsets from first and last. */
 void plan_lifetimes(struct plan *plan);
 enum status plan_pack(struct plan *plan);

@@ -81,7 +81,7 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 {
   const struct deck_shape *shape = &plan->input.shape;
   switch (instr->op) {
-  case OP_GATHER:
+  case OP_GATHER: return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : shape->group;
   case OP_REDUCE: return shape->group;
   case OP_REPLICA_REDUCE: return shape->replicas;
   case OP_GATHER_GRADS: return plan->input.strategy == STRATEGY_NO_SHARD ? shape->group : shape->replicas;

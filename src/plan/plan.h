@@ -20,7 +20,8 @@
 
 /* op            lane     uses, by position (see the enums below; verify holds every plan against this table)
  * LOAD          io       = tokens                                              tokens and targets of a micro-batch
- * GATHER        gather   shard, = params                                       all-gather of a unit, or of one of its parts, over the shard group
+ * GATHER        gather   shard, = params                                       all-gather of a unit, or of one of its parts, over the shard group, in the compute
+ *                                                                              type: a shard of another type is cast first, and where it is whole that is all
  * EMBED         compute  params, tokens, = x
  * FORWARD       compute  params, x_in, = x_out, = work [, = saved]
  * RECOMPUTE     compute  params, x_in, = work, = saved
@@ -39,6 +40,7 @@
  * In brackets: where the mode or the unit has it. Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for
  * whoever executes it:
  *   - loss and metrics with "=" are zeroed first: the first LOSS and the first SQUARES of a step, and METRICS where nothing was squared (PLAN_EVAL).
+ *   - what the host writes or reads (tokens, logits) lies in TIER_HOST where the device's memory is not the host's.
  *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
  *     trained, are zeroed by the executor, so that sums and norms see zeros there.
  *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
@@ -113,6 +115,7 @@ struct plan_input {
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   struct device *device;      /* sizes only: nothing is allocated */
   int threads;                /* of the compute lane, for workspace sizes */
+  bool staging;               /* a reduce-scatter needs room to receive all parts (comm_needs_staging) */
 };
 
 struct plan {
@@ -133,7 +136,7 @@ struct plan {
 };
 
 /* Content of the metrics buffer. */
-struct plan_metrics { struct exactsum squares; double loss_sum, grad_norm, scale; int64_t finite; };
+struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; };
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
  * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
@@ -157,6 +160,11 @@ void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
+
+/* Ranks that take part in a collective; 1 for other instructions. */
+int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
+/* Bytes of the whole buffer of a collective. */
+int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 const char *plan_op_name(enum op op);
 const char *plan_lane_name(enum plan_lane lane);

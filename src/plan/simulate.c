@@ -49,10 +49,19 @@ static double traffic_of(const struct plan *plan, const struct instr *instr)
   }
 }
 
+/* A shard in fp32 on its way into a window of another type. */
+static double cast_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  if (instr->op != OP_GATHER || plan->input.device->compute == DTYPE_F32)
+    return 0;
+  double elements = (double)plan->buffer[instr->use[0].buffer].bytes / sizeof(float);
+  return ratio(elements * (double)(sizeof(float) + dtype_size(plan->input.device->compute)), rates->memory_bytes);
+}
+
 static double cost_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
   if (op_traits[instr->op].collective)
-    return collective_s(plan, instr, rates);
+    return collective_s(plan, instr, rates) + cast_s(plan, instr, rates);
   return ratio(flops_of(plan, instr), rates->gemm_flops) + ratio(traffic_of(plan, instr), rates->memory_bytes);
 }
 

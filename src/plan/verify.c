@@ -207,11 +207,17 @@ static bool reads_params(enum op op)
   return op == OP_EMBED || op == OP_FORWARD || op == OP_RECOMPUTE || op == OP_LOSS || op == OP_LOGITS || op == OP_DECODE || op == OP_BACKWARD;
 }
 
+/* Bytes of an element of gathered parameters; everything else of a unit is fp32. */
+static int64_t element_of(const struct plan *plan)
+{
+  return (int64_t)dtype_size(plan->input.device->compute);
+}
+
 /* Whether one of the two parts of a whole unit is there: on this rank all the time, or gathered into the buffer or a part of it. */
 static bool part_is_there(const struct plan *plan, int buffer, bool frozen, const bool *open)
 {
   int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
-  int64_t trained = plan->layout[u].trained * (int64_t)sizeof(float), all = plan->layout[u].flat * (int64_t)sizeof(float);
+  int64_t trained = plan->layout[u].trained * element_of(plan), all = plan->layout[u].flat * element_of(plan);
   int64_t begin = frozen ? trained : 0, bytes = frozen ? all - trained : trained, offset;
   if (bytes == 0)
     return true;
@@ -229,7 +235,7 @@ static enum status check_params(const struct plan *plan, int i, int buffer, cons
   int unit = plan->instr[i].unit;
   if (params->unit != unit)
     return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", name_of(plan, i, i).text, params->name);
-  if (params->bytes != plan->layout[unit].flat * (int64_t)sizeof(float))
+  if (params->bytes != plan->layout[unit].flat * element_of(plan))
     return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", name_of(plan, i, i).text, params->name);
   if (!part_is_there(plan, buffer, false, open) || !part_is_there(plan, buffer, true, open))
     return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", name_of(plan, i, i).text, params->name);
@@ -737,13 +743,18 @@ static enum status check_role(const struct plan *plan, int i, int k, int buffer)
                     plan->buffer[buffer].name);
 }
 
-static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t elements)
+static enum status check_size_of(const struct plan *plan, int i, int k, int64_t bytes)
 {
   const struct plan_buffer *buffer = &plan->buffer[plan->instr[i].use[k].buffer];
-  if (buffer->bytes == elements * (int64_t)sizeof(float))
+  if (buffer->bytes == bytes)
     return STATUS_OK;
   return status_set(STATUS_PLAN, "%s %s the %lld bytes of %s where there must be %lld", name_of(plan, i, i).text, verb(plan->instr[i].use[k].access),
-                    (long long)buffer->bytes, buffer->name, (long long)(elements * (int64_t)sizeof(float)));
+                    (long long)buffer->bytes, buffer->name, (long long)bytes);
+}
+
+static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t elements)
+{
+  return check_size_of(plan, i, k, elements * (int64_t)sizeof(float));
 }
 
 /* Over the ranks, what each of them updates is all that is trained, once: its shard, or with replicas the same shard by the same gradient. */
@@ -799,11 +810,11 @@ static enum status check_gather(const struct plan *plan, int i)
   int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
   enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, plan->master[instr->unit]);
   if (!status)
-    status = check_bytes_of(plan, i, 0, elements / plan->input.shape.group);
+    status = check_bytes_of(plan, i, 0, elements / plan_instr_ranks(plan, instr));
   if (!status)
-    status = check_bytes_of(plan, i, 1, elements);
+    status = check_size_of(plan, i, 1, elements * element_of(plan));
   plan_root(plan, instr->use[1].buffer, &offset);
-  if (!status && offset != begin * (int64_t)sizeof(float))
+  if (!status && offset != begin * element_of(plan))
     return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", name_of(plan, i, i).text, plan->buffer[instr->use[1].buffer].name);
   return status;
 }

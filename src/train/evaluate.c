@@ -41,8 +41,7 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
     enum status status = exec_step(exec, evaluator->next_step++, 0, 0.0, &result);
     if (status)
       comm_abort(job->comm, status);
-    const struct exactsum *loss = exec_pointer(exec, job->plan[PLAN_EVAL]->loss);
-    exactsum_merge(sum, loss);
+    exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);
     if (show)
       log_progress(5, "evaluating %lld of %lld, %.0f s left", (long long)i + 1, (long long)steps,

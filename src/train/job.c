@@ -4,6 +4,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "config.h"
+#include "train/job_state.h"
 
 static int64_t least_of(int64_t a, int64_t b)
 {
@@ -69,7 +71,8 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .ranks = comm_ranks(job->comm),
                                .model = job->model,
                                .device = job->device,
-                               .threads = job->threads};
+                               .threads = job->threads,
+                               .staging = comm_needs_staging(job->comm)};
     enum status status = job_shape(job->deck, use, comm_local_ranks(job->comm), &input);
     if (status)
       return status;
@@ -82,19 +85,24 @@ static enum status create_plans(struct job *job, enum job_use use)
   return STATUS_OK;
 }
 
-struct job_arenas job_arenas(int n, const struct plan *const plans[])
+struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier)
 {
-  struct job_arenas sum = {0};
+  struct job_arenas most = {0};
+  for (int i = 0; i < n; i++) {
+    if (plans[i]->persistent_bytes[tier] > most.persistent)
+      most.persistent = plans[i]->persistent_bytes[tier];
+    if (plans[i]->transient_bytes[tier] > most.transient)
+      most.transient = plans[i]->transient_bytes[tier];
+  }
+  return most;
+}
+
+int64_t job_arena_bytes(int n, const struct plan *const plans[])
+{
+  int64_t sum = 0;
   for (int tier = 0; tier < TIER_COUNT; tier++) {
-    struct job_arenas most = {0};
-    for (int i = 0; i < n; i++) {
-      if (plans[i]->persistent_bytes[tier] > most.persistent)
-        most.persistent = plans[i]->persistent_bytes[tier];
-      if (plans[i]->transient_bytes[tier] > most.transient)
-        most.transient = plans[i]->transient_bytes[tier];
-    }
-    sum.persistent += most.persistent;
-    sum.transient += most.transient;
+    const struct job_arenas arenas = job_arenas(n, plans, (enum plan_tier)tier);
+    sum += arenas.persistent + arenas.transient;
   }
   return sum;
 }
@@ -110,42 +118,98 @@ static int list_plans(const struct job *job, const struct plan *plans[MODES])
   return n;
 }
 
-/* Pages are there only when they are touched, in the middle of a step: what cannot fit is refused here. */
-static enum status check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+static double GiB(int64_t bytes)
+{
+  return (double)bytes / (1 << 30);
+}
+
+static const char *cures_of(enum job_use use)
 {
   static const char train[] = "shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch";
   static const char *const cures[] = {[JOB_TRAIN] = train,
                                       [JOB_TRAIN_AND_EVAL] = train,
                                       [JOB_EVAL] = "a shorter data.sequence, or a smaller data.micro_batch",
                                       [JOB_GENERATE] = "or a shorter context="};
-  const double GiB = 1 << 30;
-  const int64_t have = mem_available_bytes();
+  return cures[use];
+}
+
+/* Where the device's memory is the host's: pages are there only when they are touched, in the middle of a step. */
+static enum status check_shared_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  const struct job_arenas device = job_arenas(n, plans, TIER_DEVICE), host = job_arenas(n, plans, TIER_HOST);
+  const int64_t have = mem_available_bytes(), persistent = device.persistent + host.persistent, transient = device.transient + host.transient;
+  const int64_t bytes = persistent + transient;
   const int local = comm_local_ranks(job->comm);
-  const struct job_arenas need = job_arenas(n, plans);
-  const int64_t bytes = need.persistent + need.transient;
   if (have < 0 || (double)bytes * local <= (double)have)
     return STATUS_OK;
   return status_set(STATUS_MEMORY,
                     "a rank needs %.2f GiB of host memory (%.2f for what stays from step to step, %.2f for a step), the %d rank%s of this node "
                     "%.2f GiB, but only %.2f GiB are there: use more nodes, %s",
-                    (double)bytes / GiB, (double)need.persistent / GiB, (double)need.transient / GiB, local, local == 1 ? "" : "s",
-                    (double)bytes * local / GiB, (double)have / GiB, cures[use]);
+                    GiB(bytes), GiB(persistent), GiB(transient), local, local == 1 ? "" : "s", GiB(bytes) * local, GiB(have), cures_of(use));
+}
+
+static enum status check_device_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  const struct job_arenas need = job_arenas(n, plans, TIER_DEVICE);
+  const int64_t bytes = need.persistent + need.transient;
+  int64_t used = 0, all = 0;
+  enum status status = job->device->ops->memory(job->device, &used, &all);
+  if (status || bytes <= all - used)
+    return status;
+  return status_set(STATUS_MEMORY,
+                    "a rank needs %.2f GiB of device memory (%.2f for what stays from step to step, %.2f for a step), but of the %.2f GiB of its %s "
+                    "device %.2f are free: use more ranks, %s",
+                    GiB(bytes), GiB(need.persistent), GiB(need.transient), GiB(all), job->device->ops->name, GiB(all - used), cures_of(use));
+}
+
+/* Beside such a device the host holds little, but all of the state while it is loaded or saved. */
+static enum status check_host_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  const struct job_arenas host = job_arenas(n, plans, TIER_HOST);
+  const int64_t have = mem_available_bytes(), arenas = host.persistent + host.transient;
+  const int64_t state = job_state_bytes(plans[0], use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL);
+  const int local = comm_local_ranks(job->comm);
+  if (have >= 0 && (double)(arenas + state) * local > (double)have)
+    log_warn("to load and save what its device holds a rank takes %.2f GiB of host memory for a while, the %d rank%s of this node %.2f GiB, and %.2f "
+             "GiB are there",
+             GiB(arenas + state), local, local == 1 ? "" : "s", GiB(arenas + state) * local, GiB(have));
+  if (have < 0 || (double)arenas * local <= (double)have)
+    return STATUS_OK;
+  return status_set(STATUS_MEMORY,
+                    "a rank needs %.2f GiB of host memory, the %d rank%s of this node %.2f GiB, but only %.2f GiB are there: use more nodes",
+                    GiB(arenas), local, local == 1 ? "" : "s", GiB(arenas) * local, GiB(have));
+}
+
+enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  if (job->device->host_memory)
+    return check_shared_memory(job, use, n, plans);
+  const enum status status = check_device_memory(job, use, n, plans);
+  return status ? status : check_host_memory(job, use, n, plans);
 }
 
 int64_t job_planned_bytes(const struct job *job)
 {
   const struct plan *plans[MODES];
-  const int n = list_plans(job, plans);
-  const struct job_arenas arenas = job_arenas(n, plans);
-  return arenas.persistent + arenas.transient;
+  return job_arena_bytes(list_plans(job, plans), plans);
 }
 
 static enum status create_memory(struct job *job, enum job_use use)
 {
   const struct plan *plans[MODES];
   const int n = list_plans(job, plans);
-  const enum status status = check_fits(job, use, n, plans);
+  const enum status status = job_check_fits(job, use, n, plans);
   return status ? status : exec_memory_create(job->device, plans, n, &job->memory);
+}
+
+static enum status take_cores(struct job *job, int index, int sharers)
+{
+  enum status status = topo_create(index, sharers, (int)job->deck->run.threads, &job->topo);
+  if (!status)
+    status = topo_bind(job->topo);
+  if (!status)
+    job->threads = topo_threads(job->topo);
+  return status;
 }
 
 /* Ranks that share cores split them; the share is what this rank's threads are bound to. Collective. */
@@ -162,13 +226,7 @@ static enum status place_rank(struct job *job)
   if (!status)
     topo_place(ids, ranks, rank, &index, &sharers);
   mem_free(ids);
-  if (!status)
-    status = topo_create(index, sharers, (int)job->deck->run.threads, &job->topo);
-  if (!status)
-    status = topo_bind(job->topo);
-  if (!status)
-    job->threads = topo_threads(job->topo);
-  return status;
+  return status ? status : comm_agree(job->comm, take_cores(job, index, sharers));
 }
 
 struct model_config job_model_config(const struct deck *deck)
@@ -210,22 +268,125 @@ enum status job_model(const struct deck *deck, int ranks, struct model **out)
   return status;
 }
 
+struct cited {
+  char text[400];
+};
+
+/* "run.device (quickstart.yaml:12) is cuda" */
+static struct cited cite(const struct deck *deck, const char *key, const char *value)
+{
+  struct cited cited;
+  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key), value);
+  return cited;
+}
+
+static enum status no_gpu(const struct deck *deck)
+{
+#ifdef HAVE_CUDA
+  static const char missing[] = "no GPU is to be seen here: ask for one, look whether CUDA_VISIBLE_DEVICES hides it";
+#else
+  static const char missing[] = "this build has no CUDA: configure it with --with-cuda";
+#endif
+  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host", cite(deck, "run.device", "cuda").text, missing);
+}
+
+static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda, const char **out)
+{
+  const int backend = deck->comm.backend;
+  if (backend == DECK_BACKEND_NCCL && !cuda)
+    return status_set(STATUS_USAGE,
+                      "%s, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or run.device=cuda",
+                      cite(deck, "comm.backend", "nccl").text);
+  if (backend == DECK_BACKEND_MPI && cuda && ranks > 1)
+    return status_set(STATUS_UNSUPPORTED, "%s, which does not carry data between GPUs yet: say comm.backend=nccl, or run.device=host",
+                      cite(deck, "comm.backend", "mpi").text);
+  *out = backend == DECK_BACKEND_NCCL || (cuda && ranks > 1) ? "nccl" : "mpi";
+  return STATUS_OK;
+}
+
+enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out)
+{
+  const bool cuda = deck->run.device == DECK_DEVICE_CUDA || (deck->run.device == DECK_DEVICE_AUTO && gpus > 0);
+  const bool bf16 = deck->run.compute == DECK_COMPUTE_BF16 || (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
+  const char *carrier = NULL;
+  if (cuda && gpus == 0)
+    return no_gpu(deck);
+  if (cuda && local_ranks > gpus && gpus > 1)
+    return status_set(STATUS_USAGE,
+                      "this node has %d ranks, which need a GPU each, and they see %d: start no more than that on a node, or say run.device=host",
+                      local_ranks, gpus);
+  const enum status status = choose_carrier(deck, ranks, cuda, &carrier);
+  if (status)
+    return status;
+  *out = (struct job_place){.device = cuda ? "cuda" : "host", .compute = bf16 ? DTYPE_BF16 : DTYPE_F32, .carrier = carrier};
+  return STATUS_OK;
+}
+
+enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu)
+{
+  int64_t some[2] = {gpu, !gpu};
+  const enum status status = comm_max_i64(comm, some, 2);
+  if (status || deck->run.device != DECK_DEVICE_AUTO || !some[0] || !some[1])
+    return status;
+  return status_set(STATUS_USAGE, "%s, but some ranks see a GPU and some do not: start all of them where GPUs are, or say run.device=host",
+                    cite(deck, "run.device", "auto").text);
+}
+
+static int64_t hash_of(const char *text)
+{
+  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  for (; *text; text++)
+    hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+  return (int64_t)(hash >> 1);
+}
+
+/* Where each rank sees one GPU, it may be its own or that of all. */
+static enum status find_shared_device(const struct job *job, int64_t *ids)
+{
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  ids[rank] = hash_of(job->device->id);
+  enum status status = comm_sum_i64(job->comm, ids, ranks);
+  for (int other = 0; other < ranks && !status; other++)
+    if (*job->device->id && other != rank && ids[other] == ids[rank])
+      status = status_set(STATUS_USAGE, "ranks %d and %d have the same GPU (%s), and each needs its own: start fewer ranks, or say run.device=host",
+                          rank, other, job->device->product);
+  return comm_agree(job->comm, status);
+}
+
+static enum status check_own_device(const struct job *job)
+{
+  void *ids = NULL;
+  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)comm_ranks(job->comm) * sizeof(int64_t), &ids));
+  if (!status)
+    status = find_shared_device(job, ids);
+  mem_free(ids);
+  return status;
+}
+
+/* The device, and what carries its data. Collective. */
+static enum status create_device(struct job *job)
+{
+  const int gpus = device_count("cuda");
+  enum status status = job_check_same_place(job->comm, job->deck, gpus > 0);
+  if (status)
+    return status;
+  status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus, &job->place);
+  if (!status) {
+    const int ordinal = strcmp(job->place.device, "host") == 0 ? 0 : comm_local_rank(job->comm) % gpus;
+    status = device_create(job->place.device, ordinal, job->place.compute, &job->device);
+  }
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = check_own_device(job);
+  return status ? status : comm_set_carrier(job->comm, job->place.carrier);
+}
+
 static enum status create_parts(struct job *job, enum job_use use)
 {
-  const struct deck *deck = job->deck;
-  enum status status = place_rank(job);
-  if (status)
-    return status;
-  status = device_create("host", DTYPE_F32, &job->device);
-  if (status)
-    return status;
-  status = job_model(deck, comm_ranks(job->comm), &job->model);
-  if (status)
-    return status;
-  status = create_plans(job, use);
-  if (status)
-    return status;
-  return create_memory(job, use);
+  enum status status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+  if (!status)
+    status = create_plans(job, use);
+  return status ? status : create_memory(job, use);
 }
 
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
@@ -246,28 +407,40 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
                keys[i].key);
 }
 
+static void log_job(const struct job *job)
+{
+  const int ranks = comm_ranks(job->comm);
+  char frozen[48] = "";
+  if (job->model->frozen > 0)
+    snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
+  log_info("%s: %.1f M parameters%s, %d rank%s (%s), %d thread%s each", job->deck->model.arch, (double)job->model->parameters * 1e-6, frozen, ranks,
+           ranks == 1 ? "" : "s", comm_description(job->comm), job->threads, job->threads == 1 ? "" : "s");
+  log_info("rank 0 runs on %s", topo_description(job->topo));
+  log_info("device %s%s%s%s, computing in %s%s%s", job->place.device, *job->device->product ? " (" : "", job->device->product,
+           *job->device->product ? ")" : "", dtype_name(job->place.compute), ranks > 1 ? ", data between ranks by " : "",
+           ranks > 1 ? job->place.carrier : "");
+}
+
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *job, (void **)&job);
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *job, (void **)&job));
   if (!status) {
     job->comm = comm;
     job->deck = deck;
     job->resident_start = resident;
-    status = create_parts(job, use);
+    status = place_rank(job);
   }
-  status = comm_agree(comm, status);
+  if (!status)
+    status = create_device(job);
+  if (!status)
+    status = comm_agree(comm, create_parts(job, use));
   if (status) {
     job_destroy(job);
     return status;
   }
-  char frozen[48] = "";
-  if (job->model->frozen > 0)
-    snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
-  log_info("%s: %.1f M parameters%s, %d rank%s (%s), %d thread%s each", deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
-           comm_ranks(comm), comm_ranks(comm) == 1 ? "" : "s", comm_description(comm), job->threads, job->threads == 1 ? "" : "s");
-  log_info("rank 0 runs on %s", topo_description(job->topo));
+  log_job(job);
   if (comm_rank(comm) == 0)
     warn_ignored(deck, use);
   *out = job;
@@ -278,8 +451,11 @@ void job_destroy(struct job *job)
 {
   if (!job)
     return;
+  struct trace_summary unread;
   for (int mode = 0; mode < 3; mode++)
     exec_destroy(job->exec[mode]);
+  if (trace_run_close(job->trace, &unread))
+    log_warn("%s", status_text());
   exec_memory_destroy(&job->memory);
   for (int mode = 0; mode < 3; mode++)
     plan_destroy(job->plan[mode]);
@@ -289,8 +465,29 @@ void job_destroy(struct job *job)
   mem_free(job);
 }
 
+const struct plan *job_state_plan(const struct job *job)
+{
+  for (int mode = 0; mode < MODES; mode++)
+    if (job->plan[mode])
+      return job->plan[mode];
+  return NULL;
+}
+
+static enum status open_trace(struct job *job)
+{
+  if (job->deck->train.trace.n == 0)
+    return STATUS_OK;
+  char *dir = mem_printf("%s/trace", job->deck->run.dir);
+  const enum status status = dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
+  mem_free(dir);
+  return status;
+}
+
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
 {
+  enum status status = comm_agree(job->comm, mode == PLAN_TRAIN ? open_trace(job) : STATUS_OK);
+  if (status)
+    return status;
   const struct exec_config config = {.plan = job->plan[mode],
                                      .model = job->model,
                                      .device = job->device,
@@ -300,106 +497,24 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .load = load,
                                      .load_arg = arg,
                                      .threads = job->threads,
-                                     .cores = topo_cores(job->topo)};
+                                     .cores = topo_cores(job->topo),
+                                     .trace = job->trace && mode == PLAN_TRAIN ? trace_run_event : NULL,
+                                     .trace_arg = job->trace,
+                                     .trace_from = job->deck->train.trace.item[0],
+                                     .trace_to = job->deck->train.trace.item[1],
+                                     .timeout_s = job->deck->comm.timeout};
   return exec_create(&config, &job->exec[mode]);
 }
 
-/* The plan whose persistent buffers hold the parameters (those of a job's plans lie at the same place). */
-static const struct plan *any_plan(const struct job *job)
+enum status job_end_trace(struct job *job, struct trace_summary *out)
 {
-  for (int mode = 0; mode < 3; mode++)
-    if (job->plan[mode])
-      return job->plan[mode];
-  return NULL;
-}
-
-static float *state_pointer(const struct job *job, const struct plan *plan, int buffer)
-{
-  const struct plan_buffer *b = &plan->buffer[buffer];
-  return (float *)((char *)job->memory.persistent[b->tier] + b->offset);
-}
-
-/* What this rank keeps of one of a parameter's kinds: a buffer (-1: none) that holds a range of the unit's flat elements. */
-struct holding {
-  int buffer;
-  struct layout_range range;
-};
-
-/* kind 0: the parameters; 1 and 2: the moments, which frozen ones do not have. */
-static struct holding holding_of(const struct plan *plan, int u, int p, int kind)
-{
-  const int *const trained[3] = {plan->master, plan->moment1, plan->moment2};
-  if (!plan->layout[u].frozen[p])
-    return (struct holding){trained[kind][u], plan->owned[u]};
-  return (struct holding){kind == 0 ? plan->frozen[u] : -1, plan->frozen_owned[u]};
-}
-
-/* Where element `part.begin` of parameter p lies. */
-static float *param_pointer(const struct job *job, const struct plan *plan, int u, int p, const struct holding *holding, struct layout_range part)
-{
-  return state_pointer(job, plan, holding->buffer) + (plan->layout[u].offset[p] + part.begin - holding->range.begin);
-}
-
-void job_init(struct job *job)
-{
-  const struct plan *plan = any_plan(job);
-  for (int u = 0; u < job->model->units; u++)
-    for (int p = 0; p < job->model->unit[u].params; p++) {
-      const struct holding holding = holding_of(plan, u, p, 0);
-      const struct layout_range part = layout_param_part(&plan->layout[u], p, holding.range);
-      if (part.begin < part.end)
-        model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, part, param_pointer(job, plan, u, p, &holding, part));
-    }
-}
-
-/* Of what a rank holds of a part of `all` elements, the piece that it alone writes: what several ranks hold is cut among them. */
-static struct layout_range unique_range(const struct job *job, struct layout_range held, int64_t all)
-{
-  const int64_t size = held.end - held.begin;
-  const int holders = size > 0 ? (int)(all / size) : 1; /* ranks that hold different shards */
-  const int64_t piece = size / (comm_ranks(job->comm) / holders);
-  const int index = holders == 1 ? comm_rank(job->comm) : comm_rank(job->comm) / holders;
-  return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
-}
-
-static void describe_tensor(const struct job *job, const struct plan *plan, int u, int p, int kind, bool unique, struct io_tensor *out)
-{
-  static const char *const group[3] = {"model", "exp_avg", "exp_avg_sq"};
-  const struct model_param *param = &job->model->unit[u].param[p];
-  const struct layout_unit *layout = &plan->layout[u];
-  const struct holding holding = holding_of(plan, u, p, kind);
-  const int64_t all = layout->frozen[p] ? layout->flat - layout->trained : layout->trained;
-  const struct layout_range range = unique ? unique_range(job, holding.range, all) : holding.range;
-  *out = (struct io_tensor){.group = group[kind],
-                            .name = param->name,
-                            .type = DTYPE_F32,
-                            .ndim = param->ndim,
-                            .writer = true,
-                            .range = layout_param_part(layout, p, range)};
-  for (int d = 0; d < param->ndim; d++)
-    out->shape[d] = param->shape[d];
-  out->data = param_pointer(job, plan, u, p, &holding, out->range);
-}
-
-enum status job_tensors(struct job *job, bool moments, bool unique, struct io_tensor **out, int *n)
-{
-  const struct plan *plan = any_plan(job);
-  const int kinds = moments ? 3 : 1;
-  int params = 0;
-  for (int u = 0; u < job->model->units; u++)
-    params += job->model->unit[u].params;
-
-  struct io_tensor *tensors = NULL;
-  enum status status = mem_alloc(MEM_IO, (size_t)(params * kinds) * sizeof *tensors, (void **)&tensors);
+  *out = (struct trace_summary){0};
+  if (!job->trace)
+    return STATUS_OK;
+  enum status status = exec_drain(job->exec[PLAN_TRAIN]);
   if (status)
     return status;
-  int k = 0;
-  for (int kind = 0; kind < kinds; kind++)
-    for (int u = 0; u < job->model->units; u++)
-      for (int p = 0; p < job->model->unit[u].params; p++)
-        if (holding_of(plan, u, p, kind).buffer >= 0)
-          describe_tensor(job, plan, u, p, kind, unique, &tensors[k++]);
-  *out = tensors;
-  *n = k;
-  return STATUS_OK;
+  status = trace_run_close(job->trace, out);
+  job->trace = NULL; /* no step is traced behind this one: the caller runs none */
+  return status;
 }

@@ -1,22 +1,36 @@
-/* A job: what train, eval, generate and bench share. Deck -> model -> plans -> memory -> executors, and the job's state as named tensors. */
+/* A job: what train, eval, generate and bench share. Deck -> device -> model -> plans -> memory -> executors. Its state as named tensors: train/job_state.h. */
 #ifndef SLUICE_TRAIN_JOB_H
 #define SLUICE_TRAIN_JOB_H
 
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "io/state.h"
+#include "exec/trace.h"
 #include "topo/topo.h"
+
+/* Where a job computes ("host", "cuda"), in which type, and what carries data between its ranks ("mpi", "nccl"). */
+struct job_place {
+  const char *device;
+  enum dtype compute;
+  const char *carrier;
+};
+/* From run.device, run.compute and comm.backend, on a node of `local_ranks` of the `ranks` ranks, who all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED says what
+ * does not go together, or what is missing. Local, pure. */
+enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out);
+/* run.device=auto has to mean the same on every rank: STATUS_USAGE where only some see a GPU. Collective. */
+enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu);
 
 struct job {
   struct comm *comm;
   const struct deck *deck;
   struct deck_shape shape; /* of the training plan, or of the first plan asked for */
   struct topo *topo;
+  struct job_place place;
   struct device *device;
   struct model *model;
   struct plan *plan[3]; /* by enum plan_mode, NULL where not asked for */
   struct exec *exec[3];
   struct exec_memory memory;
+  struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
   int threads;
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };
@@ -38,20 +52,23 @@ enum status job_model(const struct deck *deck, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
 
-/* What the arenas of plans of one job need on this rank: they share the persistent ones, and take turns in the transient ones. Local. */
+/* What the arenas of plans of one job need of one tier on this rank: they share the persistent one, and take turns in the transient one. Local. */
 struct job_arenas { int64_t persistent, transient; };
-struct job_arenas job_arenas(int n, const struct plan *const plans[]);
+struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier);
+/* In all tiers. Local. */
+int64_t job_arena_bytes(int n, const struct plan *const plans[]);
+/* Whether the arenas of plans fit into the memory that is there now, and what moves the state between a device and files too. STATUS_MEMORY names tier, need, have and cures.
+ * Local. */
+enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);
 
-/* Lanes and groups of one plan. Collective. */
+/* The plan whose persistent buffers hold the state (those of a job's plans lie at the same place). */
+const struct plan *job_state_plan(const struct job *job);
+
+/* Lanes and groups of one plan. With train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-
-/* Parameters as the architecture's initialisation and run.seed have them; moments zero. Local. */
-void job_init(struct job *job);
-
-/* The job's state as named tensors: parameters, and with `moments` both of AdamW's, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this
- * rank holds (for loading). The array is owned by the caller (mem_free). Local; all tiers must be at rest when the data are touched. */
-enum status job_tensors(struct job *job, bool moments, bool unique, struct io_tensor **out, int *n);
+/* Ends the trace behind the steps released so far: its files are complete. Without one *out is zeroed. Local. */
+enum status job_end_trace(struct job *job, struct trace_summary *out);
 
 #endif

@@ -11,6 +11,8 @@ src_train_libtrain_a_SOURCES = \
 	src/train/generate.h \
 	src/train/job.c \
 	src/train/job.h \
+	src/train/job_state.c \
+	src/train/job_state.h \
 	src/train/origin.c \
 	src/train/origin.h \
 	src/train/sample.c \

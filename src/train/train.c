@@ -15,7 +15,7 @@
 #include "io/file.h"
 #include "io/results.h"
 #include "train/evaluate.h"
-#include "train/job.h"
+#include "train/job_state.h"
 #include "train/origin.h"
 #include "train/signals.h"
 #include "train/stats.h"
@@ -96,7 +96,7 @@ static enum status save(struct run *run)
   if (status)
     comm_abort(run->comm, status);
 
-  struct io_tensor *tensors = NULL;
+  struct job_state *state = NULL;
   struct checkpoint_meta meta = {.step = run->step,
                                  .samples = run->samples,
                                  .skipped = run->skipped,
@@ -104,13 +104,12 @@ static enum status save(struct run *run)
                                  .seed = (uint64_t)run->deck->run.seed,
                                  .version = (char *)PACKAGE_VERSION};
   char *path = NULL;
-  int n = 0;
   status = options_print_yaml(run->deck->set, &meta.deck);
   if (!status)
-    status = job_tensors(run->job, true, true, &tensors, &n);
+    status = job_state_open(run->job, true, true, false, &state);
   status = comm_agree(run->comm, status);
   if (!status)
-    status = checkpoint_save(run->comm, run->checkpoint_dir, &meta, n, tensors, &path);
+    status = checkpoint_save(run->comm, run->checkpoint_dir, &meta, state->n, state->tensor, &path);
   if (!status)
     status = checkpoint_prune(run->comm, run->checkpoint_dir, run->deck->checkpoint.keep, run->deck->checkpoint.keep_every, run->step);
   if (!status) {
@@ -119,7 +118,7 @@ static enum status save(struct run *run)
     log_info("saved %s in %.2f s", path, run->save_s);
   }
   mem_free(path);
-  mem_free(tensors);
+  job_state_close(state);
   mem_free(meta.deck);
   return status;
 }
@@ -244,9 +243,14 @@ static void show_step(struct run *run, const struct exec_result *result, double 
 
 static enum status record_run(struct run *run, enum train_end end)
 {
+  char hash[17];
+  int64_t device_bytes = 0, device_all = 0;
+  struct device *device = run->job->device;
   if (!run->results)
     return STATUS_OK;
-  char hash[17];
+  const enum status status = device->ops->memory(device, &device_bytes, &device_all);
+  if (status)
+    return status;
   deck_hash(run->deck, hash);
   results_begin(run->results, "run");
   results_text(run->results, "end", end == TRAIN_FINISHED ? "finished" : "unfinished");
@@ -256,6 +260,10 @@ static enum status record_run(struct run *run, enum train_end end)
   results_int(run->results, "seed", run->deck->run.seed);
   results_int(run->results, "ranks", comm_ranks(run->comm));
   results_int(run->results, "threads", run->job->threads);
+  results_text(run->results, "device", run->job->place.device);
+  results_text(run->results, "compute", dtype_name(run->job->place.compute));
+  results_text(run->results, "carrier", run->job->place.carrier);
+  results_int(run->results, "device_bytes", device_bytes);
   results_int(run->results, "parameters", run->job->model->parameters);
   results_int(run->results, "first_step", run->first);
   results_int(run->results, "step", run->step);
@@ -500,11 +508,31 @@ static void release(struct run *run)
     close(run->lock);
 }
 
+static enum status record_trace(struct run *run)
+{
+  struct trace_summary sum;
+  enum status status = job_end_trace(run->job, &sum);
+  if (status || !run->results || sum.steps == 0)
+    return status;
+  results_begin(run->results, "trace");
+  results_int(run->results, "first", sum.first);
+  results_int(run->results, "steps", sum.steps);
+  results_real(run->results, "seconds", sum.seconds);
+  results_real(run->results, "communication_seconds", sum.communication_s);
+  results_real(run->results, "exposed_seconds", sum.exposed_s);
+  results_real(run->results, "overlap", sum.overlap);
+  results_real(run->results, "gather_bytes_per_s", sum.kind[OP_GATHER].wire_bytes / sum.kind[OP_GATHER].seconds);
+  results_real(run->results, "reduce_bytes_per_s", sum.kind[OP_REDUCE].wire_bytes / sum.kind[OP_REDUCE].seconds);
+  return results_end(run->results);
+}
+
 static enum status run_loop(struct run *run, enum train_end *end)
 {
   enum status status = prepare_loop(run);
   if (!status)
     status = loop(run, end);
+  if (!status && run->deck->train.trace.n > 0)
+    status = comm_agree(run->comm, record_trace(run));
   const bool done = !status;
   if (done)
     status = record_run(run, *end);

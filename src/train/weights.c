@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "io/checkpoint.h"
 #include "model/hf.h"
+#include "train/job_state.h"
 #include "train/origin.h"
 
 /* --- which tensor is which ------------------------------------------------------------------------------------------------------ */
@@ -140,31 +141,30 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
 /* --- from a folder -------------------------------------------------------------------------------------------------------------- */
 
 /* Tensors of a job are in the order of units and parameters, and so are those that match. */
-static enum status read_ranges(int n, const struct io_tensor *tensors, const struct st_tensor *const *from)
+static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
 {
   enum status status = STATUS_OK;
-  for (int t = 0; t < n && !status; t++)
-    status = safetensors_read(from[t], tensors[t].range, tensors[t].data);
-  return status;
+  for (int t = 0; t < state->n && !status; t++)
+    status = safetensors_read(from[t], state->tensor[t].range, state->tensor[t].data);
+  return status ? status : job_state_commit(state);
 }
 
 static enum status load_folder(struct job *job, const char *dir)
 {
   struct safetensors_folder *folder = NULL;
   const struct st_tensor **from = NULL;
-  struct io_tensor *tensors = NULL;
-  int n = 0;
+  struct job_state *state = NULL;
   enum status status = safetensors_folder_open(dir, &folder);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)weights_count(job->model) * sizeof *from, (void **)&from);
   if (!status)
-    status = job_tensors(job, false, false, &tensors, &n);
+    status = job_state_open(job, false, false, true, &state);
   status = comm_agree(job->comm, status);
   if (!status)
     status = weights_match(job->comm, job->model, dir, folder, from);
   if (!status)
-    status = comm_agree(job->comm, read_ranges(n, tensors, from));
-  mem_free(tensors);
+    status = comm_agree(job->comm, read_ranges(state, from));
+  job_state_close(state);
   mem_free(from);
   safetensors_folder_close(folder);
   return status;
@@ -185,16 +185,17 @@ static enum status check_saved_deck(const struct job *job, const char *path, con
 static enum status load_checkpoint(struct job *job, const char *path, bool moments)
 {
   struct checkpoint_meta meta = {0};
-  struct io_tensor *tensors = NULL;
-  int n = 0;
+  struct job_state *state = NULL;
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   if (!status)
     status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
   if (!status)
-    status = comm_agree(job->comm, job_tensors(job, moments, false, &tensors, &n));
+    status = comm_agree(job->comm, job_state_open(job, moments, false, true, &state));
   if (!status)
-    status = checkpoint_load(job->comm, path, true, n, tensors);
-  mem_free(tensors);
+    status = checkpoint_load(job->comm, path, true, state->n, state->tensor);
+  if (!status)
+    status = comm_agree(job->comm, job_state_commit(state));
+  job_state_close(state);
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -211,10 +212,8 @@ enum status weights_load(struct job *job, const char *path, bool moments)
 enum status weights_start(struct job *job)
 {
   const char *init = job->deck->train.init;
-  if (!*init) {
-    job_init(job);
-    return STATUS_OK;
-  }
+  if (!*init)
+    return comm_agree(job->comm, job_state_init(job));
   const enum status status = weights_load(job, init, false);
   if (!status)
     log_info("weights from %s", init);

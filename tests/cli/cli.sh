@@ -20,6 +20,12 @@ fails 2 "data.train" "$SLUICE" train tiny.yaml data.train=
 fails 2 "model.vocab" "$SLUICE" train tiny.yaml model.vocab=100
 fails 2 "data.batch" on 5 "$SLUICE" train tiny.yaml
 test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "the sentence was printed more than once"; }
+fails 8 "run.device (command line) is cuda, but " "$SLUICE" train tiny.yaml run.device=cuda
+fails 8 "run.device (command line) is cuda, but " on 2 "$SLUICE" bench tiny.yaml run.device=cuda
+test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "the sentence was printed more than once"; }
+fails 2 "comm.backend (command line) is nccl" "$SLUICE" eval tiny.yaml --untrained comm.backend=nccl
+fails 2 "train.trace (command line) is [3, 3], which holds no step" "$SLUICE" train tiny.yaml train.trace=3,3
+fails 2 "peak must be a number from 0" "$SLUICE" bench tiny.yaml peak=-1
 printf 'run: {steps: 5}\nmodel: {width: wide}\n' > bad.yaml
 fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
 fails 5 "tiers.activations=recompute" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
@@ -28,6 +34,9 @@ test ! -e run || die "a refused deck left a run folder"
 train 1 first run.steps=2 eval.every=1
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
+grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"carrier": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||
+  { cat first/results.jsonl >&2; die "the summary does not say where it was computed"; }
+grep -q 'device host, computing in fp32$' first.log || { cat first.log >&2; die "the log does not say where it is computed"; }
 test -s first/deck.yaml && test -s first/log.txt || die "the run folder lacks deck.yaml or log.txt"
 fails 2 "--resume auto" "$SLUICE" train tiny.yaml run.dir=first
 fails 2 "usage: sluice ckpt verify" "$SLUICE" ckpt verify
@@ -48,6 +57,11 @@ for ranks in 2 3; do test "$(loss $ranks first eval.batches=3)" = "$(loss 1 firs
 # What the checkpoint was made with must agree where shapes would not tell.
 fails 2 "model.heads" "$SLUICE" eval first model.heads=6
 fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.heads=6 --resume auto
+
+# Where and in what it is computed may change from run to run, and so may what is traced.
+train 1 moved run.steps=1
+train 2 moved run.steps=2 run.device=host run.compute=bf16 comm.backend=mpi train.trace=0,1 --resume auto
+grep -q 'device host, computing in bf16, data between ranks by mpi$' moved.log || { cat moved.log >&2; die "the log does not say in what it is computed"; }
 
 # A vocabulary padded beyond the tokenizer's: generated text stays inside the tokenizer's.
 train 1 padded run.steps=1 model.vocab=4096
@@ -86,6 +100,16 @@ on 2 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > two.txt 2> ge
 cmp one.txt two.txt || die "generated text differs on two ranks"
 grep -q '^the ship' one.txt || die "the prompt is missing"
 "$SLUICE" generate first prompt="$(head -c 100 text/00.txt)" tokens=5 temperature=0 > long.txt 2>&1 || { cat long.txt >&2; die "a prompt longer than the context"; }
+
+# bench: a share of the peak only where one is given, twice the share of half the peak, and its own words in results.
+on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
+grep -q '^device  *host in fp32, [0-9.]* of [0-9.]* GiB in use' bench.out || { cat bench.out >&2; die "bench does not say on what"; }
+grep -q '^MFU' bench.out && die "a share of a peak that nobody gave"
+on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl peak=0.001 > bench.out 2>&1 || { cat bench.out >&2; die "bench peak="; }
+grep -q '^MFU  *[0-9.]* % of 0.0 TFLOP/s' bench.out || { cat bench.out >&2; die "bench without MFU"; }
+sed -n '$s/.*"step_s": *\([^,]*\),.*"tokens_per_s": *\([^,]*\),.*"tokens_per_s_rank": *\([^,]*\),.*"model_gflops_rank": *\([^,]*\),.*"mfu": *\([^,]*\),.*/\1 \2 \3 \4 \5/p' bench.jsonl > bench.numbers
+awk '{ n++; ok = ($1 * $2 / (12 * 32) - 1) ^ 2 < 1e-12 && ($2 / $3 - 2) ^ 2 < 1e-12 && ($4 / $5 - 1) ^ 2 < 1e-12 } END { exit !(n == 1 && ok) }' bench.numbers ||
+  { cat bench.jsonl >&2; die "the numbers of bench do not agree with each other"; }
 
 # plan needs neither MPI nor memory: 300 M parameters for 4096 ranks, in seconds.
 "$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false | grep -q 'verified' || die "plan for 4096 ranks"

@@ -5,7 +5,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 OMP_NUM_THREADS=1
-export OMP_NUM_THREADS
+CUDA_VISIBLE_DEVICES= # these tests are about the host device, which is what auto means where no GPU is to be seen
+export OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
 
 die() {
   echo "$0: $*" >&2

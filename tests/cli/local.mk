@@ -1,5 +1,6 @@
 check_scripts += \
 	tests/cli/cli.sh \
+	tests/cli/cuda.sh \
 	tests/cli/decks.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
@@ -17,6 +18,7 @@ EXTRA_DIST += \
 	tests/peers/bpe_train.sh \
 	tests/peers/cpu.sh \
 	tests/peers/gpt2_cpu.py \
+	tests/peers/gpu.sh \
 	tests/peers/huggingface.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \

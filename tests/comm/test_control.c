@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
+#include "config.h"
 
 static struct comm *job;
 
@@ -186,6 +187,28 @@ static void groups_divide_the_ranks(void **state)
   assert_int_equal(comm_group_create(job, COMM_REPLICA, 0, &group), STATUS_USAGE);
 }
 
+static void carriers_are_those_of_the_build(void **state)
+{
+  (void)state;
+  struct comm_group *group;
+  assert_true(comm_needs_staging(job));
+  assert_int_equal(comm_set_carrier(job, "gloo"), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "this build cannot carry data by 'gloo'; it has: mpi"));
+#ifdef HAVE_NCCL
+  assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_OK);
+  assert_false(comm_needs_staging(job));
+#else
+  assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "'nccl'; it has: mpi"));
+#endif
+  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_true(comm_needs_staging(job));
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
+  assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
+  assert_int_equal(comm_group_check(group), STATUS_OK);
+  comm_group_destroy(group);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -216,6 +239,7 @@ int main(void)
       cmocka_unit_test(an_error_of_mpi_is_told),
       cmocka_unit_test(more_than_mpi_can_count_is_refused),
       cmocka_unit_test(groups_divide_the_ranks),
+      cmocka_unit_test(carriers_are_those_of_the_build),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -225,7 +225,7 @@ static int start(void **state)
   static char name[] = "test", *args[] = {name, NULL};
   int argc = 1;
   char **argv = args;
-  if (comm_create_mpi(&argc, &argv, &job) || device_create("host", DTYPE_F32, &device))
+  if (comm_create_mpi(&argc, &argv, &job) || device_create("host", 0, DTYPE_F32, &device))
     return -1;
   return device->ops->lane_create(device, "test", 1, &lane) ? -1 : 0;
 }

@@ -76,6 +76,27 @@ static void the_control_plane_answers_for_the_peers(void **state)
   comm_destroy(comm);
 }
 
+/* Planning for a machine with GPUs must not need a build for one. */
+static void any_carrier_will_do(void **state)
+{
+  (void)state;
+  struct comm *comm = make(1, 3);
+  struct comm_group *group;
+  assert_true(comm_needs_staging(comm));
+  assert_int_equal(comm_set_carrier(comm, "nccl"), STATUS_OK);
+  assert_false(comm_needs_staging(comm));
+  assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
+  assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
+  assert_int_equal(comm_group_check(group), STATUS_OK);
+  assert_int_equal(comm_set_carrier(comm, "mpi"), STATUS_OK);
+  assert_true(comm_needs_staging(comm));
+  assert_int_equal(comm_set_carrier(comm, "gloo"), STATUS_UNSUPPORTED);
+  assert_string_equal(status_text(), "rank 1: this build cannot carry data by 'gloo'; it has: mpi, nccl");
+  assert_true(comm_needs_staging(comm)); /* nothing changed */
+  comm_group_destroy(group);
+  comm_destroy(comm);
+}
+
 static void collectives_move_this_ranks_part(void **state)
 {
   (void)state;
@@ -86,7 +107,7 @@ static void collectives_move_this_ranks_part(void **state)
   struct device *device;
   struct lane *lane;
   assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
-  assert_int_equal(device_create("host", DTYPE_F32, &device), STATUS_OK);
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
   assert_int_equal(device->ops->lane_create(device, "test", 1, &lane), STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++) {
     full[i] = -1;
@@ -100,6 +121,9 @@ static void collectives_move_this_ranks_part(void **state)
   assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard), STATUS_OK);
   for (int i = 0; i < COUNT; i++)
     assert_true(shard[i] == 1 + grads[COUNT + i]);
+  assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, NULL, false, grads + COUNT), STATUS_OK);
+  for (int i = 0; i < 3 * COUNT; i++)
+    assert_true(grads[i] == (float)i);
   struct exactsum sum = {0};
   exactsum_add(&sum, 3);
   assert_int_equal(comm_group_sum_exact(group, lane, &sum, 1), STATUS_OK);
@@ -141,6 +165,7 @@ int main(void)
       cmocka_unit_test(it_is_rank_r_of_p),
       cmocka_unit_test(groups_are_those_of_a_real_job),
       cmocka_unit_test(the_control_plane_answers_for_the_peers),
+      cmocka_unit_test(any_carrier_will_do),
       cmocka_unit_test(collectives_move_this_ranks_part),
       cmocka_unit_test(abort_prints_one_line_and_exits),
   };

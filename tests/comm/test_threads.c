@@ -76,7 +76,7 @@ static void lanes_do_not_share_an_order(void **state)
   static struct worker workers[2];
   struct device *device;
   struct thread *threads[2];
-  assert_int_equal(device_create("host", DTYPE_F32, &device), STATUS_OK);
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
   for (int t = 0; t < 2; t++) {
     workers[t].salt = t + 1;
     assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &workers[t].group), STATUS_OK);

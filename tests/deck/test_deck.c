@@ -71,6 +71,15 @@ static void test_impossible_combinations(void **state)
       {"checkpoint.every=30 checkpoint.keep_every=100",
        "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command line) = 30, so "
        "most of those checkpoints are never written; use 90 or 120"},
+      {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
+      {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
+      {"comm.backend=gloo", "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
+      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not 1"},
+      {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not '-1'"},
+      {"train.trace=7,7",
+       "train.trace (command line) is [7, 7], which holds no step: the first number is the first step, the second the one behind the last"},
+      {"train.trace=[8,7]",
+       "train.trace (command line) is [8, 7], which holds no step: the first number is the first step, the second the one behind the last"},
       {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
       {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
       {"model.layers=65537", "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
@@ -103,6 +112,10 @@ static void test_possible_combinations(void **state)
       "checkpoint.every=50 checkpoint.keep_every=100",
       "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
       "optim.no_decay=[]",
+      "train.trace=0,1",
+      "train.trace=[]",
+      "run.device=host run.compute=bf16 comm.backend=mpi",
+      "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     struct deck deck;
@@ -258,18 +271,19 @@ static void test_hash(void **state)
   (void)state;
   struct deck deck;
   char base[17], other[17];
-  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006"};
-  static const char *const different[] = {"run.seed=2",   "model.layers=3",          "optim.lr=0.0007",
-                                          "data.train=x", "shard.strategy=no_shard", "optim.no_decay="};
+  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006", "train.trace=2,4"};
+  static const char *const different[] = {"run.seed=2",      "model.layers=3",  "optim.lr=0.0007",  "data.train=x",    "shard.strategy=no_shard",
+                                          "optim.no_decay=", "run.device=host", "run.compute=fp32", "comm.backend=mpi"};
+  enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
   deck_hash(&deck, base);
   deck_destroy(&deck);
   assert_int_equal(strspn(base, "0123456789abcdef"), 16);
-  for (int i = 0; i < 4 + 6; i++) {
-    assert_int_equal(load(&deck, NULL, i < 4 ? same[i] : different[i - 4]), STATUS_OK);
+  for (int i = 0; i < SAME + DIFFERENT; i++) {
+    assert_int_equal(load(&deck, NULL, i < SAME ? same[i] : different[i - SAME]), STATUS_OK);
     deck_hash(&deck, other);
     deck_destroy(&deck);
-    assert_int_equal(strcmp(base, other) == 0, i < 4);
+    assert_int_equal(strcmp(base, other) == 0, i < SAME);
   }
 }
 
@@ -344,6 +358,7 @@ static void test_table(void **state)
     assert_non_null(option->value);
     assert_true(option->least <= option->most);
     assert_int_equal(option->type == OPTION_CHOICE, option->choices && option->type != OPTION_STRINGS);
+    assert_true(option->type != OPTION_INTS || (option->count > 0 && option->count <= OPTION_MOST_INTS));
     size_t section = strcspn(option->name, ".");
     bool left = false;
     for (const struct option *later = option + 1; later->name; later++) {

@@ -26,6 +26,7 @@ struct values {
   struct {
     double pair[2];
     struct option_strings names, kinds;
+    struct option_ints span;
   } list;
 };
 
@@ -40,6 +41,7 @@ static const struct option table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
     {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "which"},
     {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
+    {"list.span", OPTION_INTS, AT(list.span), "[]", .least = 0, .most = 100, .count = 2, .text = "two, or none"},
     {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
     {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
     {0},
@@ -76,6 +78,7 @@ static void test_defaults(void **state)
   assert_string_equal(values.out, ""); /* required, but never NULL */
   assert_int_equal(values.run.colour, 1);
   assert_true(values.list.pair[0] == 1 && values.list.pair[1] == 2);
+  assert_int_equal(values.list.span.n, 0);
   assert_int_equal(values.list.names.n, 0);
   assert_int_equal(values.list.kinds.n, 1);
   assert_false(options_is_set(set, "run.steps"));
@@ -100,6 +103,7 @@ static void test_yaml(void **state)
                              "run: {steps: 2k, rate: \"1e-3\", fast: Yes}\n"
                              "list:\n"
                              "  pair: [-1.5, +2e10]\n"
+                             "  span: [3, 99]\n"
                              "  names:\n"
                              "    - x\n"
                              "    - \"y, z\"\n"
@@ -109,11 +113,12 @@ static void test_yaml(void **state)
   assert_int_equal(values.run.steps, 2000);
   assert_true(values.run.rate == 1e-3 && values.run.fast);
   assert_true(values.list.pair[0] == -1.5 && values.list.pair[1] == 2e10);
+  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 3 && values.list.span.item[1] == 99);
   assert_int_equal(values.list.names.n, 2);
   assert_string_equal(values.list.names.item[1], "y, z");
   assert_int_equal(values.list.kinds.n, 0);
   assert_string_equal(options_where(set, "run.rate"), "t.yaml:3");
-  assert_string_equal(options_where(set, "list.names"), "t.yaml:6");
+  assert_string_equal(options_where(set, "list.names"), "t.yaml:7");
   assert_true(options_is_set(set, "run.rate"));
 
   assert_int_equal(read_text("run.steps: 7\nlist: {names: w}\n"), STATUS_OK); /* a later file overrides; a dotted key; one item for a list */
@@ -187,6 +192,12 @@ static void test_assign(void **state)
   assert_int_equal(options_assign(set, "list.pair=3,4"), STATUS_OK);
   assert_int_equal(options_assign(set, "list.names=[ a , b]"), STATUS_OK);
   assert_true(values.list.pair[1] == 4);
+  assert_int_equal(options_assign(set, "list.span=0,7"), STATUS_OK);
+  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 0 && values.list.span.item[1] == 7);
+  assert_int_equal(options_assign(set, "list.span=1,x"), STATUS_USAGE);
+  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 0); /* the old value stands */
+  assert_int_equal(options_assign(set, "list.span="), STATUS_OK);
+  assert_int_equal(values.list.span.n, 0);
   assert_string_equal(values.list.names.item[0], "a");
   assert_string_equal(values.list.names.item[1], "b");
   assert_int_equal(options_assign(set, "list.names=[]"), STATUS_OK);
@@ -258,6 +269,10 @@ static void test_refusals_of_assignments(void **state)
       {"list.pair=1", "command line: list.pair must be a list of 2 numbers, not 1"},
       {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, not 3"},
       {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
+      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not 1"},
+      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not 3"},
+      {"list.span=1,2.5", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '2.5'"},
+      {"list.span=-1,2", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '-1'"},
       {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
       {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set the terminal to UTF-8"},
   };
@@ -359,6 +374,7 @@ static void check_echo(void)
   assert_int_equal(copy.run.colour, values.run.colour);
   assert_memory_equal(&copy.run.rate, &values.run.rate, sizeof(double));
   assert_memory_equal(copy.list.pair, values.list.pair, sizeof copy.list.pair);
+  assert_memory_equal(&copy.list.span, &values.list.span, sizeof copy.list.span);
   assert_int_equal(copy.list.names.n, values.list.names.n);
   for (int i = 0; i < copy.list.names.n; i++)
     assert_string_equal(copy.list.names.item[i], values.list.names.item[i]);
@@ -381,6 +397,8 @@ static void test_echo_of_numbers(void **state)
   }
   assert_int_equal(options_assign(set, "list.pair=[-0.0, 5e-324]"), STATUS_OK);
   assert_int_equal(options_assign(set, "run.steps=9223372036854775807"), STATUS_OK);
+  check_echo();
+  assert_int_equal(options_assign(set, "list.span=[12, 100]"), STATUS_OK);
   check_echo();
 }
 
@@ -458,7 +476,7 @@ static void test_echo_form(void **state)
   assert_int_equal(options_assign(set, "list.names=a b,c"), STATUS_OK);
   assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
   assert_string_equal(text, "out: \"\"\nrun:\n  steps: 10\n  rate: 0.5\n  fast: false\n  dir: \"\"\n  colour: green\n"
-                            "list:\n  pair: [1, 2]\n  names: [\"a b\", c]\n  kinds: [red]\n");
+                            "list:\n  pair: [1, 2]\n  span: []\n  names: [\"a b\", c]\n  kinds: [red]\n");
   mem_free(text);
   values.out[0] = '\0';
   char bad[] = "\xff";
@@ -483,11 +501,13 @@ static void test_not_utf8(void **state)
 static void test_hash(void **state)
 {
   (void)state;
-  static const char *const changes[] = {"out=x",         "run.steps=11", "run.rate=0.25",  "run.fast=yes",  "run.dir=d",  "run.colour=red",
-                                        "list.pair=1,3", "list.names=a", "list.names=a,b", "list.names=ab", "list.kinds="};
+  static const char *const changes[] = {"out=x",          "run.steps=11",  "run.rate=0.25", "run.fast=yes",   "run.dir=d",
+                                        "run.colour=red", "list.pair=1,3", "list.names=a",  "list.names=a,b", "list.names=ab",
+                                        "list.kinds=",    "list.span=0,0", "list.span=0,1"};
   const char *const except[] = {"out", "run.steps", NULL};
-  uint64_t seen[12] = {options_hash(set, NULL)}, but = options_hash(set, except);
-  for (int i = 0; i < 11; i++) {
+  enum { CHANGES = sizeof changes / sizeof changes[0] };
+  uint64_t seen[1 + CHANGES] = {options_hash(set, NULL)}, but = options_hash(set, except);
+  for (int i = 0; i < CHANGES; i++) {
     assert_int_equal(options_assign(set, changes[i]), STATUS_OK);
     seen[i + 1] = options_hash(set, NULL);
     for (int j = 0; j <= i; j++)
@@ -519,6 +539,7 @@ static void test_help(void **state)
   assert_non_null(strstr(text, "  run.colour  which\n              (one of red, green, default green)\n"));
   assert_non_null(strstr(text, "(a text, required)\n\n  run.steps")); /* sections apart */
   assert_non_null(strstr(text, "(a text, none by default)"));
+  assert_non_null(strstr(text, "  list.span   two, or none\n              (a list of 2 integers from 0 to 100, or an empty one, default [])\n"));
 }
 
 static void test_man(void **state)

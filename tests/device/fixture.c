@@ -19,7 +19,7 @@ static uint64_t draws;
 int fixture_create(void **state)
 {
   (void)state;
-  if (device_create("host", DTYPE_F32, &device))
+  if (device_create("host", 0, DTYPE_F32, &device))
     return -1;
   ops = device->ops;
   for (int i = 0; i < LANE_SIZES; i++)

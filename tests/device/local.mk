@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/device/test_device \
 	tests/device/test_elementwise \
 	tests/device/test_embedding \
+	tests/device/test_half \
 	tests/device/test_kernels \
 	tests/device/test_lane \
 	tests/device/test_matmul \
@@ -20,6 +21,7 @@ tests_device_test_device_SOURCES = tests/device/test_device.c tests/device/fixtu
 tests_device_test_elementwise_SOURCES = tests/device/test_elementwise.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_embedding_SOURCES = tests/device/test_embedding.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_kernels_SOURCES = tests/device/test_kernels.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_half_SOURCES = tests/device/test_half.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_matmul_SOURCES = tests/device/test_matmul.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_norm_SOURCES = tests/device/test_norm.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_rmsnorm_SOURCES = tests/device/test_rmsnorm.c tests/device/fixture.c tests/device/fixture.h

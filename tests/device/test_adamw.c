@@ -92,11 +92,37 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
     }
 }
 
+static void outcome_scales_or_stops(void **state)
+{
+  (void)state;
+  float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v), *copy = normals(N, 1);
+  float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy2 = copy_of(copy, N);
+  struct outcome outcome = {.grad_norm = INFINITY, .scale = 0.375, .finite = 0};
+  struct adamw by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
+  by_hand.grad_scale = 0.375f;
+  by_outcome.grad_scale = NAN; /* not read */
+  by_outcome.outcome = &outcome;
+  assert_ok(ops->adamw(lanes[1], N, &by_outcome, p, grad, m, v, copy));
+  assert_same_bits(p, p2, N * sizeof *p);
+  assert_same_bits(m, m2, N * sizeof *m);
+  assert_same_bits(v, v2, N * sizeof *v);
+  assert_same_bits(copy, copy2, N * sizeof *copy);
+  outcome.finite = 1;
+  assert_ok(ops->adamw(lanes[1], N, &by_outcome, p, grad, m, v, copy));
+  assert_ok(ops->adamw(lanes[1], N, &by_hand, p2, grad, m2, v2, copy2));
+  assert_same_bits(p, p2, N * sizeof *p);
+  assert_same_bits(m, m2, N * sizeof *m);
+  assert_same_bits(v, v2, N * sizeof *v);
+  assert_same_bits(copy, copy2, N * sizeof *copy);
+  assert_true(isfinite(p[0]) && memcmp(p, m, sizeof *p) != 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       DEVICE_TEST(many_steps_stay_with_the_formula),
       DEVICE_TEST(one_step_is_torchs_sequence_of_operations),
+      DEVICE_TEST(outcome_scales_or_stops),
   };
   return RUN_DEVICE_TESTS(tests);
 }

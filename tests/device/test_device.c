@@ -1,15 +1,17 @@
-/* The list of devices and their memory. Oracles: the sentences that the guards must write, and plain loops. */
+/* The list of devices, their memory and marks. Oracles: the sentences that the guards must write, plain loops, and the clock. */
 #include "fixture.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "device/host/host.h"
 
 static void unknown_device_is_refused_with_the_list(void **state)
 {
   (void)state;
   struct device *none = NULL;
-  assert_int_equal(device_create("abacus", DTYPE_F32, &none), STATUS_UNSUPPORTED);
+  assert_int_equal(device_create("abacus", 0, DTYPE_F32, &none), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "'abacus'"));
   assert_non_null(strstr(status_text(), "host"));
   assert_null(none);
@@ -19,9 +21,25 @@ static void unsupported_dtype_is_refused_by_name(void **state)
 {
   (void)state;
   struct device *none = NULL;
-  assert_int_equal(device_create("host", DTYPE_F16, &none), STATUS_UNSUPPORTED);
+  assert_int_equal(device_create("host", 0, DTYPE_F16, &none), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "fp16"));
   assert_null(none);
+}
+
+static void there_is_one_host(void **state)
+{
+  (void)state;
+  struct device *none = NULL;
+  assert_int_equal(device_count("host"), 1);
+  assert_int_equal(device_count("abacus"), 0);
+  assert_int_equal(device_create("host", 1, DTYPE_F32, &none), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "host device 1"));
+  assert_int_equal(device_create("host", -1, DTYPE_F32, &none), STATUS_USAGE);
+  assert_null(none);
+  assert_true(device->by_sequence);
+  assert_int_equal(device->chunk_logits, 1 << 24);
+  assert_int_equal(device->row_multiple, 1);
+  assert_true(device->host_memory);
 }
 
 static void destroy_takes_null(void **state)
@@ -30,15 +48,20 @@ static void destroy_takes_null(void **state)
   device_destroy(NULL);
   ops->lane_destroy(NULL);
   ops->release(device, NULL);
+  ops->release_host(device, NULL);
+  ops->mark_destroy(NULL);
 }
 
 static void every_slot_is_filled(void **state)
 {
   (void)state;
+  const struct device_ops *const tables[] = {&host_ops, &host_half_ops};
   void *slot[sizeof *ops / sizeof(void *)];
-  memcpy(slot, ops, sizeof *ops);
-  for (size_t i = 0; i < sizeof slot / sizeof slot[0]; i++)
-    assert_non_null(slot[i]);
+  for (int t = 0; t < 2; t++) {
+    memcpy(slot, tables[t], sizeof *ops);
+    for (size_t i = 0; i < sizeof slot / sizeof slot[0]; i++)
+      assert_non_null(slot[i]);
+  }
 }
 
 static void memory_is_zeroed_and_counted(void **state)
@@ -52,6 +75,71 @@ static void memory_is_zeroed_and_counted(void **state)
     assert_int_equal(((char *)block)[i], 0);
   ops->release(device, block);
   assert_int_equal(mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
+  assert_ok(ops->alloc_host(device, MEM_ARENA_TRANSIENT, 5000, &block));
+  assert_int_equal(mem_usage(MEM_ARENA_TRANSIENT).bytes - before, 5000);
+  for (int i = 0; i < 5000; i++)
+    assert_int_equal(((char *)block)[i], 0);
+  ops->release_host(device, block);
+  assert_int_equal(mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
+}
+
+static void memory_holds_at_least_this_process(void **state)
+{
+  (void)state;
+  int64_t used = -1, all = -1;
+  assert_ok(ops->memory(device, &used, &all));
+  assert_true(all >= mem_resident_bytes());
+  assert_true(used >= 0 && used <= all);
+  assert_true(all - used >= mem_available_bytes() / 2); /* which others change between the two calls */
+}
+
+/* Work is done when its call returns: all that a mark can tell is the time. */
+static void marks_tell_the_time(void **state)
+{
+  (void)state;
+  struct mark *a, *b;
+  double seconds = -1;
+  assert_ok(ops->enter(device));
+  assert_ok(ops->mark_create(device, &a));
+  assert_ok(ops->mark_create(device, &b));
+  assert_ok(ops->mark_wait(a)); /* never set: reached */
+  assert_true(ops->mark_reached(a));
+  assert_ok(ops->mark_follow(lanes[0], a));
+  assert_int_equal(ops->mark_seconds(a, b, &seconds), STATUS_INTERNAL);
+  for (int round = 0; round < 2; round++) { /* a mark can be set again */
+    int64_t outside = clock_ns();
+    assert_ok(ops->mark_set(lanes[0], a));
+    int64_t inside = clock_ns(), until = inside + 2000000;
+    while (clock_ns() < until)
+      ;
+    int64_t inner = clock_ns() - inside;
+    assert_ok(ops->mark_set(lanes[1], b));
+    int64_t outer = clock_ns() - outside;
+    assert_ok(ops->mark_follow(lanes[0], b));
+    assert_ok(ops->mark_wait(b));
+    assert_true(ops->mark_reached(b));
+    assert_ok(ops->mark_seconds(a, b, &seconds));
+    assert_true(seconds >= (double)inner * 1e-9 - 1e-9 && seconds <= (double)outer * 1e-9 + 1e-9);
+    assert_ok(ops->mark_seconds(b, a, &seconds));
+    assert_true(seconds < 0);
+  }
+  ops->label(lanes[0], "work");
+  ops->label(lanes[0], NULL);
+  assert_ok(ops->lane_check(lanes[0]));
+  ops->mark_destroy(a);
+  ops->mark_destroy(b);
+}
+
+static void nothing_is_learned(void **state)
+{
+  (void)state;
+  void *data = &data;
+  int64_t size = -1;
+  assert_ok(ops->learned(device, &data, &size));
+  assert_null(data);
+  assert_int_equal(size, 0);
+  assert_ok(ops->learn(device, NULL, 0));
+  assert_int_equal(ops->learn(device, "cublas", 6), STATUS_INPUT);
 }
 
 static void lane_has_its_threads_and_a_name_that_fits(void **state)
@@ -87,6 +175,30 @@ static void zero_and_copy_touch_their_bytes_alone(void **state)
   }
 }
 
+static void copied_rows_are_the_loop(void **state)
+{
+  (void)state;
+  static const int64_t shapes[][4] = {{5, 24, 24, 31}, {3, 300000, 300007, 300000}, {70000, 8, 12, 8}, {40, 16, 16, 16}, {0, 8, 8, 8}, {4, 0, 3, 3}};
+  for (int s = 0; s < 6; s++)
+    for (int l = 0; l < LANE_SIZES; l++) {
+      int64_t rows = shapes[s][0], size = shapes[s][1], to = shapes[s][2], from = shapes[s][3];
+      unsigned char *dst = bytes((size_t)(rows * to + 1)), *src = bytes((size_t)(rows * from + 1)), *want = bytes((size_t)(rows * to + 1));
+      for (int64_t i = 0; i < rows * from; i++)
+        src[i] = (unsigned char)(i * 31 % 251 + 1);
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < size; i++)
+          want[r * to + i] = src[r * from + i];
+      assert_ok(ops->copy_rows(lanes[l], rows, (size_t)size, dst, (size_t)to, src, (size_t)from));
+      assert_memory_equal(dst, want, (size_t)(rows * to + 1)); /* zero between the rows, still */
+      assert_ok(ops->copy_rows(lanes[l], rows, (size_t)size, dst, (size_t)to, dst, (size_t)to));
+      assert_memory_equal(dst, want, (size_t)(rows * to + 1));
+    }
+  char a[8] = "", b[8] = "";
+  assert_int_equal(ops->copy_rows(lanes[0], -1, 2, a, 2, b, 2), STATUS_INTERNAL);
+  assert_int_equal(ops->copy_rows(lanes[0], 2, 4, a, 3, b, 4), STATUS_INTERNAL);
+  assert_int_equal(ops->copy_rows(lanes[0], 2, 4, a, 4, b, 3), STATUS_INTERNAL);
+}
+
 static void math_allocates_nothing(void **state)
 {
   (void)state;
@@ -101,6 +213,9 @@ static void math_allocates_nothing(void **state)
     int64_t calls = mem_calls();
     assert_ok(ops->lane_reserve(new)); /* is there already */
     assert_ok(ops->matmul(new, &op));
+    op.add = c;
+    assert_ok(ops->matmul(new, &op));
+    op.add = NULL;
     assert_ok(ops->bias_gradient(new, 64, 64, 64, 64, a, false, c));
     assert_int_equal(mem_calls(), calls);
     ops->lane_destroy(new);
@@ -112,11 +227,16 @@ int main(void)
   const struct CMUnitTest tests[] = {
       DEVICE_TEST(unknown_device_is_refused_with_the_list),
       DEVICE_TEST(unsupported_dtype_is_refused_by_name),
+      DEVICE_TEST(there_is_one_host),
       DEVICE_TEST(destroy_takes_null),
       DEVICE_TEST(every_slot_is_filled),
       DEVICE_TEST(memory_is_zeroed_and_counted),
+      DEVICE_TEST(memory_holds_at_least_this_process),
+      DEVICE_TEST(marks_tell_the_time),
+      DEVICE_TEST(nothing_is_learned),
       DEVICE_TEST(lane_has_its_threads_and_a_name_that_fits),
       DEVICE_TEST(zero_and_copy_touch_their_bytes_alone),
+      DEVICE_TEST(copied_rows_are_the_loop),
       DEVICE_TEST(math_allocates_nothing),
   };
   return RUN_DEVICE_TESTS(tests);

@@ -161,6 +161,112 @@ static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
   assert_true(isnan(exactsum_value(&whole)));
 }
 
+static void sums_of_terms_are_exact(void **state)
+{
+  (void)state;
+  enum { N = 5003 };
+  double *term = doubles(N);
+  struct exactsum want, got;
+  exactsum_zero(&want);
+  for (int i = 0; i < N; i++) {
+    term[i] = ldexp(i % 2 ? 1.0 / (i + 1) : -1.0 / (i + 3), i % 400 - 200);
+    exactsum_add(&want, term[i]);
+  }
+  exactsum_normalize(&want);
+  for (int l = 0; l < LANE_SIZES; l++)
+    for (int cut = 0; cut <= N; cut += 1667) {
+      exactsum_zero(&got);
+      assert_ok(ops->sum_exact(lanes[l], N - cut, term + cut, &got));
+      assert_ok(ops->sum_exact(lanes[l], cut, term, &got));
+      assert_same_bits(&got, &want, sizeof got); /* the digits: so both are normalized */
+    }
+  exactsum_zero(&got);
+  exactsum_zero(&want);
+  exactsum_add(&got, -3); /* normalized though nothing is added */
+  exactsum_add(&want, -3);
+  exactsum_normalize(&want);
+  assert_true(memcmp(&got, &want, sizeof got) != 0);
+  assert_ok(ops->sum_exact(lanes[0], 0, term, &got));
+  assert_same_bits(&got, &want, sizeof got);
+}
+
+static void squares_are_normalized(void **state)
+{
+  (void)state;
+  float *x = normals(LONG, 1e10f);
+  struct exactsum got, want;
+  exactsum_zero(&got);
+  assert_ok(ops->sum_squares(lanes[3], LONG, x, &got));
+  want = got;
+  exactsum_normalize(&want);
+  assert_same_bits(&got, &want, sizeof got);
+}
+
+static struct outcome conclude(double loss, double squares, double clip)
+{
+  struct exactsum a, b;
+  struct outcome out;
+  memset(&out, 0xff, sizeof out);
+  exactsum_zero(&a);
+  exactsum_zero(&b);
+  assert_ok(ops->sum_exact(lanes[0], 1, &loss, &a));
+  assert_ok(ops->sum_exact(lanes[0], 1, &squares, &b));
+  assert_ok(ops->conclude(lanes[0], &a, &b, clip, &out));
+  return out;
+}
+
+static void outcome_is_what_the_sums_say(void **state)
+{
+  (void)state;
+  static const struct {
+    double loss, squares, clip;
+    struct outcome want;
+  } known[] = {
+      {7.25, 9, 0, {7.25, 3, 1, 1}}, /* no clip */
+      {7.25, 9, 3, {7.25, 3, 1, 1}}, {7.25, 9, 4, {7.25, 3, 1, 1}}, {-1, 16, 1, {-1, 4, 0.25, 1}}, {1, 0, 1, {1, 0, 1, 1}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct outcome got = conclude(known[i].loss, known[i].squares, known[i].clip);
+    assert_same_bits(&got, &known[i].want, sizeof got);
+  }
+  assert_true(conclude(NAN, 4, 1).finite == 0);
+  assert_true(conclude(INFINITY, 4, 1).finite == 0);
+  assert_true(conclude(1, NAN, 1).finite == 0);
+  assert_true(conclude(1, INFINITY, 1).finite == 0);
+}
+
+/* Oracle: the scalar conversions, on every bf16 number and on fp32 numbers around the ties between two. */
+static void casts_round_to_nearest(void **state)
+{
+  (void)state;
+  enum { N = 3 << 16 };
+  uint16_t *all = bytes(N * sizeof *all), *rounded = bytes(N * sizeof *rounded);
+  float *wide = nans(N), *ties = bytes(N * sizeof *ties);
+  for (uint32_t i = 0; i < N; i++) {
+    uint32_t bits = (i / 3 << 16 | 0x7fff) + i % 3; /* just below a tie, on it, just above */
+    all[i] = (uint16_t)i;
+    memcpy(&ties[i], &bits, sizeof bits);
+  }
+  for (int l = 0; l < LANE_SIZES; l++) {
+    assert_ok(ops->cast(lanes[l], N, DTYPE_BF16, all, DTYPE_F32, wide));
+    assert_ok(ops->cast(lanes[l], N, DTYPE_F32, ties, DTYPE_BF16, rounded));
+    for (int i = 0; i < N; i++) {
+      float want = f32_from_bf16(all[i]);
+      assert_same_bits(&wide[i], &want, sizeof want);
+      assert_int_equal(rounded[i], bf16_from_f32(ties[i]));
+    }
+    assert_int_equal(rounded[3 * 0x3f80 + 1], 0x3f80); /* tie to even, down */
+    assert_int_equal(rounded[3 * 0x3f81 + 1], 0x3f82); /* up */
+    assert_ok(ops->cast(lanes[l], N, DTYPE_BF16, all, DTYPE_BF16, rounded));
+    assert_memory_equal(rounded, all, N * sizeof *all);
+    assert_ok(ops->cast(lanes[l], N, DTYPE_F32, wide, DTYPE_F32, wide)); /* a copy onto itself */
+  }
+  assert_int_equal(ops->cast(lanes[0], 1, DTYPE_F32, wide, DTYPE_F16, rounded), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "fp16"));
+  assert_int_equal(ops->cast(lanes[0], 1, DTYPE_F16, rounded, DTYPE_F32, wide), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->cast(lanes[0], -1, DTYPE_F32, wide, DTYPE_BF16, rounded), STATUS_INTERNAL);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -171,6 +277,10 @@ int main(void)
       DEVICE_TEST(sum_over_a_group_is_a_subtree),
       DEVICE_TEST(sum_may_take_the_place_of_a_part),
       DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),
+      DEVICE_TEST(sums_of_terms_are_exact),
+      DEVICE_TEST(squares_are_normalized),
+      DEVICE_TEST(outcome_is_what_the_sums_say),
+      DEVICE_TEST(casts_round_to_nearest),
   };
   return RUN_DEVICE_TESTS(tests);
 }

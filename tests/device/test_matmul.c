@@ -219,6 +219,45 @@ static void few_rows_are_the_first_of_many(void **state)
   fixture_use(-1);
 }
 
+/* c = c + add behind the product, in one call. Oracle: the bits of the two calls. */
+static void check_add(struct product p)
+{
+  make(&p);
+  const int64_t n = p.op.m * p.op.ldc;
+  float *plus = normals(n, 1), *two = copy_of(p.c, n);
+  p.op.c = two;
+  assert_ok(ops->matmul(lanes[0], &p.op));
+  for (int64_t i = 0; i < p.op.m; i++)
+    assert_ok(ops->add(lanes[0], p.op.n, two + i * p.op.ldc, plus + i * p.op.ldc, two + i * p.op.ldc));
+  for (int l = 0; l < LANE_SIZES; l++) {
+    float *one = copy_of(p.c, n), *onto = copy_of(plus, n);
+    p.op.c = one;
+    p.op.add = plus;
+    assert_ok(ops->matmul(lanes[l], &p.op));
+    assert_same_bits(one, two, (size_t)n * sizeof *one); /* the gaps, too */
+    p.op.c = onto;
+    p.op.add = onto;
+    assert_ok(ops->matmul(lanes[l], &p.op));
+    for (int64_t i = 0; i < p.op.m; i++) {
+      assert_same_bits(onto + i * p.op.ldc, two + i * p.op.ldc, (size_t)p.op.n * sizeof *onto);
+      assert_same_bits(onto + i * p.op.ldc + p.op.n, plus + i * p.op.ldc + p.op.n, (size_t)(p.op.ldc - p.op.n) * sizeof *onto);
+    }
+  }
+}
+
+static void something_is_added(void **state)
+{
+  (void)state;
+  for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_BIAS; epilogue++)
+    for (int trans_b = 0; trans_b < 2; trans_b++) {
+      check_add((struct product){.sequences = 3, .T = 77, .columns = 101, .depth = 523, .trans_b = trans_b, .epilogue = (enum epilogue)epilogue});
+      check_add((struct product){.sequences = 1, .T = 5, .columns = 301, .depth = 40, .trans_b = trans_b, .epilogue = (enum epilogue)epilogue});
+    }
+  check_add((struct product){.sequences = 3, .T = 50, .columns = 40, .rows = 30, .trans_a = true});
+  check_add((struct product){.sequences = 1, .T = 700, .columns = 700, .depth = 20}); /* more than half of the room, where it lies in c */
+  check_add((struct product){.sequences = 1, .T = 2, .columns = 300000, .depth = 2, .trans_b = true, .epilogue = EPILOGUE_BIAS}); /* than a row */
+}
+
 static void nothing_to_do(void **state)
 {
   (void)state;
@@ -248,6 +287,14 @@ static void guards_fire(void **state)
   struct matmul op = good;
   op.accumulate = true;
   op.epilogue = EPILOGUE_BIAS;
+  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
+  op = good;
+  op.accumulate = true;
+  op.add = x;
+  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
+  op = good;
+  op.epilogue = EPILOGUE_DGELU;
+  op.add = op.aux = x;
   assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
   op = good;
   op.k = 0;
@@ -341,6 +388,7 @@ int main(void)
       DEVICE_TEST(products_larger_than_the_room),
       DEVICE_TEST(every_variant_adds_in_the_stated_order),
       DEVICE_TEST(few_rows_are_the_first_of_many),
+      DEVICE_TEST(something_is_added),
       DEVICE_TEST(nothing_to_do),
       DEVICE_TEST(work_and_time_are_counted),
       DEVICE_TEST(guards_fire),

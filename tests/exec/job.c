@@ -80,7 +80,12 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.weight_decay = 0.1;
   job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  check(device_create("host", DTYPE_F32, &job->device));
+  check(device_create("host", 0, setup->half ? DTYPE_BF16 : DTYPE_F32, &job->device));
+  if (setup->whole) {
+    job->device->by_sequence = false;
+    job->device->row_multiple = 64;
+    job->device->chunk_logits = 64 * JOB_VOCAB;
+  }
   check(model_create(&config, &job->model));
   check(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
   assert_int_equal(JOB_BATCH % (ranks * micros), 0);
@@ -103,6 +108,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .model = job->model,
       .device = job->device,
       .threads = setup->threads ? setup->threads : 1,
+      .staging = comm_needs_staging(comm),
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};

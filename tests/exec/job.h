@@ -20,6 +20,8 @@ struct job_setup {
   struct option_strings freeze;
   bool no_clip;
   int64_t capacity;               /* PLAN_GENERATE; 0: JOB_SEQUENCE */
+  bool half;                      /* computes in bf16 */
+  bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
 };
 
 struct job {

@@ -6,7 +6,9 @@ check_PROGRAMS += \
 	tests/exec/test_frozen \
 	tests/exec/test_generate \
 	tests/exec/test_guards \
-	tests/exec/test_ranks
+	tests/exec/test_ranks \
+	tests/exec/test_trace \
+	tests/exec/test_watchdog
 exec_job = tests/exec/job.c tests/exec/job.h
 tests_exec_test_alloc_SOURCES = tests/exec/test_alloc.c $(exec_job)
 tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
@@ -15,3 +17,6 @@ tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
 tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)
+exec_reopen = tests/exec/reopen.c tests/exec/reopen.h $(exec_job)
+tests_exec_test_trace_SOURCES = tests/exec/test_trace.c $(exec_reopen)
+tests_exec_test_watchdog_SOURCES = tests/exec/test_watchdog.c $(exec_reopen)

@@ -129,6 +129,30 @@ static void one_by_one_or_at_once(void **state)
   }
 }
 
+/* Logits are fp32 whatever they were computed in. Oracle: those of fp32, which are about 1, within some roundings to bf16's eight bits; and they have no more bits than those. */
+static void logits_in_bf16(void **state)
+{
+  (void)state;
+  for (int llama = 0; llama < 2; llama++) {
+    struct job_setup setup = {.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
+    struct job job;
+    float full[JOB_VOCAB];
+    job_open(&job, comm, &setup);
+    memcpy(full, job_generate(&job, 0, 0, JOB_SEQUENCE), sizeof full);
+    job_close(&job);
+    setup.half = true;
+    job_open(&job, comm, &setup);
+    const float *logits = job_generate(&job, 0, 0, JOB_SEQUENCE);
+    for (int i = 0; i < JOB_VOCAB; i++) {
+      uint32_t bits;
+      memcpy(&bits, &logits[i], sizeof bits);
+      assert_int_equal(bits & 0xffff, 0);
+      assert_true(fabsf(logits[i] - full[i]) <= 0.05f);
+    }
+    job_close(&job);
+  }
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -145,6 +169,7 @@ static int stop(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand), cmocka_unit_test(one_by_one_or_at_once)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand), cmocka_unit_test(one_by_one_or_at_once),
+                                     cmocka_unit_test(logits_in_bf16)};
   return cmocka_run_group_tests(tests, start, stop);
 }

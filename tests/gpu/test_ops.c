@@ -1,6 +1,6 @@
 /* Every operation of the CUDA device against its twin on the host: the same inputs, rounded to the compute type, through both. Oracle: the host device in fp32; bounds by
  * ||a - b|| / ||b||, 1e-5 in fp32 and 1e-2 in bf16 (whose products, statistics and sums are fp32 on both sides). Outputs are poisoned with NaN before each call.
- * Without a GPU the program is skipped. */
+ * What is exact on the host (copies, conversions, exact sums, what is concluded from them) must be the same bits. Without a GPU the program is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -182,6 +182,92 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, bool trans_a, bool tra
   twin_free(&aux);
 }
 
+/* c = ab + bias + other, where the other matrix may be c itself. */
+static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself, int64_t wider)
+{
+  struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)), c = output(m * (n + wider));
+  memset(c.here, 0, (size_t)c.n * sizeof(float));
+  upload(&c);
+  struct matmul op = {
+      .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider, .epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE};
+  op.a = a.here, op.b = b.here, op.bias = with_bias ? bias.here : NULL, op.add = other.here, op.c = onto_itself ? other.here : c.here;
+  must(host->ops->matmul(host_lane, &op));
+  op.a = a.there, op.b = b.there, op.bias = with_bias ? bias.there : NULL, op.add = other.there, op.c = onto_itself ? other.there : c.there;
+  must(gpu->ops->matmul(gpu_lane, &op));
+  expect_same("a product added to another matrix", onto_itself ? &other : &c);
+  struct twin *all[] = {&a, &b, &bias, &other, &c};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    twin_free(all[i]);
+}
+
+static void test_matmul_add(void **state)
+{
+  (void)state;
+  for (int bits = 0; bits < 8; bits++) {
+    check_matmul_add(256, 128, 192, bits & 1, bits & 2, bits & 4 ? 64 : 0);
+    check_matmul_add(64, 101, 33, bits & 1, bits & 2, bits & 4 ? 27 : 0);
+  }
+}
+
+static void test_matmul_refusals(void **state)
+{
+  struct twin a = input(64 * 64), b = input(64 * 64), c = output(64 * 64);
+  struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a.there, .b = b.there, .c = c.there, .lda = 64, .ldb = 64, .ldc = 64};
+  (void)state;
+  op.accumulate = true, op.add = b.there;
+  assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
+  op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
+  assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
+  twin_free(&a);
+  twin_free(&b);
+  twin_free(&c);
+}
+
+static void product_to(struct device *device, struct lane *lane, const struct twin *a, const struct twin *b, void *c, float *out)
+{
+  const struct matmul op = {.m = 128, .n = 96, .k = 512, .trans_a = true, .a = a->there, .b = b->there, .c = c, .lda = 128, .ldb = 96, .ldc = 96};
+  must(device->ops->matmul(lane, &op));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(out, c, 128 * 96 * sizeof(float), cudaMemcpyDeviceToHost));
+}
+
+/* A second device that learns from the first one knows what it knows, and multiplies to the same bits; a table of another kind of GPU is refused. */
+static void test_learning(void **state)
+{
+  struct twin a = input(128 * 512), b = input(96 * 512), c = sums(128 * 96, false);
+  static float first[128 * 96], second[128 * 96];
+  struct device *other = NULL;
+  struct lane *lane = NULL;
+  void *bytes = NULL, *again = NULL;
+  int64_t n = 0, n_again = 0;
+  (void)state;
+  product_to(gpu, gpu_lane, &a, &b, c.there, first);
+  must(gpu->ops->learned(gpu, &bytes, &n));
+  assert_true(n > 0);
+
+  must(cuda_device_create(0, compute, &other));
+  ((struct cuda_device *)other)->keeps_cache = false;
+  must(other->ops->lane_create(other, "compute", 1, &lane));
+  must(other->ops->learn(other, bytes, n));
+  product_to(other, lane, &a, &b, c.there, second);
+  assert_memory_equal(first, second, sizeof first);
+  must(other->ops->learned(other, &again, &n_again));
+  assert_true(n_again >= n); /* the user's cache may have held more */
+
+  assert_int_equal(other->ops->learn(other, bytes, n - 1), STATUS_INPUT);
+  ((char *)bytes)[8] ^= 1; /* the GPU's name */
+  assert_int_equal(other->ops->learn(other, bytes, n), STATUS_INPUT);
+  must(other->ops->learn(other, NULL, 0));
+
+  other->ops->lane_destroy(lane);
+  device_destroy(other);
+  mem_free(bytes);
+  mem_free(again);
+  twin_free(&a);
+  twin_free(&b);
+  twin_free(&c);
+}
+
 static void test_matmul(void **state)
 {
   static const int64_t sizes[][3] = {{256, 128, 192}, {77, 120, 40}, {64, 101, 33}, {1, 512, 256}};
@@ -245,6 +331,9 @@ static void test_rmsnorm(void **state)
   check_rmsnorm(200, 6, 128, 1024, false);
   check_rmsnorm(33, 3, 40, 200, false);
   check_rmsnorm(9, 1, 10000, 10000, true);
+  check_rmsnorm(5, 1, 10001, 10001, true);
+  check_rmsnorm(3, 1, 32768, 32768, false);
+  check_rmsnorm(700, 1, 3584, 3584, true);
 }
 
 static void check_layernorm(int64_t rows, int64_t C)
@@ -280,6 +369,7 @@ static void test_layernorm(void **state)
   check_layernorm(500, 768);
   check_layernorm(64, 101);
   check_layernorm(9, 6000);
+  check_layernorm(2000, 1536);
 }
 
 /* --- element by element -------------------------------------------------------------------------------------------------------------------------------- */
@@ -296,6 +386,56 @@ static void test_elementwise(void **state)
     twin_free(&b);
     twin_free(&c);
   }
+}
+
+/* Behind an odd number of elements, so that no access is aligned, and on a boundary of 16 bytes. */
+static void test_cast(void **state)
+{
+  (void)state;
+  for (int64_t n = 1; n < 3000; n = 2 * n + 1)
+    for (int64_t skip = 0; skip < 8; skip += 7) {
+      struct twin wide = twin_make(n + skip, DTYPE_F32, true), narrow = twin_make(n + skip, DTYPE_BF16, false),
+                  back = twin_make(n + skip, DTYPE_F32, false);
+      const float *from = (const float *)wide.there + skip;
+      uint16_t *half = (uint16_t *)narrow.there + skip;
+      float *to = (float *)back.there + skip;
+      must(gpu->ops->cast(gpu_lane, n, DTYPE_F32, from, DTYPE_BF16, half));
+      must(gpu->ops->cast(gpu_lane, n, DTYPE_BF16, half, DTYPE_F32, to));
+      must_cuda(cudaDeviceSynchronize());
+      float *got = room(host, (size_t)n * 4), *want = room(host, (size_t)n * 4);
+      uint16_t *bits = room(host, (size_t)n * 2);
+      must(host->ops->cast(host_lane, n, DTYPE_F32, wide.here + skip, DTYPE_BF16, bits));
+      must(host->ops->cast(host_lane, n, DTYPE_BF16, bits, DTYPE_F32, want));
+      must_cuda(cudaMemcpy(got, to, (size_t)n * 4, cudaMemcpyDeviceToHost));
+      assert_memory_equal(got, want, (size_t)n * 4);
+      host->ops->release(host, got);
+      host->ops->release(host, want);
+      host->ops->release(host, bits);
+      twin_free(&wide);
+      twin_free(&narrow);
+      twin_free(&back);
+    }
+  assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_F32, NULL, DTYPE_F16, NULL), STATUS_UNSUPPORTED);
+}
+
+static void test_copy_rows(void **state)
+{
+  enum { ROWS = 37, BYTES = 52, FROM = 96, TO = 64 };
+  unsigned char from[ROWS * FROM], to[ROWS * TO], want[ROWS * TO];
+  void *there = room(gpu, sizeof from), *out = room(gpu, sizeof to);
+  (void)state;
+  for (size_t i = 0; i < sizeof from; i++)
+    from[i] = (unsigned char)(i * 7 + 1);
+  memset(want, 0, sizeof want);
+  must(host->ops->copy_rows(host_lane, ROWS, BYTES, want, TO, from, FROM));
+  must(gpu->ops->copy(gpu_lane, there, from, sizeof from));
+  must(gpu->ops->copy_rows(gpu_lane, ROWS, BYTES, out, TO, there, FROM));
+  must(gpu->ops->copy(gpu_lane, to, out, sizeof to));
+  must_cuda(cudaDeviceSynchronize());
+  assert_memory_equal(to, want, sizeof want);
+  assert_int_equal(gpu->ops->copy_rows(gpu_lane, ROWS, BYTES, out, BYTES - 1, there, FROM), STATUS_INTERNAL);
+  gpu->ops->release(gpu, there);
+  gpu->ops->release(gpu, out);
 }
 
 static void check_swiglu(int64_t rows, int64_t F)
@@ -459,23 +599,93 @@ static void test_embedding(void **state)
   check_embedding(2, 77, 40, 101, true);
   check_embedding(3, 200, 768, 500, false);
   check_embedding(1, 64, 33, 50, true);
+  check_embedding(4, 512, 40, 7, true); /* runs of equal tokens over many chunks */
+  check_embedding(1, 1000, 1032, 6, false);
 }
 
-static void check_classifier(int64_t rows, int64_t V)
+/* The second time gives the same bits. */
+static void test_embedding_repeats(void **state)
+{
+  enum { ROWS = 3000, C = 256, V = 40 };
+  static float first[V * C], second[V * C];
+  int32_t token[ROWS];
+  (void)state;
+  for (int r = 0; r < ROWS; r++)
+    token[r] = r * r % 77 % V;
+  int32_t *there = tokens_there(token, ROWS);
+  struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
+  for (int time = 0; time < 2; time++) {
+    upload(&dwte);
+    must(gpu->ops->embedding_backward(gpu_lane, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL));
+    must_cuda(cudaDeviceSynchronize());
+    must_cuda(cudaMemcpy(time ? second : first, dwte.there, sizeof first, cudaMemcpyDeviceToHost));
+  }
+  assert_memory_equal(first, second, sizeof first);
+  twin_free(&dx);
+  twin_free(&dwte);
+  gpu->ops->release(gpu, there);
+}
+
+static void expect_fault(const char *what)
+{
+  must_cuda(cudaDeviceSynchronize());
+  assert_int_equal(gpu->ops->lane_check(gpu_lane), STATUS_INPUT);
+  if (!strstr(status_text(), what))
+    fail_msg("'%s' does not say '%s'", status_text(), what);
+}
+
+static void test_bad_token(void **state)
+{
+  int32_t token[] = {3, 9, 10, 0};
+  int32_t *there = tokens_there(token, 4);
+  struct twin wte = input(10 * 16), x = output(4 * 16), dwte = sums(10 * 16, true);
+  (void)state;
+  must(gpu->ops->embedding(gpu_lane, 2, 2, 16, 10, there, wte.there, NULL, x.there));
+  must_cuda(cudaDeviceSynchronize());
+  must(gpu->ops->lane_check(gpu_lane));
+  must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, there, wte.there, NULL, x.there));
+  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, there, x.there, dwte.there, false, NULL)); /* touches no memory of others */
+  expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
+  twin_free(&wte);
+  twin_free(&x);
+  twin_free(&dwte);
+  gpu->ops->release(gpu, there);
+}
+
+static void test_bad_target(void **state)
+{
+  int32_t target[] = {3, -1, -2};
+  int32_t *there = tokens_there(target, 3);
+  struct twin logits = input(3 * 40);
+  double *loss = room(gpu, 3 * sizeof *loss);
+  (void)state;
+  must(gpu->ops->cross_entropy(gpu_lane, 2, 40, 40, logits.there, there, 1, false, loss));
+  must_cuda(cudaDeviceSynchronize());
+  must(gpu->ops->lane_check(gpu_lane));
+  must(gpu->ops->cross_entropy(gpu_lane, 3, 40, 40, logits.there, there, 1, false, loss));
+  expect_fault("target 2 of the batch is -2, outside the vocabulary of 40");
+  twin_free(&logits);
+  gpu->ops->release(gpu, there);
+  gpu->ops->release(gpu, loss);
+}
+
+static void check_classifier(int64_t rows, int64_t V, int64_t ld)
 {
   int32_t *target = room(host, (size_t)rows * sizeof *target);
   for (int64_t r = 0; r < rows; r++)
-    target[r] = r % 5 == 4 ? -1 : (int32_t)(r * 37 % V);
+    target[r] = r % 5 == 4 ? -1 : r % 7 == 0 ? (int32_t)(V - 1) : (int32_t)(r * 37 % V);
   int32_t *there = tokens_there(target, rows);
-  struct twin logits = input(rows * V);
+  struct twin logits = input(rows * ld);
   double *loss = room(host, (size_t)rows * 8), *loss_there = room(gpu, (size_t)rows * 8), got[4096];
-  must(host->ops->cross_entropy(host_lane, rows, V, V, logits.here, target, 0.25f, true, loss));
-  must(gpu->ops->cross_entropy(gpu_lane, rows, V, V, logits.there, there, 0.25f, true, loss_there));
-  expect_same("the classifier's gradient", &logits);
-  must_cuda(cudaMemcpy(got, loss_there, (size_t)rows * 8, cudaMemcpyDeviceToHost));
-  for (int64_t r = 0; r < rows; r++)
-    if (!(fabs(got[r] - loss[r]) <= 1e-5 * (1 + fabs(loss[r]))))
-      fail_msg("loss of row %lld is %.9g, not %.9g", (long long)r, got[r], loss[r]);
+  for (int gradient = 0; gradient < 2; gradient++) {
+    must(host->ops->cross_entropy(host_lane, rows, V, ld, logits.here, target, 0.25f, gradient, loss));
+    must(gpu->ops->cross_entropy(gpu_lane, rows, V, ld, logits.there, there, 0.25f, gradient, loss_there));
+    expect_same("the classifier's gradient", &logits);
+    must_cuda(cudaMemcpy(got, loss_there, (size_t)rows * 8, cudaMemcpyDeviceToHost));
+    for (int64_t r = 0; r < rows; r++)
+      if (!(fabs(got[r] - loss[r]) <= 1e-5 * (1 + fabs(loss[r]))))
+        fail_msg("loss of row %lld is %.9g, not %.9g", (long long)r, got[r], loss[r]);
+  }
   twin_free(&logits);
   gpu->ops->release(gpu, there);
   gpu->ops->release(gpu, loss_there);
@@ -486,9 +696,12 @@ static void check_classifier(int64_t rows, int64_t V)
 static void test_classifier(void **state)
 {
   (void)state;
-  check_classifier(77, 101);
-  check_classifier(64, 50257);
-  check_classifier(33, 32000);
+  check_classifier(77, 101, 101);
+  check_classifier(64, 50257, 50304); /* fits in shared memory twice */
+  check_classifier(40, 50257, 50257);
+  check_classifier(33, 32000, 32000);
+  check_classifier(6, 152064, 152064); /* does not fit */
+  check_classifier(6, 128003, 128064);
 }
 
 static void test_adamw(void **state)
@@ -512,43 +725,277 @@ static void test_adamw(void **state)
   }
 }
 
-/* Exact sums and the tree over ranks must agree bit for bit. */
-static void test_sums(void **state)
+static void expect_bits(const char *what, const void *there, const void *want, size_t bytes)
+{
+  void *got = room(host, bytes);
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(got, there, bytes, cudaMemcpyDeviceToHost));
+  if (memcmp(got, want, bytes))
+    fail_msg("%s: other bits", what);
+  host->ops->release(host, got);
+}
+
+static void *place_there(const void *here, size_t bytes)
+{
+  void *there = room(gpu, bytes);
+  must_cuda(cudaMemcpy(there, here, bytes, cudaMemcpyHostToDevice));
+  return there;
+}
+
+/* Scale and finite come of the outcome; where it is not finite nothing changes. */
+static void test_adamw_outcome(void **state)
+{
+  const int64_t n = 1003;
+  struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true), copy = output(n);
+  struct outcome outcome = {.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3, .finite = 1};
+  struct adamw op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = NAN, .bias1 = 0.3, .bias2 = 0.2};
+  (void)state;
+  for (int64_t i = 0; i < n; i++)
+    v.here[i] *= v.here[i];
+  upload(&v);
+  void *there = place_there(&outcome, sizeof outcome);
+  op.outcome = &outcome;
+  must(host->ops->adamw(host_lane, n, &op, master.here, grad.here, m.here, v.here, copy.here));
+  op.outcome = there;
+  must(gpu->ops->adamw(gpu_lane, n, &op, master.there, grad.there, m.there, v.there, copy.there));
+  expect_same("AdamW's masters", &master);
+  expect_same("its first moment", &m);
+  expect_same("its working copy", &copy);
+
+  outcome.finite = 0;
+  must_cuda(cudaMemcpy(there, &outcome, sizeof outcome, cudaMemcpyHostToDevice));
+  must_cuda(cudaMemcpy(master.here, master.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
+  must(gpu->ops->adamw(gpu_lane, n, &op, master.there, grad.there, m.there, v.there, copy.there));
+  expect_bits("masters of a step that is not finite", master.there, master.here, (size_t)n * 4);
+  struct twin *all[] = {&master, &grad, &m, &v, &copy};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    twin_free(all[i]);
+  gpu->ops->release(gpu, there);
+}
+
+/* The tree over ranks must agree bit for bit. */
+static void test_sum_parts(void **state)
 {
   (void)state;
-  for (int parts = 1; parts <= 9; parts++) {
-    const int64_t n = 4096;
-    struct twin base = sums(n * parts, true), dst = sums(n, true);
-    must(host->ops->sum_parts(host_lane, n, parts, base.here, n, -1, NULL, true, dst.here));
-    must(gpu->ops->sum_parts(gpu_lane, n, parts, base.there, n, -1, NULL, true, dst.there));
+  for (int parts = 1; parts <= 9; parts++)
+    for (int64_t n = 4096; n < 4098; n++) {
+      struct twin base = sums(n * parts, true), own = sums(n, true), dst = sums(n, true);
+      const int self = parts % 3 == 0 ? parts / 2 : -1;
+      must(host->ops->sum_parts(host_lane, n, parts, base.here, n, self, self < 0 ? NULL : own.here, true, dst.here));
+      must(gpu->ops->sum_parts(gpu_lane, n, parts, base.there, n, self, self < 0 ? NULL : own.there, true, dst.there));
+      expect_bits("a sum over parts", dst.there, dst.here, (size_t)n * 4);
+      twin_free(&base);
+      twin_free(&own);
+      twin_free(&dst);
+    }
+}
+
+static void expect_normalized(const struct exactsum *sum)
+{
+  for (int d = 0; d + 1 < EXACTSUM_DIGITS; d++)
+    if (sum->digit[d] < 0 || sum->digit[d] >> 32)
+      fail_msg("digit %d of a sum is %lld", d, (long long)sum->digit[d]);
+}
+
+static void test_sum_squares(void **state)
+{
+  (void)state;
+  for (int64_t skip = 0; skip < 2; skip++) {
+    struct twin x = sums(100000 + skip, true);
+    struct exactsum sum, got, *there;
+    exactsum_zero(&sum);
+    there = place_there(&sum, sizeof sum);
+    for (int time = 0; time < 3; time++) {
+      must(host->ops->sum_squares(host_lane, x.n - skip, x.here + skip, &sum));
+      must(gpu->ops->sum_squares(gpu_lane, x.n - skip, (float *)x.there + skip, there));
+    }
     must_cuda(cudaDeviceSynchronize());
-    float *got = room(host, (size_t)n * 4);
-    must_cuda(cudaMemcpy(got, dst.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
-    assert_memory_equal(got, dst.here, (size_t)n * 4);
-    host->ops->release(host, got);
-    twin_free(&base);
-    twin_free(&dst);
+    must_cuda(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
+    expect_normalized(&got);
+    if (!(fabs(exactsum_value(&got) - exactsum_value(&sum)) <= 1e-12 * exactsum_value(&sum)))
+      fail_msg("squares sum to %.17g, not %.17g", exactsum_value(&got), exactsum_value(&sum));
+    gpu->ops->release(gpu, there);
+    twin_free(&x);
   }
-  struct twin x = sums(100000, true);
-  struct exactsum sum, got, *there = room(gpu, sizeof sum);
+}
+
+/* Terms of either sign and of all sizes, subnormals and zeros among them. */
+static void fill_terms(int64_t n, double *term)
+{
+  uint32_t bits[4];
+  for (int64_t i = 0; i < n; i++) {
+    rng_block(rng_key_make(draws, "terms"), 0, (uint64_t)i, bits);
+    uint64_t word = (uint64_t)bits[0] << 32 | bits[1];
+    if ((word >> 52 & 0x7ff) == 0x7ff || i % 11 == 0)
+      word &= UINT64_C(0x800fffffffffffff);
+    memcpy(&term[i], &word, sizeof word);
+  }
+  draws++;
+}
+
+static void test_sum_exact(void **state)
+{
+  static const int64_t sizes[] = {0, 1, 31, 1000, 70001};
+  double *term = room(host, 70001 * sizeof *term);
+  struct exactsum sum;
+  (void)state;
   exactsum_zero(&sum);
-  must(host->ops->sum_squares(host_lane, x.n, x.here, &sum));
-  must(gpu->ops->sum_squares(gpu_lane, x.n, x.there, there));
-  must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
-  exactsum_normalize(&got);
-  if (!(fabs(exactsum_value(&got) - exactsum_value(&sum)) <= 1e-12 * exactsum_value(&sum)))
-    fail_msg("squares sum to %.17g, not %.17g", exactsum_value(&got), exactsum_value(&sum));
+  sum.digit[3] = -5; /* carries that n = 0 must pass on, too */
+  struct exactsum *there = place_there(&sum, sizeof sum);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    fill_terms(sizes[i], term);
+    if (sizes[i] == 1000)
+      term[500] = INFINITY, term[501] = -INFINITY, term[502] = NAN;
+    double *terms_there = place_there(term, (size_t)sizes[i] * sizeof *term);
+    must(host->ops->sum_exact(host_lane, sizes[i], term, &sum));
+    must(gpu->ops->sum_exact(gpu_lane, sizes[i], terms_there, there));
+    expect_bits("an exact sum", there, &sum, sizeof sum);
+    gpu->ops->release(gpu, terms_there);
+  }
   gpu->ops->release(gpu, there);
-  twin_free(&x);
+  host->ops->release(host, term);
+}
+
+static void check_conclusion(const double *loss, int losses, const double *square, int squares, double clip)
+{
+  struct exactsum sum[2];
+  struct outcome want, got, *out = room(gpu, sizeof *out);
+  exactsum_zero(&sum[0]);
+  exactsum_zero(&sum[1]);
+  must(host->ops->sum_exact(host_lane, losses, loss, &sum[0]));
+  must(host->ops->sum_exact(host_lane, squares, square, &sum[1]));
+  struct exactsum *there = place_there(sum, sizeof sum);
+  must(host->ops->conclude(host_lane, &sum[0], &sum[1], clip, &want));
+  must(gpu->ops->conclude(gpu_lane, there, there + 1, clip, out));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
+  if (isnan(want.loss_sum) && isnan(got.loss_sum)) /* of whatever bits */
+    got.loss_sum = want.loss_sum;
+  if (isnan(want.grad_norm) && isnan(got.grad_norm))
+    got.grad_norm = want.grad_norm;
+  if (memcmp(&got, &want, sizeof got))
+    fail_msg("loss %.17g, norm %.17g, scale %.17g, finite %lld; not %.17g, %.17g, %.17g, %lld", got.loss_sum, got.grad_norm, got.scale,
+             (long long)got.finite, want.loss_sum, want.grad_norm, want.scale, (long long)want.finite);
+  gpu->ops->release(gpu, there);
+  gpu->ops->release(gpu, out);
+}
+
+static void test_conclude(void **state)
+{
+  static const double tie[] = {1, 0x1p-53}, above[] = {1, 0x1p-53, 0x1p-1000}, odd_tie[] = {1 + 0x1p-52, 0x1p-53},
+                      large[] = {0x1.fffffffffffffp1023, 0x1p970}, larger[] = {0x1p1023, 0x1p1023}, small[] = {0x1p-1074, 0x1p-1074, 0x1p-1073},
+                      negative[] = {-3.25, 1e-30}, infinite[] = {1, INFINITY}, both[] = {INFINITY, -INFINITY}, none[] = {0.0}, not_a_number[] = {NAN},
+                      usual[] = {41.5, 1e-9, 2.25e-3};
+  static const struct {
+    const double *term;
+    int n;
+  } sums_of[] = {{tie, 2},      {above, 3},    {odd_tie, 2}, {large, 2}, {larger, 2},       {small, 3},
+                 {negative, 2}, {infinite, 2}, {both, 2},    {none, 1},  {not_a_number, 1}, {usual, 3}};
+  enum { SUMS = sizeof sums_of / sizeof *sums_of };
+  double term[40];
+  (void)state;
+  for (int i = 0; i < SUMS; i++)
+    for (int j = 0; j < SUMS; j++)
+      for (int clip = 0; clip < 2; clip++)
+        check_conclusion(sums_of[i].term, sums_of[i].n, sums_of[j].term, sums_of[j].n, clip);
+  for (int i = 0; i < 50; i++) {
+    fill_terms(40, term);
+    check_conclusion(term, 40, term + i % 40, 1, 1);
+  }
+}
+
+/* --- memory, lanes and marks ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void test_memory(void **state)
+{
+  int64_t used = 0, all = 0, before = 0;
+  unsigned char *pinned = NULL;
+  void *block = NULL;
+  (void)state;
+  must(gpu->ops->enter(gpu));
+  must(gpu->ops->memory(gpu, &before, &all));
+  must(gpu->ops->alloc(gpu, MEM_DATA, 256 << 20, &block));
+  must(gpu->ops->memory(gpu, &used, &all));
+  assert_true(used >= before && used <= all && all > 256 << 20);
+  must(gpu->ops->alloc_host(gpu, MEM_DATA, 1 << 20, (void **)&pinned));
+  for (int i = 0; i < 1 << 20; i++)
+    assert_int_equal(pinned[i], 0);
+  memset(pinned, 7, 1 << 20);
+  must(gpu->ops->copy(gpu_lane, pinned, block, 1 << 20)); /* zeroed too */
+  must_cuda(cudaDeviceSynchronize());
+  for (int i = 0; i < 1 << 20; i++)
+    assert_int_equal(pinned[i], 0);
+  gpu->ops->release_host(gpu, pinned);
+  gpu->ops->release(gpu, block);
+  assert_int_equal(gpu->ops->alloc(gpu, MEM_DATA, (size_t)1 << 50, &block), STATUS_MEMORY);
+  must(gpu->ops->lane_check(gpu_lane));
+}
+
+/* Lane `other` reads what the first lane writes behind work of some milliseconds; oracle: what was written. */
+static void test_marks(void **state)
+{
+  enum { BYTES = 256 << 20, TURNS = 20 };
+  struct mark *begin = NULL, *written = NULL, *read = NULL, *never = NULL;
+  struct lane *other = NULL;
+  char *a = room(gpu, BYTES), *b = room(gpu, BYTES), *c = room(gpu, BYTES);
+  unsigned char got[64], want[64];
+  double seconds = -1;
+  (void)state;
+  must(gpu->ops->lane_create(gpu, "gather", 1, &other));
+  must(gpu->ops->mark_create(gpu, &begin));
+  must(gpu->ops->mark_create(gpu, &written));
+  must(gpu->ops->mark_create(gpu, &read));
+  must(gpu->ops->mark_create(gpu, &never));
+  memset(want, 0x5a, sizeof want);
+  must_cuda(cudaMemset(a, 0x5a, BYTES));
+  must_cuda(cudaDeviceSynchronize());
+
+  must(gpu->ops->mark_set(gpu_lane, begin));
+  for (int i = 0; i < TURNS; i++)
+    must(gpu->ops->zero(gpu_lane, b, BYTES));
+  must(gpu->ops->copy(gpu_lane, b, a, BYTES));
+  must(gpu->ops->mark_set(gpu_lane, written));
+  must(gpu->ops->mark_follow(other, never));
+  must(gpu->ops->mark_follow(other, written));
+  must(gpu->ops->copy(other, c, b, BYTES));
+  must(gpu->ops->mark_set(other, read));
+  must(gpu->ops->mark_wait(never));
+  must(gpu->ops->mark_wait(read));
+  must_cuda(cudaMemcpy(got, c + BYTES - sizeof got, sizeof got, cudaMemcpyDeviceToHost));
+  assert_memory_equal(got, want, sizeof want);
+  must(gpu->ops->mark_seconds(begin, read, &seconds));
+  if (!(seconds > 1e-4 && seconds < 1))
+    fail_msg("%d passes over 256 MiB took %g s", TURNS + 2, seconds);
+  assert_int_equal(gpu->ops->mark_seconds(begin, never, &seconds), STATUS_INTERNAL);
+
+  gpu->ops->mark_destroy(begin);
+  gpu->ops->mark_destroy(written);
+  gpu->ops->mark_destroy(read);
+  gpu->ops->mark_destroy(never);
+  gpu->ops->mark_destroy(NULL);
+  gpu->ops->lane_destroy(other);
+  gpu->ops->release(gpu, a);
+  gpu->ops->release(gpu, b);
+  gpu->ops->release(gpu, c);
+}
+
+static void test_devices(void **state)
+{
+  struct device *none = NULL;
+  (void)state;
+  assert_true(cuda_device_count() >= 1);
+  assert_int_equal(cuda_device_create(cuda_device_count(), compute, &none), STATUS_UNSUPPORTED);
+  assert_int_equal(cuda_device_create(0, DTYPE_F16, &none), STATUS_UNSUPPORTED);
+  assert_null(none);
 }
 
 static int start(void **state)
 {
   (void)state;
   compute = *(const enum dtype *)*state;
-  must(device_create("host", DTYPE_F32, &host));
-  must(cuda_device_create(compute, &gpu));
+  must(device_create("host", 0, DTYPE_F32, &host));
+  must(cuda_device_create(0, compute, &gpu));
+  ((struct cuda_device *)gpu)->keeps_cache = false;
   must(host->ops->lane_create(host, "compute", THREADS, &host_lane));
   must(gpu->ops->lane_create(gpu, "compute", 1, &gpu_lane));
   must(gpu->ops->lane_reserve(gpu_lane));
@@ -579,9 +1026,15 @@ int main(void)
   {                                                                                                                                                  \
 #f, f, start, stop, &types[t]                                                                                                                    \
   }
-    const struct CMUnitTest tests[] = {TEST(test_matmul),    TEST(test_rmsnorm),    TEST(test_layernorm),     TEST(test_elementwise),
-                                       TEST(test_swiglu),    TEST(test_rope),       TEST(test_bias_gradient), TEST(test_attention),
-                                       TEST(test_embedding), TEST(test_classifier), TEST(test_adamw),         TEST(test_sums)};
+    const struct CMUnitTest tests[] = {TEST(test_matmul),      TEST(test_matmul_add),    TEST(test_matmul_refusals),
+                                       TEST(test_learning),    TEST(test_rmsnorm),       TEST(test_layernorm),
+                                       TEST(test_elementwise), TEST(test_cast),          TEST(test_copy_rows),
+                                       TEST(test_swiglu),      TEST(test_rope),          TEST(test_bias_gradient),
+                                       TEST(test_attention),   TEST(test_embedding),     TEST(test_embedding_repeats),
+                                       TEST(test_bad_token),   TEST(test_bad_target),    TEST(test_classifier),
+                                       TEST(test_adamw),       TEST(test_adamw_outcome), TEST(test_sum_parts),
+                                       TEST(test_sum_squares), TEST(test_sum_exact),     TEST(test_conclude),
+                                       TEST(test_memory),      TEST(test_marks),         TEST(test_devices)};
     failed += cmocka_run_group_tests(tests, NULL, NULL);
   }
   return failed;

@@ -16,7 +16,8 @@ check_PROGRAMS += \
 	tests/io/test_text \
 	tests/io/test_tokenizer \
 	tests/io/test_tokenizer_json \
-	tests/io/test_tokens
+	tests/io/test_tokens \
+	tests/io/test_trace
 check_scripts += tests/io/h5py.sh
 # For tests/peers/tokenizer.sh, which measures.
 EXTRA_PROGRAMS += tests/peers/encode

@@ -66,7 +66,7 @@ static void randomize(struct engine *engine, int u)
 void engine_create_frozen(const struct model_config *config, int threads, int n, char *const patterns[], struct engine *out)
 {
   *out = (struct engine){.threads = threads};
-  must(device_create("host", DTYPE_F32, &out->device));
+  must(device_create("host", 0, DTYPE_F32, &out->device));
   must(out->device->ops->lane_create(out->device, "compute", threads, &out->lane));
   must(model_create(config, &out->model));
   if (n > 0)

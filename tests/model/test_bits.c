@@ -18,13 +18,13 @@
 static const struct model_shape shape = {.B = 4, .T = 37};
 
 /* A step's results. */
-struct outcome {
+struct made {
   struct engine engine;
   struct exactsum loss;
 };
 
 static void run_frozen(const struct model_config *config, struct model_shape s, int threads, struct cut cut, int n, char *const patterns[],
-                       struct outcome *out)
+                       struct made *out)
 {
   struct batch batch;
   engine_create_frozen(config, threads, n, patterns, &out->engine);
@@ -33,18 +33,18 @@ static void run_frozen(const struct model_config *config, struct model_shape s, 
   batch_destroy(&batch);
 }
 
-static void run(const struct model_config *config, struct model_shape s, int threads, struct cut cut, struct outcome *out)
+static void run(const struct model_config *config, struct model_shape s, int threads, struct cut cut, struct made *out)
 {
   run_frozen(config, s, threads, cut, 0, NULL, out);
 }
 
-static void release(struct outcome *a, struct outcome *b)
+static void release(struct made *a, struct made *b)
 {
   engine_destroy(&a->engine);
   engine_destroy(&b->engine);
 }
 
-static void assert_same_param(const char *label, const struct outcome *a, const struct outcome *b, int u, int p)
+static void assert_same_param(const char *label, const struct made *a, const struct made *b, int u, int p)
 {
   const struct model_unit *unit = &a->engine.model->unit[u];
   const float *x = engine_param(&a->engine, a->engine.grads, u, p), *y = engine_param(&b->engine, b->engine.grads, u, p);
@@ -54,7 +54,7 @@ static void assert_same_param(const char *label, const struct outcome *a, const 
 }
 
 /* What is trained in both. */
-static void assert_same(const char *label, const struct outcome *a, const struct outcome *b)
+static void assert_same(const char *label, const struct made *a, const struct made *b)
 {
   assert_memory_equal(&a->loss, &b->loss, sizeof a->loss);
   for (int u = 0; u < a->engine.model->units; u++)
@@ -66,7 +66,7 @@ static void assert_same(const char *label, const struct outcome *a, const struct
 static void compare(int threads, struct cut cut, int other_threads, struct cut other)
 {
   for (int i = 0; i < shape_count; i++) {
-    struct outcome a, b;
+    struct made a, b;
     run(&shape_cases[i].config, shape, threads, cut, &a);
     run(&shape_cases[i].config, shape, other_threads, other, &b);
     assert_same(shape_cases[i].label, &a, &b);
@@ -109,7 +109,7 @@ static void test_micro_batches_tied(void **state)
 {
   (void)state;
   for (int i = 0; i < shape_count; i++) {
-    struct outcome a, b;
+    struct made a, b;
     run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 4}, &a);
     run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 1}, &b);
     if (a.engine.model->head == 0) {
@@ -135,7 +135,7 @@ static void test_micro_batches_in_chunks(void **state)
   const struct model_config wide = {
       .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   const struct model_shape two = {.B = 2, .T = 65};
-  struct outcome a, b;
+  struct made a, b;
   run(&wide, two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);
   run(&wide, two, 1, (struct cut){.micro = 1, .late_embedding = true}, &b);
   assert_same("wide", &a, &b);
@@ -159,9 +159,9 @@ static void test_evaluation(void **state)
 }
 
 /* Gradients of what is not frozen, among them those below and beside what is. */
-static void compare_frozen(const struct shape_case *c, const struct outcome *all, char *pattern)
+static void compare_frozen(const struct shape_case *c, const struct made *all, char *pattern)
 {
-  struct outcome some;
+  struct made some;
   char *const patterns[] = {pattern};
   run_frozen(&c->config, shape, 2, (struct cut){.micro = 2}, 1, patterns, &some);
   assert_true(some.engine.model->frozen > 0);
@@ -175,7 +175,7 @@ static void test_frozen(void **state)
   char *const patterns[] = {"*.weight", "*.h.0.*", "*.layers.1.*", "*_proj.weight", "*norm.weight", "*.?_proj.*"};
   for (int i = 0; i < shape_count; i++) {
     const struct shape_case *c = &shape_cases[i];
-    struct outcome all;
+    struct made all;
     run(&c->config, shape, 2, (struct cut){.micro = 2}, &all);
     const struct model *model = all.engine.model;
     for (int u = 0; u < model->units; u += u == model->blocks ? 1 : model->blocks) /* the ends, and the last block */

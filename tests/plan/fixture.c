@@ -4,7 +4,8 @@
 
 #include "base/mem.h"
 
-struct device fixture_device = {.compute = DTYPE_F32, .gradient = DTYPE_F32};
+struct device fixture_device = {.compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
+struct device fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
 
 struct part {
   int64_t elements;
@@ -129,7 +130,8 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                              .capacity = 40,
                              .prefetch = point->prefetch,
                              .model = model,
-                             .device = &fixture_device,
+                             .device = point->half ? &fixture_half : &fixture_device,
+                             .staging = !point->half,
                              .threads = 1,
                              .shape = {.ranks = point->ranks,
                                        .group = point->group,
@@ -148,9 +150,10 @@ const char *fixture_name(const struct point *point)
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
   static char name[200];
-  snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s", modes[point->mode],
+  snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s%s", modes[point->mode],
            strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
-           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze]);
+           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze],
+           point->half ? ", bf16" : "");
   return name;
 }
 
@@ -199,12 +202,14 @@ void fixture_grid(fixture_visit *visit, void *arg)
 static void visit_some(void *arg, const struct point *place)
 {
   struct visitor *visitor = arg;
-  for (int variant = 1; variant < 2 * FREEZES; variant++) {
+  for (int variant = 0; variant < 2 * FREEZES; variant++) {
     struct point point = *place;
     point.head = variant % 2 ? UNTIED : TIED;
     point.freeze = (enum freeze)(variant / 2);
-    for (int n = 0; n < 2; n++, visitor->next += 11)
+    for (int n = variant == 0 ? 2 : 0; n < 3; n++, visitor->next += 11) {
+      point.half = n == 2;
       visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
+    }
   }
 }
 

@@ -4,7 +4,8 @@
 
 #include "plan/plan.h"
 
-extern struct device fixture_device;
+extern struct device fixture_device; /* the host's */
+extern struct device fixture_half;   /* with memory of its own, computing in bf16 */
 
 /* What is frozen. */
 enum freeze {
@@ -24,6 +25,7 @@ struct point {
   bool reduce_every_micro;
   enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
   enum freeze freeze;
+  bool half; /* on fixture_half */
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */
@@ -40,7 +42,7 @@ const char *fixture_name(const struct point *point);
  * micro-batches 1..3 x reduce. */
 typedef void fixture_visit(void *arg, const struct point *point);
 void fixture_grid(fixture_visit *visit, void *arg);
-/* The same for models with an untied head or frozen parameters, some of the choices for each. */
+/* The same for models with an untied head or frozen parameters, and all of them in bf16, some of the choices for each. */
 void fixture_variants(fixture_visit *visit, void *arg);
 
 #endif

@@ -13,6 +13,8 @@ tests_plan_test_print_SOURCES = tests/plan/test_print.c $(plan_fixture)
 tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_fixture)
 EXTRA_DIST += \
+	tests/plan/golden/bf16.txt \
+	tests/plan/golden/bf16_no_shard.txt \
 	tests/plan/golden/eval.txt \
 	tests/plan/golden/frozen.txt \
 	tests/plan/golden/frozen_no_shard.txt \

@@ -489,6 +489,8 @@ static void check_point(const struct point *point, int how)
 static void check_some(void *arg, const struct point *point)
 {
   int *count = arg;
+  if (point->half) /* the machine's words are of one size */
+    return;
   if (*count % 13 == 0) /* which divides no period of the grid: every choice is met */
     check_point(point, *count / 13 % 6);
   (*count)++;

@@ -624,7 +624,7 @@ static void impossible_plans_are_refused(void **state)
   (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
   const struct plan_input good = fixture_input(&model, &point, 0);
-  struct device half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
+  struct device half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
 
   struct plan_input bad = good;
@@ -647,7 +647,7 @@ static void impossible_plans_are_refused(void **state)
   expect_refusal(bad, STATUS_USAGE, "2^62");
   bad = good;
   bad.device = &half;
-  expect_refusal(bad, STATUS_UNSUPPORTED, "bf16");
+  expect_refusal(bad, STATUS_UNSUPPORTED, "fp16");
   bad = good;
   bad.mode = PLAN_GENERATE;
   bad.shape.micros = 1;
@@ -705,7 +705,7 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   struct model *gpt2;
   struct device *host;
   assert_int_equal(model_create(&config, &gpt2), STATUS_OK);
-  assert_int_equal(device_create("host", DTYPE_F32, &host), STATUS_OK);
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &host), STATUS_OK);
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
   struct plan_input input =

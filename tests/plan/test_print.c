@@ -28,6 +28,8 @@ static const struct {
     {"frozen_shard_optim", 0, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_LOW}},
     {"frozen_no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_MIDDLE}},
     {"eval", 1, {PLAN_EVAL, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
+    {"bf16", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, UNTIED, FREEZE_NOTHING, true}},
+    {"bf16_no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, TIED, FREEZE_NOTHING, true}},
     {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };

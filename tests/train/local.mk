@@ -1,5 +1,13 @@
 check_PROGRAMS += \
 	tests/train/test_exchange \
+	tests/train/test_place \
 	tests/train/test_sample \
+	tests/train/test_state \
 	tests/train/test_stats \
 	tests/train/test_tensors
+train_fixture = \
+	tests/train/fixture.c \
+	tests/train/fixture.h
+tests_train_test_place_SOURCES = tests/train/test_place.c $(train_fixture)
+tests_train_test_state_SOURCES = tests/train/test_state.c $(train_fixture)
+tests_train_test_tensors_SOURCES = tests/train/test_tensors.c $(train_fixture)

@@ -18,6 +18,7 @@
 #include "io/checkpoint_private.h"
 #include "io/file.h"
 #include "train/exchange.h"
+#include "train/job_state.h"
 #include "train/origin.h"
 #include "train/weights.h"
 
@@ -162,14 +163,13 @@ static const struct st_tensor *find_tensor(const struct safetensors_folder *fold
 static void check_job(struct job *job, const char *from)
 {
   struct safetensors_folder *folder = NULL;
-  struct io_tensor *tensors = NULL;
+  struct job_state *state = NULL;
   float *expected = NULL;
-  int n = 0;
   must(safetensors_folder_open(from, &folder));
-  must(job_tensors(job, true, false, &tensors, &n));
+  must(job_state_open(job, true, false, false, &state));
   int64_t moments = 0;
-  for (int t = 0; t < n; t++) {
-    const struct io_tensor *tensor = &tensors[t];
+  for (int t = 0; t < state->n; t++) {
+    const struct io_tensor *tensor = &state->tensor[t];
     const int64_t elements = tensor->range.end - tensor->range.begin;
     if (elements <= 0)
       continue;
@@ -182,16 +182,17 @@ static void check_job(struct job *job, const char *from)
     test_free(expected);
   }
   assert_true(moments > 0 || comm_ranks(comm) > 1); /* which are zero */
-  mem_free(tensors);
+  job_state_close(state);
   safetensors_folder_close(folder);
 }
 
 static void start_deck(struct deck *deck, int n, const char *const *more)
 {
-  char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere"};
+  enum { OWN = 4 };
+  char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere", (char *)"run.device=host"};
   for (int i = 0; i < n; i++)
-    assignments[3 + i] = (char *)more[i];
-  must(deck_load(deck, NULL, 3 + n, assignments));
+    assignments[OWN + i] = (char *)more[i];
+  must(deck_load(deck, NULL, OWN + n, assignments));
 }
 
 static void a_job_has_the_folders_weights(void **state)

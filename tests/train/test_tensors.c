@@ -9,8 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
-#include "train/job.h"
+#include "fixture.h"
 
 enum { MOST_TENSORS = 128, MOST_ELEMENTS = 4096, MOST_RANKS = 4 };
 
@@ -67,29 +66,6 @@ static void must(enum status status)
     fail_msg("%s", status_text());
 }
 
-/* As much of a job as its tensors need: all that job_create() makes but lanes and cores. */
-static void open_rank(struct job *job, const struct deck *deck, int rank, int ranks)
-{
-  *job = (struct job){.deck = deck, .threads = 1};
-  must(comm_create_fake(rank, ranks, ranks, &job->comm));
-  must(device_create("host", DTYPE_F32, &job->device));
-  must(job_model(deck, ranks, &job->model));
-  struct plan_input input = {.mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
-  must(job_shape(deck, JOB_TRAIN, ranks, &input));
-  must(plan_create(&input, &job->plan[PLAN_TRAIN]));
-  const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
-  must(exec_memory_create(job->device, plans, 1, &job->memory));
-}
-
-static void close_rank(struct job *job)
-{
-  exec_memory_destroy(&job->memory);
-  plan_destroy(job->plan[PLAN_TRAIN]);
-  model_destroy(job->model);
-  device_destroy(job->device);
-  comm_destroy(job->comm);
-}
-
 static void count_tensor(const struct io_tensor *held, const struct io_tensor *unique)
 {
   assert_string_equal(held->name, unique->name);
@@ -101,24 +77,23 @@ static void count_tensor(const struct io_tensor *held, const struct io_tensor *u
   }
 }
 
-static void count_rank(const struct deck *deck, int rank, int ranks)
+static void count_rank(const struct deck *deck, int rank, int ranks, bool apart)
 {
   struct job job;
-  struct io_tensor *held, *unique;
-  int n, m;
-  open_rank(&job, deck, rank, ranks);
-  job_init(&job);
-  must(job_tensors(&job, true, false, &held, &n));
-  must(job_tensors(&job, true, true, &unique, &m));
-  assert_int_equal(n, m);
-  for (int i = 0; i < n; i++) {
-    check_values(&job, &held[i]);
-    check_values(&job, &unique[i]);
-    count_tensor(&held[i], &unique[i]);
+  struct job_state *held, *unique;
+  fixture_open(&job, deck, NULL, rank, ranks, apart);
+  must(job_state_init(&job));
+  must(job_state_open(&job, true, false, false, &held));
+  must(job_state_open(&job, true, true, false, &unique));
+  assert_int_equal(held->n, unique->n);
+  for (int i = 0; i < held->n; i++) {
+    check_values(&job, &held->tensor[i]);
+    check_values(&job, &unique->tensor[i]);
+    count_tensor(&held->tensor[i], &unique->tensor[i]);
   }
-  mem_free(held);
-  mem_free(unique);
-  close_rank(&job);
+  job_state_close(held);
+  job_state_close(unique);
+  fixture_close(&job);
 }
 
 /* Every parameter once, and both moments of those that are trained. */
@@ -147,34 +122,14 @@ static void check_tally(const struct deck *deck, int frozen_expected)
 
 static void check_job(int ranks, const char *arch, const char *strategy, const char *group, const char *freeze, int frozen)
 {
-  char text[4][96], *assignment[] = {text[0],
-                                     text[1],
-                                     text[2],
-                                     text[3],
-                                     (char *)"model.layers=2",
-                                     (char *)"model.width=12",
-                                     (char *)"model.heads=2",
-                                     (char *)"model.context=10",
-                                     (char *)"model.vocab=31",
-                                     (char *)"data.batch=12",
-                                     (char *)"run.threads=1",
-                                     (char *)"model.ffn=0",
-                                     (char *)"model.tied=true"};
   struct deck deck;
-  bool llama = strcmp(arch, "llama") == 0;
-  snprintf(text[0], sizeof text[0], "model.arch=%s", arch);
-  snprintf(text[1], sizeof text[1], "shard.strategy=%s", strategy);
-  snprintf(text[2], sizeof text[2], "shard.group=%s", group);
-  snprintf(text[3], sizeof text[3], "train.freeze=%s", freeze);
-  if (llama) {
-    assignment[11] = (char *)"model.ffn=20";
-    assignment[12] = (char *)"model.tied=false";
+  fixture_deck(&deck, arch, strategy, group, freeze);
+  for (int apart = 0; apart < 2; apart++) {
+    memset(&tally, 0, sizeof tally);
+    for (int rank = 0; rank < ranks; rank++)
+      count_rank(&deck, rank, ranks, apart);
+    check_tally(&deck, frozen);
   }
-  must(deck_load(&deck, NULL, (int)(sizeof assignment / sizeof assignment[0]), assignment));
-  memset(&tally, 0, sizeof tally);
-  for (int rank = 0; rank < ranks; rank++)
-    count_rank(&deck, rank, ranks);
-  check_tally(&deck, frozen);
   deck_destroy(&deck);
 }
 

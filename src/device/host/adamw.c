@@ -28,7 +28,9 @@ enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, flo
                                        .root2 = (float)sqrt(op->bias2),
                                        .eps = (float)op->eps,
                                        .step = (float)(op->lr / op->bias1),
-                                       .grad_scale = op->grad_scale};
+                                       .grad_scale = op->outcome ? (float)op->outcome->scale : op->grad_scale};
+  if (op->outcome && !op->outcome->finite)
+    return STATUS_OK;
   host_run_ranges(lane, n, GRAIN, run_range, &job);
   return STATUS_OK;
 }

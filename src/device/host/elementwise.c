@@ -1,3 +1,4 @@
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -34,6 +35,56 @@ enum status host_copy(struct lane *lane, void *dst, const void *src, size_t byte
   struct bytes_job job = {dst, src};
   if (dst != src)
     host_run_ranges(lane, (int64_t)bytes, GRAIN_BYTES, copy_range, &job);
+  return STATUS_OK;
+}
+
+struct rows_job {
+  size_t bytes, dst_stride, src_stride;
+  char *dst;
+  const char *src;
+};
+
+static void copy_some_rows(void *arg, int64_t begin, int64_t end)
+{
+  const struct rows_job *job = arg;
+  for (int64_t r = begin; r < end; r++)
+    memcpy(job->dst + (size_t)r * job->dst_stride, job->src + (size_t)r * job->src_stride, job->bytes);
+}
+
+enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride)
+{
+  struct rows_job job = {bytes, dst_stride, src_stride, dst, src};
+  if (rows < 0 || dst_stride < bytes || src_stride < bytes)
+    return status_set(STATUS_INTERNAL, "a copy of %lld rows of %zu bytes, %zu apart, to rows %zu apart", (long long)rows, bytes, src_stride,
+                      dst_stride);
+  if (bytes > 0 && (dst != src || dst_stride != src_stride))
+    host_run_ranges(lane, rows, bytes < GRAIN_BYTES ? GRAIN_BYTES / (int64_t)bytes : 1, copy_some_rows, &job);
+  return STATUS_OK;
+}
+
+struct cast_job {
+  enum dtype from, to;
+  const char *src;
+  char *dst;
+};
+
+static void cast_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct cast_job *job = arg;
+  dtype_convert(job->dst + (size_t)begin * dtype_size(job->to), job->to, job->src + (size_t)begin * dtype_size(job->from), job->from,
+                (size_t)(end - begin));
+}
+
+enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+{
+  struct cast_job job = {from, to, src, dst};
+  if (n < 0)
+    return status_set(STATUS_INTERNAL, "a conversion of %lld elements", (long long)n);
+  if (from == to)
+    return host_copy(lane, dst, src, (size_t)n * dtype_size(from));
+  if ((from != DTYPE_F32 || to != DTYPE_BF16) && (from != DTYPE_BF16 || to != DTYPE_F32))
+    return status_set(STATUS_UNSUPPORTED, "a device converts between fp32 and bf16, not from %s to %s", dtype_name(from), dtype_name(to));
+  host_run_ranges(lane, n, GRAIN, cast_range, &job);
   return STATUS_OK;
 }
 
@@ -130,6 +181,29 @@ enum status host_sum_parts(struct lane *lane, int64_t n, int parts, const void *
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   host_run_ranges(lane, n, GRAIN, sum_parts_range, &job);
+  return STATUS_OK;
+}
+
+enum { CARRY_EVERY = 1 << 30 }; /* terms */
+
+enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
+{
+  (void)lane;
+  for (int64_t i = 0; i < n; i++) {
+    if (i % CARRY_EVERY == 0)
+      exactsum_normalize(sum);
+    exactsum_add(sum, term[i]);
+  }
+  exactsum_normalize(sum);
+  return STATUS_OK;
+}
+
+enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
+{
+  (void)lane;
+  double sum = exactsum_value(loss), norm = sqrt(exactsum_value(squares));
+  *out = (struct outcome){
+      .loss_sum = sum, .grad_norm = norm, .scale = clip > 0 && norm > clip ? clip / norm : 1, .finite = isfinite(sum) && isfinite(norm)};
   return STATUS_OK;
 }
 

@@ -1,9 +1,10 @@
 #include "device/host/host.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <unistd.h>
 
 enum { PACK_FLOATS_EACH = 1 << 19, PACK_FLOATS = 2 << 20 }; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
+enum { CHUNK_LOGITS = 1 << 24 };                            /* 64 MiB of fp32 */
 
 struct tasks {
   _Atomic int64_t next;
@@ -49,24 +50,41 @@ void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *ra
   host_run_tasks(lane, host_pieces(n, grain), run_range, &all);
 }
 
-static void destroy(struct device *device)
+void host_destroy(struct device *device)
 {
   mem_free(device);
 }
 
-static enum status alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+enum status host_enter(struct device *device)
+{
+  (void)device;
+  return STATUS_OK;
+}
+
+enum status host_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   (void)device;
   return mem_alloc(tag, bytes, out);
 }
 
-static void release(struct device *device, void *ptr)
+void host_release(struct device *device, void *ptr)
 {
   (void)device;
   mem_free(ptr);
 }
 
-static enum status lane_create(struct device *device, const char *name, int threads, struct lane **out)
+enum status host_memory(struct device *device, int64_t *used, int64_t *all)
+{
+  (void)device;
+  int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), available = mem_available_bytes();
+  if (physical <= 0 || available < 0)
+    return status_set(STATUS_IO, "the operating system does not say how much memory there is: /proc/meminfo cannot be read");
+  *all = physical;
+  *used = available < physical ? physical - available : 0;
+  return STATUS_OK;
+}
+
+enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out)
 {
   void *block;
   enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
@@ -86,13 +104,27 @@ static enum status lane_create(struct device *device, const char *name, int thre
   return STATUS_OK;
 }
 
-static void lane_destroy(struct lane *lane)
+void host_lane_destroy(struct lane *lane)
 {
   if (!lane)
     return;
   team_destroy(lane->team);
-  mem_free(((struct host_lane *)lane)->pack);
+  struct host_lane *host = (struct host_lane *)lane;
+  for (int i = 0; i < HOST_WIDENED; i++)
+    mem_free(host->widened[i].floats);
+  mem_free(host->pack);
   mem_free(lane);
+}
+
+enum status host_lane_check(struct lane *lane)
+{
+  (void)lane; /* faults show in the call */
+  return STATUS_OK;
+}
+
+void host_label(struct lane *lane, const char *text)
+{
+  (void)lane, (void)text; /* profilers see the calls themselves */
 }
 
 enum status host_lane_reserve(struct lane *lane)
@@ -107,50 +139,68 @@ enum status host_lane_reserve(struct lane *lane)
   return status;
 }
 
+enum status host_learned(struct device *device, void **out, int64_t *bytes)
+{
+  (void)device;
+  *out = NULL;
+  *bytes = 0;
+  return STATUS_OK;
+}
+
+enum status host_learn(struct device *device, const void *data, int64_t bytes)
+{
+  (void)device, (void)data;
+  if (bytes != 0)
+    return status_set(STATUS_INPUT, "the host device learns nothing by trying, and %lld bytes of it were given: they are another device's",
+                      (long long)bytes);
+  return STATUS_OK;
+}
+
 const struct device_ops host_ops = {
-    .name = "host",
-    .destroy = destroy,
-    .alloc = alloc,
-    .release = release,
-    .lane_create = lane_create,
-    .lane_destroy = lane_destroy,
-    .lane_reserve = host_lane_reserve,
-    .zero = host_zero,
-    .copy = host_copy,
+    HOST_COMMON_OPS,
     .matmul = host_matmul,
     .bias_gradient = host_bias_gradient,
     .layernorm = host_layernorm,
     .layernorm_backward = host_layernorm_backward,
-    .layernorm_workspace = host_layernorm_workspace,
     .rmsnorm = host_rmsnorm,
     .rmsnorm_backward = host_rmsnorm_backward,
-    .rmsnorm_workspace = host_rmsnorm_workspace,
     .rope = host_rope,
     .swiglu = host_swiglu,
     .swiglu_backward = host_swiglu_backward,
-    .attention_workspace = host_attention_workspace,
     .attention = host_attention,
     .attention_backward = host_attention_backward,
     .embedding = host_embedding,
     .embedding_backward = host_embedding_backward,
     .cross_entropy = host_cross_entropy,
     .add = host_add,
-    .sum_parts = host_sum_parts,
-    .sum_squares = host_sum_squares,
     .adamw = host_adamw,
 };
 
-enum status host_device_create(enum dtype compute, struct device **out)
+int host_device_count(void)
+{
+  return 1;
+}
+
+enum status host_device_create(int ordinal, enum dtype compute, struct device **out)
 {
   void *block;
-  if (compute != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "the host device computes in fp32, not in %s", dtype_name(compute));
+  if (ordinal != 0)
+    return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0", ordinal);
+  if (compute != DTYPE_F32 && compute != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "the host device computes in fp32 or bf16, not in %s", dtype_name(compute));
   enum status status = mem_alloc(MEM_META, sizeof(struct host_device), &block);
   if (status)
     return status;
   host_blas_start();
   struct host_device *host = block;
-  *host = (struct host_device){.device = {.ops = &host_ops, .compute = compute, .gradient = DTYPE_F32}, .kernels = kernels_best()};
+  *host = (struct host_device){.device = {.ops = compute == DTYPE_F32 ? &host_ops : &host_half_ops,
+                                          .compute = compute,
+                                          .gradient = DTYPE_F32,
+                                          .by_sequence = true,
+                                          .chunk_logits = CHUNK_LOGITS,
+                                          .row_multiple = 1,
+                                          .host_memory = true},
+                               .kernels = kernels_best()};
   *out = &host->device;
   return STATUS_OK;
 }

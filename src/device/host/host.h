@@ -9,8 +9,10 @@
 #include "device/lane.h"
 
 extern const struct device_ops host_ops;
-/* STATUS_UNSUPPORTED unless `compute` is fp32. Local. */
-enum status host_device_create(enum dtype compute, struct device **out);
+extern const struct device_ops host_half_ops; /* in bf16 (half.c) */
+/* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0. Local. */
+enum status host_device_create(int ordinal, enum dtype compute, struct device **out);
+int host_device_count(void);
 
 struct host_device {
   struct device device; /* first: a device is one of these */
@@ -35,11 +37,18 @@ void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg
 typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
-/* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until lane_reserve(). */
+enum { HOST_WIDENED = 8 }; /* most operands of a call in bf16 */
+
+/* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until lane_reserve(). Where the device computes in bf16, `widened` holds a call's
+ * operands in fp32. */
 struct host_lane {
   struct lane lane; /* first: a lane is one of these */
   int64_t pack_floats;
   float *pack;
+  struct widened {
+    void *floats;
+    int64_t room;
+  } widened[HOST_WIDENED];
 };
 enum status host_lane_reserve(struct lane *lane);
 
@@ -74,6 +83,24 @@ void host_tally(struct lane *lane, struct gemm_tally *tally);
 /* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
 enum status host_check_blas(const char *what, int64_t value);
 
+void host_destroy(struct device *device);
+enum status host_enter(struct device *device);
+enum status host_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);
+void host_release(struct device *device, void *ptr);
+enum status host_memory(struct device *device, int64_t *used, int64_t *all);
+enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+void host_lane_destroy(struct lane *lane);
+enum status host_lane_check(struct lane *lane);
+void host_label(struct lane *lane, const char *text);
+enum status host_mark_create(struct device *device, struct mark **out);
+void host_mark_destroy(struct mark *mark);
+enum status host_mark_set(struct lane *lane, struct mark *mark);
+enum status host_mark_follow(struct lane *lane, struct mark *mark);
+enum status host_mark_wait(struct mark *mark);
+bool host_mark_reached(struct mark *mark);
+enum status host_mark_seconds(struct mark *from, struct mark *to, double *out);
+enum status host_learned(struct device *device, void **out, int64_t *bytes);
+enum status host_learn(struct device *device, const void *data, int64_t bytes);
 enum status host_matmul(struct lane *lane, const struct matmul *op);
 enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate,
                                void *db);
@@ -100,10 +127,26 @@ enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64
                                bool gradient, double *loss);
 enum status host_zero(struct lane *lane, void *dst, size_t bytes);
 enum status host_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
+enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
+enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
 enum status host_sum_parts(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate,
                            void *dst);
+enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
+enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
+
+/* Slots that do not depend on what the device computes in. */
+#define HOST_COMMON_OPS                                                                                                                      \
+  .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc, .release = host_release, .alloc_host = host_alloc,      \
+  .release_host = host_release, .memory = host_memory, .lane_create = host_lane_create, .lane_destroy = host_lane_destroy,                   \
+  .lane_reserve = host_lane_reserve, .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,                    \
+  .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
+  .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds,                                                                      \
+  .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
+  .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
+  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .conclude = host_conclude,      \
+  .sum_squares = host_sum_squares
 
 #endif

@@ -28,6 +28,8 @@ struct matmul_job {
   const struct matmul *op;
   const struct kernels *kernels;
   struct gemm_tally tally;
+  const float *add;
+  int64_t add_ld;
   float *a, *b;                        /* packed: [block][panel][k][lane], blocks K_BLOCK or `sequence` terms apart */
   int64_t sequence, depth;             /* terms after which blocks start anew; terms of a full block */
   int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
@@ -113,7 +115,7 @@ static void run_pack(void *arg, int64_t task, int worker)
 static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t column, int64_t rows, int64_t columns)
 {
   const struct matmul *op = job->op;
-  if (op->epilogue == EPILOGUE_NONE)
+  if (op->epilogue == EPILOGUE_NONE && !job->add)
     return;
   for (int64_t r = row; r < row + rows; r++) {
     float *c = (float *)op->c + r * op->ldc + column, *aux = op->aux ? (float *)op->aux + r * op->ldc + column : NULL;
@@ -122,8 +124,10 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
       job->kernels->add(columns, c, bias, c);
     else if (op->epilogue == EPILOGUE_BIAS_GELU)
       job->kernels->bias_gelu(columns, bias, aux, c);
-    else
+    else if (op->epilogue == EPILOGUE_DGELU)
       job->kernels->dgelu(columns, aux, c);
+    if (job->add)
+      job->kernels->add(columns, c, job->add + r * job->add_ld + column, c);
   }
 }
 
@@ -245,11 +249,47 @@ static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *roo
   host_run_tasks(lane, host_pieces(op->n, job->task_columns), run_narrow, job);
 }
 
+static void run_product(struct lane *lane, const struct matmul *op, const float *add, int64_t add_ld, float *room, int64_t floats)
+{
+  struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .add = add, .add_ld = add_ld};
+  job.sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k;
+  job.depth = least(K_BLOCK, job.sequence);
+  job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
+  job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
+  if (!op->trans_a && op->m <= NARROW)
+    run_all_narrow(lane, &job, room, floats);
+  else
+    run_chunks(lane, &job, room, floats);
+  atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
+  host_tally(lane, &job.tally);
+}
+
+/* What is to be added lies where the product goes: piece after piece, it waits in half of the room. */
+static void run_onto_itself(struct lane *lane, const struct matmul *op, float *room, int64_t floats)
+{
+  const int64_t half = floats / 2, columns = least(op->n, half), rows = least(op->m, half / columns);
+  for (int64_t row = 0; row < op->m; row += rows)
+    for (int64_t column = 0; column < op->n; column += columns) {
+      struct matmul part = *op;
+      part.m = least(rows, op->m - row);
+      part.n = least(columns, op->n - column);
+      part.a = (const float *)op->a + (op->trans_a ? row : row * op->lda);
+      part.b = (const float *)op->b + (op->trans_b ? column * op->ldb : column);
+      part.c = (float *)op->c + row * op->ldc + column;
+      part.bias = op->bias ? (const float *)op->bias + column : NULL;
+      for (int64_t r = 0; r < part.m; r++)
+        memcpy(room + r * part.n, (const float *)part.c + r * op->ldc, (size_t)part.n * sizeof *room);
+      run_product(lane, &part, room, part.n, room + half, half);
+    }
+}
+
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
-  if (op->accumulate && op->epilogue != EPILOGUE_NONE)
-    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue");
+  if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
+    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
+  if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
+    return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
   if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
     return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k);
   if (op->m == 0 || op->n == 0)
@@ -257,15 +297,9 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
   enum status status = host_lane_reserve(lane);
   if (status)
     return status;
-  struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k};
-  job.depth = least(K_BLOCK, job.sequence);
-  job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
-  job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
-  if (!op->trans_a && op->m <= NARROW)
-    run_all_narrow(lane, &job, host->pack, host->pack_floats);
+  if (op->add && op->add == op->c)
+    run_onto_itself(lane, op, host->pack, host->pack_floats);
   else
-    run_chunks(lane, &job, host->pack, host->pack_floats);
-  atomic_fetch_add_explicit(&job.tally.flops, 2 * op->m * op->n * op->k, memory_order_relaxed);
-  host_tally(lane, &job.tally);
+    run_product(lane, op, op->add, op->ldc, host->pack, host->pack_floats);
   return STATUS_OK;
 }

@@ -1,0 +1,84 @@
+#include "gpu/nccl.h"
+
+#include "base/log.h"
+#include "comm/ops.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+static enum status name_of(const struct comm_group *group, void *id)
+{
+  return group->index == 0 ? nccl_id(id) : STATUS_OK;
+}
+
+/* NCCL waits for a member that never comes: all ranks agree before it is called. */
+static enum status open_group(struct comm_group *group)
+{
+  static const char *const names[] = {[COMM_WORLD] = "sluice-world", [COMM_SHARD] = "sluice-shard", [COMM_REPLICA] = "sluice-replica"};
+  char id[NCCL_ID_BYTES] = {0};
+  enum status status = comm_agree(group->comm, name_of(group, id));
+  if (status)
+    return status;
+  status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
+  if (status)
+    return status;
+  struct nccl_group *nccl = NULL;
+  status = comm_agree(group->comm, nccl_group_create(names[group->kind], id, group->size, group->index, &nccl));
+  if (status)
+    nccl_group_abort(nccl);
+  else
+    group->nccl = nccl;
+  return status;
+}
+
+static void close_group(struct comm_group *group)
+{
+  if (nccl_group_check(group->nccl)) {
+    log_warn("%s", status_text());
+    nccl_group_abort(group->nccl);
+  } else {
+    nccl_group_destroy(group->nccl);
+  }
+}
+
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  return nccl_all_gather(group->nccl, lane, shard, count, type, full);
+}
+
+static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
+                                  bool accumulate, void *shard)
+{
+  (void)staging;
+  if (!accumulate)
+    return nccl_reduce_scatter(group->nccl, lane, full, count, type, shard);
+  enum status status = nccl_reduce_scatter(group->nccl, lane, full, count, type, comm_part(group, full, count, type));
+  return status ? status : comm_take_part(group, lane, full, count, type, true, shard);
+}
+
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+{
+  enum status status = nccl_sum_i64(group->nccl, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+  for (int i = 0; !status && i < n; i++)
+    status = lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
+  return status;
+}
+
+static enum status check(struct comm_group *group)
+{
+  return nccl_group_check(group->nccl);
+}
+
+static enum status register_memory(struct comm_group *group, void *ptr, int64_t bytes)
+{
+  return nccl_group_register(group->nccl, ptr, bytes);
+}
+
+const struct comm_carrier_ops comm_nccl_carrier = {
+    .open = open_group,
+    .close = close_group,
+    .all_gather = all_gather,
+    .reduce_scatter = reduce_scatter,
+    .sum_exact = sum_exact,
+    .check = check,
+    .register_memory = register_memory,
+};

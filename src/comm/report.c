@@ -1,0 +1,159 @@
+#include "comm/report.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { TAG_ASK, TAG_STATE };
+
+struct comm_report {
+  struct comm *comm;
+  MPI_Comm members; /* MPI_COMM_NULL: alone */
+  int bytes;
+};
+
+static enum status check(int error, const char *call)
+{
+  if (error == MPI_SUCCESS)
+    return STATUS_OK;
+  char text[MPI_MAX_ERROR_STRING];
+  int length;
+  if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
+    snprintf(text, sizeof text, "error %d", error);
+  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
+}
+
+enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_report **out)
+{
+  void *block;
+  MPI_Comm *world = comm_mpi(comm);
+  enum status status = bytes < 1 || bytes > INT_MAX ? status_set(STATUS_INTERNAL, "a state of %lld bytes cannot be reported", (long long)bytes)
+                                                    : mem_alloc(MEM_META, sizeof(struct comm_report), &block);
+  status = comm_agree(comm, status);
+  if (status)
+    return status;
+  struct comm_report *report = block;
+  *report = (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .bytes = (int)bytes};
+  if (world && comm_ranks(comm) > 1)
+    status = check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
+  if (status)
+    mem_free(report);
+  else
+    *out = report;
+  return status;
+}
+
+void comm_report_destroy(struct comm_report *report)
+{
+  if (!report)
+    return;
+  if (report->members != MPI_COMM_NULL && check(MPI_Comm_free(&report->members), "MPI_Comm_free"))
+    log_warn("%s", status_text());
+  mem_free(report);
+}
+
+enum status comm_report_wanted(struct comm_report *report, bool *wanted)
+{
+  const bool leads = comm_rank(report->comm) == 0;
+  int there = 0;
+  enum status status = STATUS_OK;
+  if (report->members != MPI_COMM_NULL)
+    status = check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_STATE : TAG_ASK, report->members, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+  if (!status)
+    *wanted = there;
+  return status;
+}
+
+/* Until all of n requests are done or the time is over: done[i] tells. */
+static enum status wait_for(int n, MPI_Request *request, bool *done, double seconds)
+{
+  const struct timespec pause = {.tv_nsec = 2000000};
+  const double end_s = clock_s() + seconds;
+  enum status status = STATUS_OK;
+  for (int left = n; !status && left > 0 && clock_s() < end_s;) {
+    left = 0;
+    for (int i = 0; !status && i < n; i++) {
+      int now = done[i];
+      if (!now)
+        status = check(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE), "MPI_Test");
+      done[i] = now;
+      left += !now;
+    }
+    if (left > 0)
+      (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+  }
+  return status;
+}
+
+enum status comm_report_send(struct comm_report *report, const void *state, double seconds)
+{
+  MPI_Request request;
+  bool done = false;
+  if (report->members == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status = check(MPI_Isend(state, report->bytes, MPI_BYTE, 0, TAG_STATE, report->members, &request), "MPI_Isend");
+  if (!status)
+    status = wait_for(1, &request, &done, seconds);
+  return status || done ? status : check(MPI_Request_free(&request), "MPI_Request_free");
+}
+
+/* An empty message to each of the others, and room for what each says. */
+static enum status ask_all(struct comm_report *report, char *states, MPI_Request *asked, MPI_Request *answer)
+{
+  enum status status = STATUS_OK;
+  for (int r = 1; !status && r < comm_ranks(report->comm); r++) {
+    status = check(MPI_Irecv(states + (int64_t)r * report->bytes, report->bytes, MPI_BYTE, r, TAG_STATE, report->members, &answer[r]), "MPI_Irecv");
+    if (!status)
+      status = check(MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_ASK, report->members, &asked[r]), "MPI_Isend");
+  }
+  return status;
+}
+
+/* What is still under way: the other side may never come. */
+static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
+{
+  enum status status = STATUS_OK;
+  for (int r = 1; !status && r < ranks; r++) {
+    if (answer[r] != MPI_REQUEST_NULL)
+      status = check(MPI_Cancel(&answer[r]), "MPI_Cancel");
+    if (!status && answer[r] != MPI_REQUEST_NULL)
+      status = check(MPI_Request_free(&answer[r]), "MPI_Request_free");
+    if (!status && asked[r] != MPI_REQUEST_NULL)
+      status = check(MPI_Request_free(&asked[r]), "MPI_Request_free");
+  }
+  return status;
+}
+
+static enum status collect(struct comm_report *report, double seconds, char *states, bool *answered)
+{
+  const int ranks = comm_ranks(report->comm);
+  void *block;
+  enum status status = mem_alloc(MEM_META, 2 * (size_t)ranks * sizeof(MPI_Request), &block);
+  if (status)
+    return status;
+  MPI_Request *answer = block, *asked = answer + ranks;
+  for (int r = 0; r < 2 * ranks; r++)
+    answer[r] = MPI_REQUEST_NULL;
+  status = ask_all(report, states, asked, answer);
+  if (!status)
+    status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
+  if (!status)
+    status = give_up(ranks, asked, answer);
+  mem_free(block);
+  return status;
+}
+
+enum status comm_report_collect(struct comm_report *report, const void *mine, double seconds, void *states, bool *answered)
+{
+  const int ranks = comm_ranks(report->comm);
+  for (int r = 0; r < ranks; r++)
+    answered[r] = r == comm_rank(report->comm);
+  memcpy((char *)states + (int64_t)comm_rank(report->comm) * report->bytes, mine, (size_t)report->bytes);
+  return report->members == MPI_COMM_NULL ? STATUS_OK : collect(report, seconds, states, answered);
+}

@@ -1,0 +1,128 @@
+/* When instructions began and ended, by the marks that their lanes set: for the profile and for traces. */
+#include <math.h>
+
+#include "base/mem.h"
+#include "exec/engine.h"
+
+static enum status create_pair(struct device *device, struct mark *pair[2])
+{
+  enum status status = device->ops->mark_create(device, &pair[0]);
+  return status ? status : device->ops->mark_create(device, &pair[1]);
+}
+
+static void destroy_pair(struct device *device, struct mark *const pair[2])
+{
+  device->ops->mark_destroy(pair[0]);
+  device->ops->mark_destroy(pair[1]);
+}
+
+enum status exec_marks_create(struct exec *exec)
+{
+  struct device *device = exec->config.device;
+  void *block;
+  enum status status = mem_alloc(MEM_META, (size_t)exec->plan->n * sizeof *exec->span, &block);
+  if (status)
+    return status;
+  exec->span = block;
+  for (int i = 0; !status && i < exec->plan->n; i++) {
+    status = create_pair(device, exec->span[i].begin);
+    if (!status)
+      status = create_pair(device, exec->span[i].end);
+  }
+  return status ? status : create_pair(device, exec->base);
+}
+
+void exec_marks_destroy(struct exec *exec)
+{
+  for (int i = 0; exec->span && i < exec->plan->n; i++) {
+    destroy_pair(exec->config.device, exec->span[i].begin);
+    destroy_pair(exec->config.device, exec->span[i].end);
+  }
+  destroy_pair(exec->config.device, exec->base);
+  mem_free(exec->span);
+}
+
+static bool is_traced(const struct exec *exec, int64_t step)
+{
+  return exec->config.trace && step >= exec->config.trace_from && step < exec->config.trace_to;
+}
+
+static enum status trace_one(struct exec *exec, int index, int64_t n, double seconds)
+{
+  const struct device_ops *ops = exec->config.device->ops;
+  struct exec_event event = {.step = exec->args[n & 1].step, .instr = index};
+  double begin;
+  enum status status = ops->mark_seconds(exec->base[n & 1], exec->span[index].begin[n & 1], &begin);
+  if (status)
+    return status;
+  event.begin_s = exec->trace_s + begin;
+  event.end_s = event.begin_s + seconds;
+  exec->config.trace(exec->config.trace_arg, &event);
+  return STATUS_OK;
+}
+
+static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n)
+{
+  const struct device_ops *ops = exec->config.device->ops;
+  enum status status = STATUS_OK;
+  for (int i = 0; !status && i < driver->n; i++) {
+    const struct span *span = &exec->span[driver->instr[i]];
+    double busy = 0, waited = 0;
+    if (i > 0)
+      status = ops->mark_seconds(exec->span[driver->instr[i - 1]].end[n & 1], span->begin[n & 1], &waited);
+    if (!status)
+      status = ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
+    if (!status && is_traced(exec, exec->args[n & 1].step))
+      status = trace_one(exec, driver->instr[i], n, busy);
+    driver->wait_s += waited;
+    driver->busy_s += busy;
+    driver->op_s[exec->plan->instr[driver->instr[i]].op] += busy;
+  }
+  return status;
+}
+
+/* Times of two marks hours apart would be coarse: the release of each step is placed by that of the step before. */
+static enum status place_step(struct exec *exec, int64_t n)
+{
+  double since = 0;
+  if (!is_traced(exec, exec->args[n & 1].step) || !is_traced(exec, exec->args[n & 1].step - 1) || n == 1)
+    return STATUS_OK;
+  enum status status = exec->config.device->ops->mark_seconds(exec->base[(n - 1) & 1], exec->base[n & 1], &since);
+  exec->trace_s += since;
+  return status;
+}
+
+enum status exec_take_times(struct exec *exec, int64_t n)
+{
+  enum status status = STATUS_OK;
+  while (!status && exec->timed < n) {
+    const int64_t step = exec->timed + 1;
+    status = place_step(exec, step);
+    for (int lane = 0; !status && lane < LANE_COUNT; lane++)
+      status = time_lane(exec, &exec->driver[lane], step);
+    exec->timed = step;
+  }
+  return status;
+}
+
+void exec_profile(struct exec *exec, struct exec_profile *out)
+{
+  struct exec_profile profile = {0};
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    profile.busy_s[lane] = driver->busy_s;
+    profile.wait_s[lane] = driver->wait_s;
+    driver->busy_s = driver->wait_s = 0;
+    for (int op = 0; op < OP_COUNT; op++) {
+      profile.op_s[op] += driver->op_s[op];
+      driver->op_s[op] = 0;
+    }
+  }
+  struct lane *compute = exec->driver[LANE_COMPUTE].lane;
+  if (compute) {
+    profile.matmul_s = 1e-9 * (double)compute->matmul_ns;
+    profile.matmul_flops = (double)compute->matmul_flops;
+    compute->matmul_ns = compute->matmul_flops = 0;
+  }
+  *out = profile;
+}

@@ -1,0 +1,328 @@
+#include "exec/trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/file.h"
+#include "io/trace.h"
+
+struct interval {
+  double begin_s, end_s;
+};
+
+struct intervals {
+  struct interval *item;
+  int64_t n, room;
+};
+
+struct trace_run {
+  const struct plan *plan;
+  struct trace *timeline;
+  char *summary_path;
+  double link_bytes_s, begin_s, end_s;
+  struct intervals compute, communication;
+  struct trace_summary sum;
+  enum status status; /* of the first failure, with its sentence */
+  char failure[2048];
+};
+
+/* --- intervals ------------------------------------------------------------------------------------------------------------------ */
+
+static enum status add_interval(struct intervals *to, double begin_s, double end_s)
+{
+  const enum status status = mem_grow(MEM_META, (void **)&to->item, &to->room, to->n + 1, sizeof *to->item);
+  if (!status)
+    to->item[to->n++] = (struct interval){begin_s, end_s};
+  return status;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+  const double x = ((const struct interval *)a)->begin_s, y = ((const struct interval *)b)->begin_s;
+  return (x > y) - (x < y);
+}
+
+/* Sorted, and none touches another. */
+static void unite(struct intervals *set)
+{
+  int64_t kept = 0;
+  if (set->n > 0)
+    qsort(set->item, (size_t)set->n, sizeof *set->item, by_begin);
+  for (int64_t i = 0; i < set->n; i++) {
+    struct interval *last = &set->item[kept - (kept > 0)];
+    if (kept > 0 && set->item[i].begin_s <= last->end_s)
+      last->end_s = fmax(last->end_s, set->item[i].end_s);
+    else
+      set->item[kept++] = set->item[i];
+  }
+  set->n = kept;
+}
+
+static double length(const struct intervals *set)
+{
+  double sum = 0;
+  for (int64_t i = 0; i < set->n; i++)
+    sum += set->item[i].end_s - set->item[i].begin_s;
+  return sum;
+}
+
+/* Of united ones: how long both run. */
+static double common_length(const struct intervals *a, const struct intervals *b)
+{
+  double sum = 0;
+  for (int64_t i = 0, j = 0; i < a->n && j < b->n;) {
+    const struct interval *x = &a->item[i], *y = &b->item[j];
+    sum += fmax(0, fmin(x->end_s, y->end_s) - fmax(x->begin_s, y->begin_s));
+    if (x->end_s < y->end_s)
+      i++;
+    else
+      j++;
+  }
+  return sum;
+}
+
+/* --- events --------------------------------------------------------------------------------------------------------------------- */
+
+static void keep_failure(struct trace_run *run, enum status status)
+{
+  if (!status || run->status)
+    return;
+  run->status = status;
+  snprintf(run->failure, sizeof run->failure, "%s", status_text());
+}
+
+static bool between_ranks(const struct plan *plan, const struct instr *instr)
+{
+  return plan_instr_ranks(plan, instr) > 1;
+}
+
+static void draw(struct trace_run *run, const struct exec_event *event)
+{
+  const struct plan *plan = run->plan;
+  const struct instr *instr = &plan->instr[event->instr];
+  char name[96];
+  plan_instr_name(plan, event->instr, name, sizeof name);
+  struct trace_span span = {.name = name,
+                            .category = plan_op_name(instr->op),
+                            .pid = plan->input.rank,
+                            .tid = instr->lane,
+                            .begin_s = event->begin_s,
+                            .end_s = event->end_s};
+  span.arg[span.args++] = (struct trace_arg){.key = "step", .number = event->step};
+  if (instr->unit >= 0)
+    span.arg[span.args++] = (struct trace_arg){.key = "unit", .text = plan->input.model->unit[instr->unit].name};
+  if (instr->micro >= 0)
+    span.arg[span.args++] = (struct trace_arg){.key = "micro", .number = instr->micro};
+  if (between_ranks(plan, instr))
+    span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
+  trace_span(run->timeline, &span);
+}
+
+static void count_step(struct trace_run *run, const struct exec_event *event)
+{
+  struct trace_summary *sum = &run->sum;
+  if (sum->steps == 0) {
+    sum->first = event->step;
+    run->begin_s = event->begin_s;
+    run->end_s = event->end_s;
+  }
+  if (sum->steps == 0 || event->step != sum->last)
+    sum->steps++;
+  sum->last = event->step;
+  run->begin_s = fmin(run->begin_s, event->begin_s);
+  run->end_s = fmax(run->end_s, event->end_s);
+}
+
+static void count_instr(struct trace_run *run, const struct exec_event *event)
+{
+  const struct instr *instr = &run->plan->instr[event->instr];
+  const double seconds = event->end_s - event->begin_s, ranks = plan_instr_ranks(run->plan, instr);
+  struct trace_kind *kind = &run->sum.kind[instr->op];
+  kind->count++;
+  kind->seconds += seconds;
+  if (ranks > 1 && instr->op != OP_METRICS)
+    kind->wire_bytes += (double)plan_instr_bytes(run->plan, instr) * (ranks - 1) / ranks;
+  run->sum.busy_s[instr->lane] += seconds;
+}
+
+void trace_run_event(void *arg, const struct exec_event *event)
+{
+  struct trace_run *run = arg;
+  const struct instr *instr = &run->plan->instr[event->instr];
+  draw(run, event);
+  count_step(run, event);
+  count_instr(run, event);
+  if (instr->lane == LANE_COMPUTE)
+    keep_failure(run, add_interval(&run->compute, event->begin_s, event->end_s));
+  else if (between_ranks(run->plan, instr))
+    keep_failure(run, add_interval(&run->communication, event->begin_s, event->end_s));
+}
+
+/* --- the summary ---------------------------------------------------------------------------------------------------------------- */
+
+static void sum_up(struct trace_run *run)
+{
+  struct trace_summary *sum = &run->sum;
+  unite(&run->compute);
+  unite(&run->communication);
+  sum->seconds = run->end_s - run->begin_s;
+  sum->communication_s = length(&run->communication);
+  sum->exposed_s = sum->communication_s - common_length(&run->compute, &run->communication);
+  sum->overlap = sum->communication_s > 0 ? 1 - sum->exposed_s / sum->communication_s : NAN;
+}
+
+struct text {
+  size_t used;
+  char data[8192];
+};
+
+static void __attribute__((format(printf, 2, 3))) say(struct text *text, const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  const int n = vsnprintf(text->data + text->used, sizeof text->data - text->used, format, args);
+  va_end(args);
+  const size_t left = sizeof text->data - text->used;
+  text->used += n > 0 && (size_t)n < left ? (size_t)n : 0;
+}
+
+static void say_ratio(struct text *text, int width, double part, double whole)
+{
+  if (whole > 0)
+    say(text, "%*.1f %%", width, 100 * part / whole);
+  else
+    say(text, "%*s", width + 2, "n/a");
+}
+
+static void say_kinds(struct text *text, const struct trace_summary *sum, double link_bytes_s)
+{
+  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms a step", "of the step", "GB/s", "of the link");
+  for (int op = 0; op < OP_COUNT; op++) {
+    const struct trace_kind *kind = &sum->kind[op];
+    if (kind->count == 0)
+      continue;
+    say(text, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count, 1e3 * kind->seconds / (double)sum->steps);
+    say_ratio(text, 11, kind->seconds, sum->seconds);
+    if (kind->wire_bytes > 0 && kind->seconds > 0) {
+      say(text, " %10.2f ", 1e-9 * kind->wire_bytes / kind->seconds);
+      say_ratio(text, 11, kind->wire_bytes / kind->seconds, link_bytes_s);
+    }
+    say(text, "\n");
+  }
+}
+
+static void say_lanes(struct text *text, const struct trace_summary *sum)
+{
+  say(text, "\n%-27s %12s %13s\n", "lane", "ms a step", "of the step");
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    say(text, "%-27s %12.3f ", plan_lane_name(lane), 1e3 * sum->busy_s[lane] / (double)sum->steps);
+    say_ratio(text, 11, sum->busy_s[lane], sum->seconds);
+    say(text, "\n");
+  }
+}
+
+static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
+{
+  const double steps = (double)sum->steps;
+  say(text, "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs nothing); ", 1e3 * sum->communication_s / steps,
+      1e3 * sum->exposed_s / steps);
+  if (isnan(sum->overlap))
+    say(text, "overlap n/a\n");
+  else
+    say(text, "overlap %.3f\n", sum->overlap);
+  if (link_bytes_s > 0)
+    say(text, "link: %.2f GB/s measured\n", 1e-9 * link_bytes_s);
+  else
+    say(text, "link: n/a\n");
+  say(text, "Times of collectives include waits for other ranks.\n");
+}
+
+static enum status write_summary(const struct trace_run *run)
+{
+  const struct trace_summary *sum = &run->sum;
+  struct text text = {.used = 0};
+  say(&text, "rank %d of %d", run->plan->input.rank, run->plan->input.ranks);
+  if (sum->steps == 0) {
+    say(&text, ": no step was traced\n");
+  } else {
+    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms a step\n", sum->first, sum->last, 1e3 * sum->seconds,
+        1e3 * sum->seconds / (double)sum->steps);
+    say_kinds(&text, sum, run->link_bytes_s);
+    say_lanes(&text, sum);
+    say_overlap(&text, sum, run->link_bytes_s);
+  }
+  return file_write_all(run->summary_path, text.data, text.used);
+}
+
+/* --- life ----------------------------------------------------------------------------------------------------------------------- */
+
+static void name_lanes(const struct trace_run *run)
+{
+  const int rank = run->plan->input.rank;
+  char name[32];
+  snprintf(name, sizeof name, "rank %d", rank);
+  trace_process(run->timeline, rank, name);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    trace_lane(run->timeline, rank, lane, plan_lane_name(lane));
+}
+
+static enum status open_files(struct trace_run *run, const char *dir)
+{
+  const int rank = run->plan->input.rank;
+  enum status status = file_make_folders(dir);
+  if (status)
+    return status;
+  run->summary_path = mem_printf("%s/summary-%05d.txt", dir, rank);
+  char *path = mem_printf("%s/rank-%05d.json", dir, rank);
+  status = path && run->summary_path ? trace_create(path, &run->timeline) : STATUS_MEMORY;
+  mem_free(path);
+  return status;
+}
+
+static void release(struct trace_run *run)
+{
+  mem_free(run->compute.item);
+  mem_free(run->communication.item);
+  mem_free(run->summary_path);
+  mem_free(run);
+}
+
+enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, sizeof(struct trace_run), &block);
+  if (status)
+    return status;
+  struct trace_run *run = block;
+  run->plan = plan;
+  run->link_bytes_s = link_bytes_s;
+  status = open_files(run, dir);
+  if (status) {
+    release(run);
+    return status;
+  }
+  name_lanes(run);
+  *out = run;
+  return STATUS_OK;
+}
+
+enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
+{
+  *out = (struct trace_summary){.overlap = NAN};
+  if (!run)
+    return STATUS_OK;
+  enum status status = trace_close(run->timeline);
+  if (run->status)
+    status = status_set(run->status, "%s", run->failure);
+  sum_up(run);
+  if (!status)
+    status = write_summary(run);
+  if (!status)
+    *out = run->sum;
+  release(run);
+  return status;
+}

@@ -1,0 +1,32 @@
+/* Traced steps of this rank: a timeline of all its lanes (io/trace.h) and what it adds up to. */
+#ifndef SLUICE_EXEC_TRACE_H
+#define SLUICE_EXEC_TRACE_H
+
+#include "exec/exec.h"
+
+struct trace_run;
+
+/* wire_bytes: of collectives between ranks, what each of the P ranks has to send and to receive, (P - 1) / P of the whole: over seconds this is what NCCL's tests call the
+ * bus bandwidth. METRICS has none: it moves next to nothing, and waits. */
+struct trace_kind { int64_t count; double seconds, wire_bytes; };
+
+struct trace_summary {
+  int64_t steps, first, last;
+  double seconds;            /* from the begin of the first instruction to the end of the last one, what lies between steps included */
+  struct trace_kind kind[OP_COUNT];
+  double busy_s[LANE_COUNT];
+  double communication_s;    /* while at least one collective between ranks was under way: its waits for other ranks too */
+  double exposed_s;          /* the part of it in which the compute lane ran nothing */
+  double overlap;            /* 1 - exposed / communication; NAN without communication */
+};
+
+/* Makes `dir` and in it rank-00000.json, and at the end summary-00000.txt. The plan must outlive the trace. link_bytes_s: what the link was measured to carry, bytes a second;
+ * 0: not known. Local. */
+enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out);
+/* exec_config.trace, with the trace as its argument. */
+void trace_run_event(void *run, const struct exec_event *event);
+/* Ends both files. The executor may not call back any more: after exec_drain() behind the last traced step. A failure since open is told here. Frees; takes NULL, which sums up to
+ * nothing. Local. */
+enum status trace_run_close(struct trace_run *run, struct trace_summary *out);
+
+#endif

@@ -1,0 +1,162 @@
+/* What the ranks of a stuck job say of themselves. Oracle: what was sent, a pure function of the rank. */
+/* ranks: 1 2 3 5 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/report.h"
+
+enum { MOST_RANKS = 8 };
+
+static struct comm *job;
+
+struct state {
+  int64_t rank, square;
+  char text[3000];
+};
+
+static struct state state_of(int rank)
+{
+  struct state state = {.rank = rank, .square = rank * rank};
+  memset(state.text, 'a' + rank, sizeof state.text);
+  return state;
+}
+
+static struct comm_report *create(void)
+{
+  struct comm_report *report = NULL;
+  assert_int_equal(comm_report_create(job, sizeof(struct state), &report), STATUS_OK);
+  return report;
+}
+
+static bool is_wanted(struct comm_report *report)
+{
+  bool wanted = true;
+  assert_int_equal(comm_report_wanted(report, &wanted), STATUS_OK);
+  return wanted;
+}
+
+static void wait_until_wanted(struct comm_report *report)
+{
+  const struct timespec pause = {.tv_nsec = 1000000};
+  while (!is_wanted(report))
+    (void)nanosleep(&pause, NULL);
+}
+
+static void is_that_of(const struct state *state, int rank)
+{
+  const struct state expected = state_of(rank);
+  assert_memory_equal(state, &expected, sizeof expected);
+}
+
+static void all_answer(void **state)
+{
+  (void)state;
+  struct comm_report *report = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS] = {0};
+  assert_false(is_wanted(report));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0) {
+    assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
+    for (int r = 0; r < comm_ranks(job); r++) {
+      assert_true(answered[r]);
+      is_that_of(&states[r], r);
+    }
+  } else {
+    wait_until_wanted(report);
+    assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
+  }
+  comm_report_destroy(report);
+}
+
+/* The last rank speaks first; the others are silent. */
+static void one_speaks_unasked(void **state)
+{
+  (void)state;
+  struct comm_report *report = create();
+  static struct state states[MOST_RANKS];
+  const int last = comm_ranks(job) - 1;
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS] = {0};
+  if (last > 0 && comm_rank(job) == last)
+    assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
+  if (comm_rank(job) == 0) {
+    const double begin = clock_s();
+    if (last > 0)
+      wait_until_wanted(report);
+    assert_int_equal(comm_report_collect(report, &mine, 0.2, states, answered), STATUS_OK);
+    assert_true(last < 2 || clock_s() - begin >= 0.2);
+    for (int r = 0; r <= last; r++) {
+      assert_int_equal(answered[r], r == 0 || r == last);
+      if (answered[r])
+        is_that_of(&states[r], r);
+    }
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  comm_report_destroy(report);
+}
+
+static void without_mpi_there_is_nobody(void **state)
+{
+  (void)state;
+  struct comm *fake;
+  struct comm_report *report;
+  static struct state states[3];
+  const struct state mine = state_of(1);
+  bool answered[3];
+  assert_int_equal(comm_create_fake(1, 3, 3, &fake), STATUS_OK);
+  assert_int_equal(comm_report_create(fake, sizeof mine, &report), STATUS_OK);
+  assert_false(is_wanted(report));
+  assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
+  assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
+  assert_true(!answered[0] && answered[1] && !answered[2]);
+  is_that_of(&states[1], 1);
+  comm_report_destroy(report);
+  comm_destroy(fake);
+}
+
+static void a_state_of_no_size(void **state)
+{
+  (void)state;
+  struct comm_report *report = NULL;
+  assert_int_equal(comm_report_create(job, 0, &report), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "a state of 0 bytes"));
+  assert_null(report);
+  assert_int_equal(comm_report_create(job, INT64_C(1) << 31, &report), STATUS_INTERNAL);
+  comm_report_destroy(NULL);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  static char name[] = "test", *args[] = {name, NULL};
+  int argc = 1;
+  char **argv = args;
+  return comm_create_mpi(&argc, &argv, &job);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(job);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_answer),
+      cmocka_unit_test(one_speaks_unasked),
+      cmocka_unit_test(without_mpi_there_is_nobody),
+      cmocka_unit_test(a_state_of_no_size),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

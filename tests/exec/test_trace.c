@@ -1,0 +1,353 @@
+/* Traced steps. Oracles: sums and overlaps of events made by hand, worked out here; the plan, whose every instruction a traced step has once, and none before what it waits for;
+ * the bits of a run that is not traced. */
+/* ranks: 1 2 3 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "exec/trace.h"
+#include "io/file.h"
+#include "io/json_tree.h"
+#include "plan/internal.h"
+#include "reopen.h"
+
+static struct comm *world;
+static char folder[256], timeline[320], summary[320];
+
+static void check(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+static int find_op(const struct plan *plan, enum op op)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op)
+      return i;
+  fail_msg("the plan has no %s", plan_op_name(op));
+  return -1;
+}
+
+static void paths_of(int rank)
+{
+  snprintf(timeline, sizeof timeline, "%s/trace/rank-%05d.json", folder, rank);
+  snprintf(summary, sizeof summary, "%s/trace/summary-%05d.txt", folder, rank);
+}
+
+static void open_trace(const struct plan *plan, double link_bytes_s, struct trace_run **out)
+{
+  char dir[300];
+  snprintf(dir, sizeof dir, "%s/trace", folder);
+  paths_of(plan->input.rank);
+  check(trace_run_open(dir, plan, link_bytes_s, out));
+}
+
+static void happened(struct trace_run *run, int64_t step, int instr, double begin_ms, double end_ms)
+{
+  trace_run_event(run, &(struct exec_event){.step = step, .instr = instr, .begin_s = 1e-3 * begin_ms, .end_s = 1e-3 * end_ms});
+}
+
+static void near(double value, double expected)
+{
+  if (!(fabs(value - expected) <= 1e-12 * fmax(1, fabs(expected))))
+    fail_msg("%.17g, not %.17g", value, expected);
+}
+
+static void summary_says(const char *line)
+{
+  char *text = NULL;
+  size_t bytes;
+  check(file_read_all(summary, 1 << 20, &text, &bytes));
+  if (!strstr(text, line))
+    fail_msg("the summary does not say '%s':\n%s", line, text);
+  mem_free(text);
+}
+
+static void remove_files(void)
+{
+  unlink(timeline);
+  unlink(summary);
+}
+
+/* A plan for rank 1 of 3, which nothing runs. */
+static void with_plan_of_3(void (*test)(const struct plan *plan))
+{
+  struct comm *fake;
+  struct job job;
+  check(comm_create_fake(1, 3, 3, &fake));
+  job_plan(&job, fake, &(struct job_setup){.prefetch = 1});
+  test(job.plan);
+  remove_files();
+  job_close(&job);
+  comm_destroy(fake);
+}
+
+/* Milliseconds   compute 0 to 10 and 12 to 20, communication 2 to 3, 8 to 14 and 19 to 25: together 1 + (2 + 2) + 1 of 13. */
+static void sums(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE), adam = find_op(plan, OP_ADAM);
+  open_trace(plan, 1e9, &run);
+  happened(run, 5, forward, 0, 10);
+  happened(run, 5, gather, 2, 3);
+  happened(run, 5, gather, 8, 13);
+  happened(run, 5, reduce, 12.5, 14);
+  happened(run, 6, forward, 12, 20);
+  happened(run, 6, reduce, 19, 25);
+  happened(run, 6, adam, 1, 30);
+  check(trace_run_close(run, &sum));
+
+  assert_int_equal(sum.steps, 2);
+  assert_int_equal(sum.first, 5);
+  assert_int_equal(sum.last, 6);
+  near(sum.seconds, 0.030);
+  near(sum.communication_s, 0.013);
+  near(sum.exposed_s, 0.007);
+  near(sum.overlap, 1 - 7.0 / 13);
+  near(sum.busy_s[LANE_COMPUTE], 0.018);
+  near(sum.busy_s[LANE_GATHER], 0.006);
+  near(sum.busy_s[LANE_REDUCE], 0.0075);
+  near(sum.busy_s[LANE_HOST], 0.029);
+  near(sum.busy_s[LANE_IO], 0);
+  assert_int_equal(sum.kind[OP_FORWARD].count, 2);
+  assert_int_equal(sum.kind[OP_GATHER].count, 2);
+  assert_int_equal(sum.kind[OP_REDUCE].count, 2);
+  assert_int_equal(sum.kind[OP_BACKWARD].count, 0);
+  near(sum.kind[OP_GATHER].seconds, 0.006);
+  const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
+               reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes;
+  near(sum.kind[OP_GATHER].wire_bytes, 2 * gathered * 2 / 3);
+  near(sum.kind[OP_REDUCE].wire_bytes, 2 * reduced * 2 / 3);
+  near(sum.kind[OP_FORWARD].wire_bytes, 0);
+
+  char line[160];
+  summary_says("rank 1 of 3: steps 5 to 6 in 30.000 ms, 15.000 ms a step\n");
+  summary_says("FORWARD                   2        9.000        60.0 %\n");
+  const double rate = 2 * gathered * 2 / 3 / 0.006;
+  snprintf(line, sizeof line, "GATHER                    2        3.000        20.0 %% %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
+  summary_says(line);
+  summary_says(
+      "\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
+}
+
+static void spans(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  struct json_tree *tree;
+  char name[96];
+  const char *text = NULL;
+  int64_t whole;
+  const int gather = find_op(plan, OP_GATHER);
+  plan_instr_name(plan, gather, name, sizeof name);
+  open_trace(plan, 0, &run);
+  happened(run, 5, gather, 2, 3);
+  check(trace_run_close(run, &sum));
+  near(sum.overlap, 0);
+  summary_says("link: n/a\n");
+
+  check(json_tree_read(timeline, 1 << 20, &tree));
+  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
+  while (json_next(event))
+    event = json_next(event);
+  check(json_get_text(json_find(event, "name"), &text, NULL));
+  assert_string_equal(text, name);
+  check(json_get_text(json_find(event, "cat"), &text, NULL));
+  assert_string_equal(text, "GATHER");
+  check(json_get_whole(json_find(event, "pid"), 1, 1, &whole));
+  check(json_get_whole(json_find(event, "tid"), LANE_GATHER, LANE_GATHER, &whole));
+  assert_string_equal(json_number_text(json_find(event, "ts")), "2000.000");
+  assert_string_equal(json_number_text(json_find(event, "dur")), "1000.000");
+  const struct json_node *args = json_find(event, "args");
+  check(json_get_whole(json_find(args, "step"), 5, 5, &whole));
+  check(json_get_text(json_find(args, "unit"), &text, NULL));
+  assert_string_equal(text, plan->input.model->unit[plan->instr[gather].unit].name);
+  const int64_t bytes = plan->buffer[plan->instr[gather].use[1].buffer].bytes;
+  check(json_get_whole(json_find(args, "bytes"), bytes, bytes, &whole));
+  json_tree_free(tree);
+}
+
+static void nothing(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  open_trace(plan, 0, &run);
+  check(trace_run_close(run, &sum));
+  assert_int_equal(sum.steps, 0);
+  assert_true(isnan(sum.overlap));
+  summary_says("rank 1 of 3: no step was traced\n");
+  check(trace_run_close(NULL, &sum));
+  assert_int_equal(sum.steps, 0);
+}
+
+static void sums_of_events(void **state)
+{
+  (void)state;
+  with_plan_of_3(sums);
+}
+
+static void spans_of_events(void **state)
+{
+  (void)state;
+  with_plan_of_3(spans);
+}
+
+static void a_trace_of_nothing(void **state)
+{
+  (void)state;
+  with_plan_of_3(nothing);
+}
+
+static void no_folder(const struct plan *plan)
+{
+  struct trace_run *run = NULL;
+  assert_int_equal(trace_run_open("/dev/null/trace", plan, 0, &run), STATUS_IO);
+  assert_null(run);
+}
+
+static void full_disk(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  char temporary[340];
+  open_trace(plan, 0, &run); /* makes the folder */
+  check(trace_run_close(run, &sum));
+  remove_files();
+  snprintf(temporary, sizeof temporary, "%s.tmp", timeline);
+  assert_int_equal(symlink("/dev/full", temporary), 0);
+  open_trace(plan, 0, &run);
+  happened(run, 5, 0, 1, 2);
+  assert_int_equal(trace_run_close(run, &sum), STATUS_IO);
+  assert_non_null(strstr(status_text(), "No space left on device"));
+  assert_int_equal(sum.steps, 0);
+  assert_false(file_exists(timeline));
+  assert_false(file_exists(summary));
+}
+
+static void a_folder_that_cannot_be(void **state)
+{
+  (void)state;
+  with_plan_of_3(no_folder);
+}
+
+static void a_full_disk(void **state)
+{
+  (void)state;
+  with_plan_of_3(full_disk);
+}
+
+/* What a run's callback was told, by instruction of traced step 1 or 2. */
+struct witness {
+  struct trace_run *run;
+  int n;
+  struct exec_event *event;
+  int *seen;
+};
+
+static void see(void *arg, const struct exec_event *event)
+{
+  struct witness *witness = arg;
+  assert_in_range(event->step, 1, 2);
+  const int place = (int)(event->step - 1) * witness->n + event->instr;
+  witness->event[place] = *event;
+  witness->seen[place]++;
+  trace_run_event(witness->run, event);
+}
+
+static void each_waited(const struct plan *plan, const struct witness *witness)
+{
+  for (int place = 0; place < 2 * plan->n; place++) {
+    const struct instr *instr = &plan->instr[place % plan->n];
+    assert_int_equal(witness->seen[place], 1);
+    assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
+    for (int w = 0; w < instr->n_wait; w++) {
+      const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
+      if (before >= 0)
+        assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
+    }
+  }
+}
+
+static void every_instruction_of_a_traced_run(void **state)
+{
+  (void)state;
+  const struct job_setup setup = {.prefetch = 1, .micros = 2};
+  struct job_record plain = job_run(world, &setup), traced = {0};
+  struct job job;
+  struct witness witness;
+  struct trace_summary sum;
+  struct json_tree *tree;
+  void *events, *seen;
+  job_open(&job, world, &setup);
+  check(mem_alloc(MEM_META, 2 * (size_t)job.plan->n * sizeof *witness.event, &events));
+  check(mem_alloc(MEM_META, 2 * (size_t)job.plan->n * sizeof *witness.seen, &seen));
+  witness = (struct witness){.n = job.plan->n, .event = events, .seen = seen};
+  open_trace(job.plan, 0, &witness.run);
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3}));
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = job_step(&job, step);
+    traced.loss[step] = result.loss;
+    traced.grad_norm[step] = result.grad_norm;
+  }
+  traced.n = job_parameters(&job);
+  traced.params = job_collect(&job);
+  check(trace_run_close(witness.run, &sum));
+  job_assert_same(&plain, &traced);
+  each_waited(job.plan, &witness);
+
+  assert_int_equal(sum.steps, 2);
+  int64_t count = 0;
+  for (int op = 0; op < OP_COUNT; op++)
+    count += sum.kind[op].count;
+  assert_int_equal(count, 2 * job.plan->n);
+  assert_true(sum.exposed_s <= sum.communication_s && sum.communication_s <= sum.seconds);
+  assert_int_equal(isnan(sum.overlap), comm_ranks(world) == 1);
+  check(json_tree_read(timeline, 1 << 24, &tree));
+  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + 2 * job.plan->n);
+  json_tree_free(tree);
+
+  remove_files();
+  mem_free(seen);
+  mem_free(events);
+  job_record_free(&plain);
+  job_record_free(&traced);
+  job_close(&job);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *where = getenv("TMPDIR");
+  world = job_start_mpi();
+  snprintf(folder, sizeof folder, "%s/sluice-trace-XXXXXX", where ? where : "/tmp");
+  return world && mkdtemp(folder) ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  char dir[300];
+  snprintf(dir, sizeof dir, "%s/trace", folder);
+  comm_destroy(world);
+  return rmdir(dir) || rmdir(folder);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events), cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),     cmocka_unit_test(every_instruction_of_a_traced_run),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,291 @@
+/* A job in which nothing moves ends, and says where; one that moves, or rests, is left alone. Oracles: the output, exit code and duration of mpirun, which this program starts on
+ * itself; the bits of a run without a watchdog. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/ops.h"
+#include "reopen.h"
+
+static const char *program;
+
+enum { STUCK_STEP = 2 };
+
+/* What a stuck rank does when it loads step 2. */
+enum manner { SLEEPS, STOPS, LATE, BREAKS };
+struct trouble {
+  struct job *job;
+  int rank;
+  enum manner manner;
+};
+
+static _Atomic bool broken;
+
+static enum status check_link(struct comm_group *group)
+{
+  (void)group;
+  return atomic_load(&broken) ? status_set(STATUS_LIBRARY, "the link is down") : STATUS_OK;
+}
+
+static void sleep_s(double seconds)
+{
+  const struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+  (void)nanosleep(&time, NULL);
+}
+
+static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+{
+  const struct trouble *trouble = arg;
+  if (step == STUCK_STEP && comm_rank(trouble->job->comm) == trouble->rank) {
+    atomic_store(&broken, trouble->manner == BREAKS);
+    if (trouble->manner == STOPS)
+      raise(SIGSTOP);
+    while (trouble->manner == SLEEPS || trouble->manner == BREAKS)
+      pause();
+    sleep_s(0.6);
+  }
+  return job_load(trouble->job, step, micro, tokens, targets);
+}
+
+static int tell(const char *what)
+{
+  fprintf(stderr, "%s: %s\n", what, status_text());
+  return 1;
+}
+
+static int train(int rank, enum manner manner, double limit_s)
+{
+  struct comm *comm = job_start_mpi();
+  struct job job;
+  struct exec_result result;
+  if (!comm)
+    return 1;
+  struct comm_carrier_ops carrier = *comm->carrier;
+  carrier.check = check_link;
+  comm->carrier = &carrier;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  struct trouble trouble = {.job = &job, .rank = rank, .manner = manner};
+  if (job_reopen(&job, &(struct exec_config){.load = load, .load_arg = &trouble, .timeout_s = limit_s}))
+    return tell("the executor");
+  for (int step = 0; step < 4; step++)
+    if (exec_step(job.exec, step, step + 1, 0.01, &result))
+      return tell("a step");
+  job_close(&job);
+  comm_destroy(comm);
+  return 0;
+}
+
+/* Rank 1 never begins the step that the others are in. */
+static int stay_away(void)
+{
+  struct comm *comm = job_start_mpi();
+  struct job job;
+  struct exec_result result;
+  if (!comm)
+    return 1;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
+    return tell("the executor");
+  for (int step = 0; step < 4; step++) {
+    while (step == STUCK_STEP && comm_rank(comm) == 1)
+      pause();
+    if (exec_step(job.exec, step, step + 1, 0.01, &result))
+      return tell("a step");
+  }
+  return 0;
+}
+
+/* Same bits with a watchdog as without, and a pause between steps that is longer than the limit. */
+static int rest(void)
+{
+  struct comm *comm = job_start_mpi();
+  const struct job_setup setup = {.prefetch = 1};
+  struct job_record plain, watched = {0};
+  struct job job;
+  if (!comm)
+    return 1;
+  plain = job_run(comm, &setup);
+  job_open(&job, comm, &setup);
+  if (job_reopen(&job, &(struct exec_config){.timeout_s = 0.5}))
+    return tell("the executor");
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = job_step(&job, step);
+    watched.loss[step] = result.loss;
+    watched.grad_norm[step] = result.grad_norm;
+    if (step == 1 && exec_drain(job.exec))
+      return tell("the drain");
+    if (step == 1)
+      sleep_s(1.5);
+  }
+  watched.n = job_parameters(&job);
+  watched.params = job_collect(&job);
+  const bool same = memcmp(plain.loss, watched.loss, sizeof plain.loss) == 0 &&
+                    memcmp(plain.grad_norm, watched.grad_norm, sizeof plain.grad_norm) == 0 && plain.n == watched.n &&
+                    memcmp(plain.params, watched.params, (size_t)plain.n * sizeof(float)) == 0;
+  job_record_free(&plain);
+  job_record_free(&watched);
+  job_close(&job);
+  comm_destroy(comm);
+  return same ? 0 : 2;
+}
+
+/* --- what mpirun says of it ---------------------------------------------------------------------------------------------------- */
+
+struct outcome_of_run {
+  int code;
+  double seconds;
+  char text[1 << 16];
+};
+
+static const struct outcome_of_run *start(int ranks, const char *how)
+{
+  static struct outcome_of_run run;
+  char command[4096];
+  const char *mpirun = getenv("MPIRUN");
+  assert_non_null(mpirun);
+  snprintf(command, sizeof command, "%s -n %d %s %s 2>&1", mpirun, ranks, program, how);
+  const double begin = clock_s();
+  FILE *pipe = popen(command, "r");
+  assert_non_null(pipe);
+  const size_t length = fread(run.text, 1, sizeof run.text - 1, pipe);
+  run.text[length] = '\0';
+  const int ended = pclose(pipe);
+  run.seconds = clock_s() - begin;
+  assert_true(WIFEXITED(ended));
+  run.code = WEXITSTATUS(ended);
+  return &run;
+}
+
+static void says(const struct outcome_of_run *run, const char *text)
+{
+  if (!strstr(run->text, text))
+    fail_msg("it does not say '%s', but:\n%s", text, run->text);
+}
+
+static void ended_by_watchdog(const struct outcome_of_run *run)
+{
+  if (run->code != status_exit_code(STATUS_ABORTED))
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_true(run->seconds < 60); /* of which a loaded machine may need most to start and to end */
+}
+
+static void a_rank_that_sleeps(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "sleep 1");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
+  says(run, "rank 1: nothing moved for ");
+  says(run, "; in LOAD m0 (#");
+  says(run, " of step 2; ");
+  says(run, "  io       in LOAD m0 (#");
+  says(run, "collective ");
+  says(run, ", which waits for GATHER h.");
+  const char *rank_0 = strstr(run->text, "\nrank 0: "), *rank_1 = strstr(run->text, "\nrank 1: "), *rank_2 = strstr(run->text, "\nrank 2: ");
+  assert_true(rank_0 && rank_1 && rank_2 && rank_1 < rank_0 && rank_1 < rank_2);
+  assert_null(strstr(run->text, "NO ANSWER"));
+}
+
+static void rank_0_itself(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(2, "sleep 0");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
+}
+
+static void a_single_rank(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(1, "sleep 0");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 0: nothing has moved for 1 s: the only rank is in LOAD m0 (#");
+}
+
+static void a_process_that_is_stopped(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "stop 2");
+  ended_by_watchdog(run);
+  says(run, "rank 2: NO ANSWER\n");
+  says(run, "everybody waits for rank 2, which does not answer");
+}
+
+static void rank_0_is_stopped(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(2, "stop 0");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
+  says(run, "sluice: rank 1: nothing moved for ");
+}
+
+static void a_rank_that_stays_between_steps(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "away");
+  ended_by_watchdog(run);
+  says(run, "everybody waits for rank 1, which is between steps, with step 1 complete");
+}
+
+static void a_carrier_with_an_error(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "break 1");
+  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
+  says(run, "sluice: rank 1 is in LOAD m0 (#");
+  says(run, "sluice: rank 1: the link is down\n");
+}
+
+static void who_is_late_but_moves(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(2, "late 1");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_string_equal(run->text, "");
+}
+
+static void a_rest_between_steps(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "rest");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+}
+
+int main(int argc, char **argv)
+{
+  program = argv[0];
+  const int rank = argc == 3 ? (int)strtol(argv[2], NULL, 10) : 0;
+  if (argc > 1 && strcmp(argv[1], "sleep") == 0)
+    return train(rank, SLEEPS, 1);
+  if (argc > 1 && strcmp(argv[1], "stop") == 0)
+    return train(rank, STOPS, 1);
+  if (argc > 1 && strcmp(argv[1], "break") == 0)
+    return train(rank, BREAKS, 20);
+  if (argc > 1 && strcmp(argv[1], "late") == 0)
+    return train(rank, LATE, 20);
+  if (argc > 1 && strcmp(argv[1], "away") == 0)
+    return stay_away();
+  if (argc > 1 && strcmp(argv[1], "rest") == 0)
+    return rest();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_rank_that_sleeps),        cmocka_unit_test(rank_0_itself),         cmocka_unit_test(a_single_rank),
+      cmocka_unit_test(a_process_that_is_stopped), cmocka_unit_test(rank_0_is_stopped),     cmocka_unit_test(a_rank_that_stays_between_steps),
+      cmocka_unit_test(a_carrier_with_an_error),   cmocka_unit_test(who_is_late_but_moves), cmocka_unit_test(a_rest_between_steps),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

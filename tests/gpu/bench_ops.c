@@ -1,0 +1,596 @@
+/* What the operations of the CUDA device achieve on the shapes of three models, in bf16: GB/s of those that memory bounds, counting each operand once, beside a copy of the
+ * same run; TFLOP/s of products and of attention, of which half is counted as masked. Operands move through memory from one call to the next, so that caches do not help.
+ *
+ *   bench_ops [MODEL]     gpt2_124m, qwen2.5_7b or llama3.1_8b; all without one. Exits with 77 without a GPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "gpu/cuda.h"
+
+static const size_t ARENA = (size_t)10 << 30, MOVED = (size_t)1 << 30; /* smaller operations than this move */
+enum { PATTERN = 16 << 20, MOST_RUNS = 200, MOST_PLACES = 16 };
+static const double ENOUGH_S = 0.03;
+
+struct model {
+  const char *name;
+  int64_t B, T, C, H, K, D, F, V;
+  bool gpt2, qkv_bias;
+};
+static const struct model models[] = {
+    {"gpt2_124m", 32, 1024, 768, 12, 12, 64, 3072, 50257, true, true},
+    {"qwen2.5_7b", 16, 1024, 3584, 28, 4, 128, 18944, 152064, false, true},
+    {"llama3.1_8b", 1, 8192, 4096, 32, 8, 128, 14336, 128256, false, false},
+};
+
+static struct device *device;
+static const struct device_ops *ops;
+static struct lane *lane;
+static struct mark *begin, *end;
+static char *arena, *pattern, *source; /* pattern: of the host; source: the same on the GPU */
+static int32_t *tokens;
+static double copy_rate; /* bytes/s, read and written */
+
+static void must(enum status status)
+{
+  if (!status)
+    return;
+  fprintf(stderr, "%s\n", status_text());
+  exit(1);
+}
+
+/* --- one operation ----------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Cuts operands out of the arena. */
+struct cut {
+  char *at;
+  size_t used;
+};
+
+static void *take(struct cut *cut, int64_t elements, size_t size)
+{
+  void *here = cut->at ? cut->at + cut->used : NULL;
+  cut->used += ((size_t)elements * size + 255) / 256 * 256;
+  return here;
+}
+
+static void *half(struct cut *cut, int64_t elements)
+{
+  return take(cut, elements, 2);
+}
+
+static void *single(struct cut *cut, int64_t elements)
+{
+  return take(cut, elements, 4);
+}
+
+/* What is measured: with cut->at NULL it only takes its room. `n`: what else it needs to know. */
+typedef void operation(const struct model *m, struct cut *cut, const int64_t *n);
+
+static void fill(size_t bytes)
+{
+  for (size_t at = 0; at < bytes; at += PATTERN)
+    must(ops->copy(lane, arena + at, source, bytes - at < PATTERN ? bytes - at : PATTERN));
+}
+
+static double elapsed(void)
+{
+  double s = 0;
+  must(ops->mark_wait(end));
+  must(ops->mark_seconds(begin, end, &s));
+  return s;
+}
+
+static double run(const struct model *m, operation *op, const int64_t *n, size_t room, int places, int runs)
+{
+  must(ops->mark_set(lane, begin));
+  for (int i = 0; i < runs; i++) {
+    struct cut cut = {.at = arena + (size_t)(i % places) * room};
+    op(m, &cut, n);
+  }
+  must(ops->mark_set(lane, end));
+  return elapsed();
+}
+
+/* Seconds a call; 0 where the arena is too small. */
+static double measure(const struct model *m, operation *op, const int64_t *n)
+{
+  struct cut need = {0};
+  op(m, &need, n);
+  if (need.used == 0 || need.used > ARENA)
+    return 0;
+  int places = need.used < MOVED ? (int)(ARENA / need.used) : 1;
+  places = places < MOST_PLACES ? places : MOST_PLACES;
+  fill(need.used * (size_t)places);
+  run(m, op, n, need.used, places, 1);
+  const double once = run(m, op, n, need.used, places, 1);
+  const int runs = once * MOST_RUNS < ENOUGH_S ? MOST_RUNS : once > ENOUGH_S ? 1 : (int)(ENOUGH_S / once);
+  return run(m, op, n, need.used, places, runs) / runs;
+}
+
+static void report_bytes(const struct model *m, const char *name, operation *op, const int64_t *n, double bytes)
+{
+  const double s = measure(m, op, n);
+  if (s > 0)
+    printf("%-12s %-34s %10.1f us %8.0f GB/s  %4.2f of a copy\n", m->name, name, s * 1e6, bytes / s * 1e-9, bytes / s / copy_rate);
+  else
+    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
+}
+
+static void report_flops(const struct model *m, const char *name, operation *op, const int64_t *n, double flops)
+{
+  const double s = measure(m, op, n);
+  if (s > 0)
+    printf("%-12s %-34s %10.1f us %8.1f TFLOP/s\n", m->name, name, s * 1e6, flops / s * 1e-12);
+  else
+    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
+}
+
+/* --- products ----------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* A layer from `in` to `out` features: as the models bind them. */
+enum { ROWS, IN, OUT, LD, TRANSPOSED, WHAT, LAYER_NUMBERS };
+enum what { FORWARD, FORWARD_BIAS, FORWARD_GELU, FORWARD_ADD, INPUT, INPUT_DGELU, WEIGHT };
+static const char *const what_names[] = {"forward", "forward bias", "forward bias gelu", "forward add", "input", "input dgelu", "weight"};
+
+static void product(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = n[ROWS], in = n[IN], out = n[OUT], ld = n[LD];
+  const bool transposed = n[TRANSPOSED];
+  const enum what what = (enum what)n[WHAT];
+  void *x = half(cut, rows * in), *y = half(cut, rows * ld), *w = what == WEIGHT ? single(cut, in * out) : half(cut, in * out),
+       *bias = half(cut, out);
+  void *other = half(cut, what == FORWARD_GELU || what == FORWARD_ADD ? rows * ld : what == INPUT_DGELU ? rows * in : 0);
+  (void)m;
+  struct matmul op = {
+      .m = rows, .n = out, .k = in, .tile = rows, .trans_b = transposed, .a = x, .b = w, .c = y, .lda = in, .ldb = transposed ? in : out, .ldc = ld};
+  if (what == FORWARD_BIAS || what == FORWARD_GELU || (what == FORWARD_ADD && !transposed)) {
+    op.bias = bias;
+    op.epilogue = what == FORWARD_GELU ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
+  }
+  op.aux = what == FORWARD_GELU ? other : NULL;
+  op.add = what == FORWARD_ADD ? other : NULL;
+  if (what == INPUT || what == INPUT_DGELU)
+    op = (struct matmul){.m = rows,
+                         .n = in,
+                         .k = out,
+                         .tile = rows,
+                         .trans_b = !transposed,
+                         .a = y,
+                         .b = w,
+                         .c = x,
+                         .lda = ld,
+                         .ldb = transposed ? in : out,
+                         .ldc = in,
+                         .epilogue = what == INPUT ? EPILOGUE_NONE : EPILOGUE_DGELU,
+                         .aux = what == INPUT ? NULL : other};
+  if (what == WEIGHT)
+    op = (struct matmul){.m = transposed ? out : in,
+                         .n = transposed ? in : out,
+                         .k = rows,
+                         .tile = rows,
+                         .trans_a = true,
+                         .accumulate = true,
+                         .a = transposed ? y : x,
+                         .b = transposed ? x : y,
+                         .c = w,
+                         .lda = transposed ? ld : in,
+                         .ldb = transposed ? in : ld,
+                         .ldc = transposed ? in : out};
+  if (cut->at)
+    must(ops->matmul(lane, &op));
+}
+
+static void layer(const struct model *m, const char *name, int64_t rows, int64_t in, int64_t out, int64_t ld, bool transposed, enum what forward,
+                  enum what input)
+{
+  const enum what all[] = {forward, input, WEIGHT};
+  for (int i = 0; i < 3; i++) {
+    const int64_t n[LAYER_NUMBERS] = {[ROWS] = rows, [IN] = in, [OUT] = out, [LD] = ld, [TRANSPOSED] = transposed, [WHAT] = all[i]};
+    char what[64];
+    snprintf(what, sizeof what, "%s %s", name, what_names[all[i]]);
+    report_flops(m, what, product, n, 2 * (double)rows * (double)in * (double)out);
+  }
+}
+
+static int64_t rounded(int64_t n, int64_t to)
+{
+  return (n + to - 1) / to * to;
+}
+
+static int64_t logit_rows(const struct model *m)
+{
+  const int64_t rows = rounded(device->chunk_logits / m->V, device->row_multiple);
+  return rows < m->B * m->T ? rows : m->B * m->T;
+}
+
+static void bench_products(const struct model *m)
+{
+  const int64_t rows = m->B * m->T, qkv = (m->H + 2 * m->K) * m->D;
+  const bool transposed = !m->gpt2;
+  layer(m, "qkv", rows, m->C, qkv, qkv, transposed, m->qkv_bias ? FORWARD_BIAS : FORWARD, INPUT);
+  layer(m, "projection", rows, m->H * m->D, m->C, m->C, transposed, m->gpt2 ? FORWARD_BIAS : FORWARD, INPUT);
+  if (m->gpt2)
+    layer(m, "up", rows, m->C, m->F, m->F, transposed, FORWARD_GELU, INPUT);
+  else
+    layer(m, "gate and up", rows, m->C, 2 * m->F, 2 * m->F, transposed, FORWARD, INPUT);
+  layer(m, "down", rows, m->F, m->C, m->C, transposed, FORWARD_ADD, m->gpt2 ? INPUT_DGELU : INPUT);
+  layer(m, "head", logit_rows(m), m->C, m->V, rounded(m->V, device->row_multiple), true, FORWARD, INPUT);
+}
+
+/* --- attention ---------------------------------------------------------------------------------------------------------------------------------------- */
+
+static struct attention_backward attention_of(const struct model *m, struct cut *cut)
+{
+  const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D, v = k + m->K * m->D;
+  uint16_t *qkv = half(cut, rows * stride), *dqkv = half(cut, rows * stride);
+  struct attention op = {.batch = m->B,
+                         .tokens = m->T,
+                         .heads = m->H,
+                         .kv_heads = m->K,
+                         .head_width = m->D,
+                         .q = qkv,
+                         .k = qkv ? qkv + k : NULL,
+                         .v = qkv ? qkv + v : NULL,
+                         .q_stride = stride,
+                         .k_stride = stride,
+                         .v_stride = stride,
+                         .out = half(cut, rows * k),
+                         .out_stride = k,
+                         .lse = single(cut, rows * m->H)};
+  op.work = take(cut, (int64_t)ops->attention_workspace(device, &op, 1), 1);
+  return (struct attention_backward){.forward = op,
+                                     .dout = half(cut, rows * k),
+                                     .dq = dqkv,
+                                     .dk = dqkv ? dqkv + k : NULL,
+                                     .dv = dqkv ? dqkv + v : NULL,
+                                     .dq_stride = stride,
+                                     .dk_stride = stride,
+                                     .dv_stride = stride};
+}
+
+static void attention_forward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const struct attention_backward op = attention_of(m, cut);
+  (void)n;
+  if (cut->at)
+    must(ops->attention(lane, &op.forward));
+}
+
+static void attention_backward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const struct attention_backward op = attention_of(m, cut);
+  (void)n;
+  if (cut->at)
+    must(ops->attention_backward(lane, &op));
+}
+
+static void bench_attention(const struct model *m)
+{
+  const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
+  const bool plain = !((struct cuda_device *)device)->cudnn;
+  report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL, flops);
+  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, NULL, 2.5 * flops);
+}
+
+/* --- what memory bounds --------------------------------------------------------------------------------------------------------------------------------- */
+
+static void norm(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T, C = m->C;
+  void *x = half(cut, rows * C), *add = half(cut, rows * C), *sum = half(cut, rows * C), *y = half(cut, rows * C), *gamma = half(cut, C),
+       *beta = half(cut, C);
+  float *mean = single(cut, rows), *rstd = single(cut, rows);
+  if (!n[0])
+    add = sum = NULL;
+  const struct rmsnorm op = {.rows = rows,
+                             .groups = 1,
+                             .C = C,
+                             .x_stride = C,
+                             .y_stride = C,
+                             .eps = 1e-5f,
+                             .x = x,
+                             .add = add,
+                             .sum = sum,
+                             .gamma = gamma,
+                             .y = y,
+                             .rstd = rstd};
+  if (cut->at)
+    must(m->gpt2 ? ops->layernorm(lane, rows, C, 1e-5f, x, add, sum, gamma, beta, y, mean, rstd) : ops->rmsnorm(lane, &op));
+}
+
+static void norm_backward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T, C = m->C;
+  void *dy = half(cut, rows * C), *x = half(cut, rows * C), *dx = half(cut, rows * C), *gamma = half(cut, C), *dgamma = single(cut, C),
+       *dbeta = single(cut, C);
+  float *mean = single(cut, rows), *rstd = single(cut, rows);
+  void *work = take(cut, (int64_t)(m->gpt2 ? ops->layernorm_workspace(device, rows, C, 1) : ops->rmsnorm_workspace(device, rows, 1, C, 1)), 1);
+  const struct rmsnorm_backward op = {.rows = rows,
+                                      .groups = 1,
+                                      .C = C,
+                                      .tile = m->T,
+                                      .x_stride = C,
+                                      .dy_stride = C,
+                                      .dx_stride = C,
+                                      .dy = dy,
+                                      .x = x,
+                                      .gamma = gamma,
+                                      .rstd = rstd,
+                                      .dx_accumulate = true,
+                                      .accumulate = true,
+                                      .dx = dx,
+                                      .dgamma = dgamma,
+                                      .work = work};
+  (void)n;
+  if (cut->at)
+    must(m->gpt2 ? ops->layernorm_backward(lane, rows, C, m->T, dy, x, gamma, mean, rstd, true, dx, true, dgamma, dbeta, work)
+                 : ops->rmsnorm_backward(lane, &op));
+}
+
+static void bias_gradient(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T;
+  void *d = half(cut, rows * n[0]), *db = single(cut, n[0]);
+  if (cut->at)
+    must(ops->bias_gradient(lane, rows, n[0], m->T, n[0], d, true, db));
+}
+
+static void swiglu(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T;
+  void *gu = half(cut, rows * 2 * m->F), *y = half(cut, rows * m->F);
+  (void)n;
+  if (cut->at)
+    must(ops->swiglu(lane, rows, m->F, gu, y));
+}
+
+/* As the models call it: the activation takes the place of its gradient. */
+static void swiglu_backward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T;
+  void *gu = half(cut, rows * 2 * m->F), *dy = half(cut, rows * m->F), *dgu = half(cut, rows * 2 * m->F);
+  (void)n;
+  if (cut->at)
+    must(ops->swiglu_backward(lane, rows, m->F, gu, dy, dgu, dy));
+}
+
+static void turn(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  static float inv_freq[64];
+  const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D;
+  void *x = half(cut, rows * stride);
+  (void)n;
+  for (int64_t i = 0; i < m->D / 2; i++)
+    inv_freq[i] = powf(10000, -2 * (float)i / (float)m->D);
+  if (cut->at)
+    must(ops->rope(lane, &(struct rope){.rows = rows, .T = m->T, .heads = m->H + m->K, .D = m->D, .stride = stride, .inv_freq = inv_freq, .x = x}));
+}
+
+static void embedding(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T;
+  void *wte = half(cut, m->V * m->C), *wpe = half(cut, m->T * m->C), *x = half(cut, rows * m->C);
+  (void)n;
+  if (cut->at)
+    must(ops->embedding(lane, rows, m->T, m->C, m->V, tokens, wte, m->gpt2 ? wpe : NULL, x));
+}
+
+static void embedding_backward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = m->B * m->T;
+  void *dwte = single(cut, m->V * m->C), *dwpe = single(cut, m->T * m->C), *dx = half(cut, rows * m->C);
+  (void)n;
+  if (cut->at)
+    must(ops->embedding_backward(lane, rows, m->T, m->C, m->V, tokens, dx, dwte, true, m->gpt2 ? dwpe : NULL));
+}
+
+static void classifier(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = logit_rows(m), ld = rounded(m->V, device->row_multiple);
+  void *logits = half(cut, rows * ld);
+  double *loss = take(cut, rows, 8);
+  (void)n;
+  if (cut->at)
+    must(ops->cross_entropy(lane, rows, m->V, ld, logits, tokens, 1e-5f, true, loss));
+}
+
+static void loss_sum(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t rows = logit_rows(m);
+  double *loss = take(cut, rows, 8);
+  struct exactsum *sum = take(cut, sizeof *sum, 1);
+  (void)n;
+  if (cut->at)
+    must(ops->sum_exact(lane, rows, loss, sum));
+}
+
+static void addition(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t all = m->B * m->T * m->C;
+  void *a = half(cut, all), *b = half(cut, all), *out = half(cut, all);
+  (void)n;
+  if (cut->at)
+    must(ops->add(lane, all, a, b, out));
+}
+
+static void narrow(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  void *from = single(cut, n[0]), *to = half(cut, n[0]);
+  (void)m;
+  if (cut->at)
+    must(ops->cast(lane, n[0], DTYPE_F32, from, DTYPE_BF16, to));
+}
+
+static void widen(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  void *from = half(cut, n[0]), *to = single(cut, n[0]);
+  (void)m;
+  if (cut->at)
+    must(ops->cast(lane, n[0], DTYPE_BF16, from, DTYPE_F32, to));
+}
+
+static void squares(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  void *x = single(cut, n[0]);
+  struct exactsum *sum = take(cut, sizeof *sum, 1);
+  (void)m;
+  if (cut->at)
+    must(ops->sum_squares(lane, n[0], x, sum));
+}
+
+static void adamw(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const struct adamw op = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1, .bias1 = 0.5, .bias2 = 0.5};
+  float *master = single(cut, n[0]), *grad = single(cut, n[0]), *first = single(cut, n[0]), *second = single(cut, n[0]);
+  void *working = half(cut, n[0]);
+  (void)m;
+  if (cut->at)
+    must(ops->adamw(lane, n[0], &op, master, grad, first, second, n[1] ? working : NULL));
+}
+
+static void zeros(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  void *x = single(cut, n[0]);
+  (void)m;
+  if (cut->at)
+    must(ops->zero(lane, x, (size_t)n[0] * 4));
+}
+
+static void copies(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  void *from = single(cut, n[0]), *to = single(cut, n[0]);
+  (void)m;
+  if (cut->at)
+    must(ops->copy(lane, to, from, (size_t)n[0] * 4));
+}
+
+static void bench_memory(const struct model *m)
+{
+  const int64_t wide = (m->H + 2 * m->K) * m->D;
+  const double rows = (double)(m->B * m->T), activation = rows * (double)m->C * 2, hidden = rows * (double)m->F * 2,
+               turned = rows * (double)((m->H + m->K) * m->D) * 2;
+  const double logits = (double)logit_rows(m) * (double)m->V * 2;
+  report_bytes(m, "norm", norm, (int64_t[]){0}, 2 * activation);
+  report_bytes(m, "norm of a sum", norm, (int64_t[]){1}, 4 * activation);
+  report_bytes(m, "norm backward", norm_backward, NULL, 4 * activation);
+  report_bytes(m, "addition", addition, NULL, 3 * activation);
+  if (m->qkv_bias)
+    report_bytes(m, "bias gradient, qkv", bias_gradient, (int64_t[]){wide}, rows * (double)wide * 2);
+  if (m->gpt2)
+    report_bytes(m, "bias gradient, up", bias_gradient, (int64_t[]){m->F}, hidden);
+  if (m->gpt2)
+    report_bytes(m, "bias gradient, down", bias_gradient, (int64_t[]){m->C}, activation);
+  if (!m->gpt2) {
+    report_bytes(m, "swiglu", swiglu, NULL, 3 * hidden);
+    report_bytes(m, "swiglu backward", swiglu_backward, NULL, 6 * hidden);
+    report_bytes(m, "rotary positions", turn, NULL, 2 * turned);
+  }
+  report_bytes(m, "embedding", embedding, NULL, 2 * activation);
+  report_bytes(m, "embedding backward", embedding_backward, NULL, 5 * activation);
+  report_bytes(m, "classifier", classifier, NULL, 2 * logits);
+  report_bytes(m, "sum of losses", loss_sum, NULL, (double)logit_rows(m) * 8);
+}
+
+static void bench_optimizer(void)
+{
+  const struct model any = {.name = "any"};
+  const int64_t n[] = {64 << 20, 0}, with_copy[] = {64 << 20, 1};
+  const double elements = 64 << 20;
+  report_bytes(&any, "clearing", zeros, n, 4 * elements);
+  report_bytes(&any, "fp32 to bf16", narrow, n, 6 * elements);
+  report_bytes(&any, "bf16 to fp32", widen, n, 6 * elements);
+  report_bytes(&any, "sum of squares", squares, n, 4 * elements);
+  report_bytes(&any, "adamw", adamw, n, 28 * elements);
+  report_bytes(&any, "adamw with a copy", adamw, with_copy, 30 * elements);
+}
+
+/* --- the program ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too: a chip is faster on zeros than on anything that it will see. */
+static void make_pattern(void)
+{
+  const struct rng_key key = rng_key_make(0, "bench");
+  uint32_t *word = (uint32_t *)pattern;
+  for (int64_t i = 0; i < PATTERN / 16; i++)
+    rng_block(key, 0, (uint64_t)i, word + 4 * i);
+  for (int64_t i = 0; i < PATTERN / 4; i++)
+    word[i] = (word[i] & 0x83ff83ffu) | 0x3c003c00u;
+}
+
+static void make_tokens(const struct model *m)
+{
+  const int64_t rows = m->B * m->T;
+  int32_t *here = (int32_t *)pattern;
+  for (int64_t r = 0; r < rows; r++) {
+    uint32_t bits[4];
+    rng_block(rng_key_make(1, "bench"), 0, (uint64_t)r, bits);
+    here[r] = (int32_t)(bits[0] % (uint32_t)m->V);
+  }
+  must(ops->copy(lane, tokens, here, (size_t)rows * sizeof *here));
+  must(ops->mark_set(lane, end));
+  must(ops->mark_wait(end));
+}
+
+static void start(void)
+{
+  void *block;
+  must(cuda_device_create(0, DTYPE_BF16, &device));
+  ops = device->ops;
+  ((struct cuda_device *)device)->keeps_cache = false;
+  must(ops->lane_create(device, "compute", 1, &lane));
+  must(ops->lane_reserve(lane));
+  must(ops->mark_create(device, &begin));
+  must(ops->mark_create(device, &end));
+  must(ops->alloc(device, MEM_DATA, ARENA, &block));
+  arena = block;
+  must(ops->alloc(device, MEM_DATA, PATTERN, &block));
+  tokens = block;
+  must(ops->alloc_host(device, MEM_DATA, PATTERN, &block));
+  pattern = block;
+  must(ops->alloc(device, MEM_DATA, PATTERN, &block));
+  source = block;
+  make_pattern();
+  must(ops->copy(lane, source, pattern, PATTERN));
+  must(ops->mark_set(lane, end));
+  must(ops->mark_wait(end)); /* the pattern's memory is used again */
+}
+
+static void stop(void)
+{
+  must(ops->lane_check(lane));
+  ops->release_host(device, pattern);
+  ops->release(device, source);
+  ops->release(device, tokens);
+  ops->release(device, arena);
+  ops->mark_destroy(begin);
+  ops->mark_destroy(end);
+  ops->lane_destroy(lane);
+  device_destroy(device);
+}
+
+int main(int argc, char **argv)
+{
+  static const struct model any = {.name = "any"};
+  if (cuda_device_count() == 0) {
+    printf("skipped: no GPU\n");
+    return 77;
+  }
+  start();
+  const int64_t n[] = {128 << 20};
+  copy_rate = 2.0 * 4 * (double)n[0] / measure(&any, copies, n);
+  printf("%s, bf16; a copy reads and writes %.0f GB/s\n", ((struct cuda_device *)device)->name, copy_rate * 1e-9);
+  bench_optimizer();
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    if (argc > 1 && strcmp(argv[1], models[i].name) != 0)
+      continue;
+    make_tokens(&models[i]);
+    bench_products(&models[i]);
+    bench_attention(&models[i]);
+    bench_memory(&models[i]);
+  }
+  stop();
+  return 0;
+}

@@ -1,0 +1,414 @@
+/* The data plane by NCCL, a GPU a rank. Oracles: what every member has is a pure function of (member, element), so each rank computes the result on the host: small integers,
+ * whose sums are exact in any order, are compared bit for bit; other sums with a bound, and with themselves when repeated. Skipped where there are fewer GPUs than ranks. */
+/* ranks: 2 4 */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/team.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "device/lane.h"
+#include "gpu/nccl.h"
+
+enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20 };
+
+static struct comm *job;
+static struct device *device;
+static struct lane *lane;
+
+/* Every way to group the ranks, and the rank that is member i of this rank's group. */
+static struct grouping {
+  enum comm_kind kind;
+  int size;
+  struct comm_group *group;
+} groupings[MOST_GROUPS];
+static int n_groupings;
+
+static int member(const struct grouping *g, int i)
+{
+  int rank = comm_rank(job);
+  return g->kind == COMM_WORLD ? i : g->kind == COMM_SHARD ? rank / g->size * g->size + i : i * g->size + rank % g->size;
+}
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+static void *room(size_t bytes)
+{
+  void *block = NULL;
+  must(device->ops->alloc(device, MEM_DATA, bytes, &block));
+  return block;
+}
+
+static void *here(size_t bytes)
+{
+  void *block = NULL;
+  must(mem_alloc(MEM_DATA, bytes, &block));
+  return block;
+}
+
+static void finish(struct lane *of)
+{
+  struct mark *mark = NULL;
+  must(device->ops->mark_create(device, &mark));
+  must(device->ops->mark_set(of, mark));
+  must(device->ops->mark_wait(mark));
+  must(device->ops->lane_check(of));
+  device->ops->mark_destroy(mark);
+}
+
+static void move(void *dst, const void *src, size_t bytes)
+{
+  must(device->ops->copy(lane, dst, src, bytes));
+  finish(lane);
+}
+
+static float integer(int rank, int64_t element)
+{
+  uint32_t h = (uint32_t)(rank + 1) * 2654435761u ^ (uint32_t)element * 2246822519u;
+  return (float)((h ^ h >> 15) % 2003) - 1001.0f;
+}
+
+static float any(int rank, int64_t element)
+{
+  return integer(rank, element) / 7.0f;
+}
+
+/* `type` is 4 or 2 bytes wide. */
+static void store(enum dtype type, void *array, int64_t i, float value)
+{
+  if (type == DTYPE_F32)
+    ((float *)array)[i] = value;
+  else
+    ((uint16_t *)array)[i] = bf16_from_f32(value);
+}
+
+static void gather(const struct grouping *g, enum dtype type, bool in_place)
+{
+  const size_t width = dtype_size(type), part = COUNT * width, bytes = MOST_RANKS * part;
+  const int size = comm_group_size(g->group), index = comm_group_index(g->group);
+  char *full = room(bytes), *shard = room(part), *mine = here(part), *got = here(bytes), *expected = here(bytes);
+  memset(expected, 0xee, bytes);
+  move(full, expected, bytes);
+  for (int64_t i = 0; i < COUNT; i++)
+    store(type, mine, i, any(comm_rank(job), i));
+  for (int m = 0; m < size; m++)
+    for (int64_t i = 0; i < COUNT; i++)
+      store(type, expected, m * COUNT + i, any(member(g, m), i));
+  char *from = in_place ? full + (size_t)index * part : shard;
+  move(from, mine, part);
+  must(comm_all_gather(g->group, lane, from, COUNT, type, full));
+  move(got, full, bytes);
+  assert_memory_equal(got, expected, bytes);
+  mem_free(expected);
+  mem_free(got);
+  mem_free(mine);
+  device->ops->release(device, shard);
+  device->ops->release(device, full);
+}
+
+static void all_gather_in_every_group(void **state)
+{
+  (void)state;
+  for (int g = 0; g < n_groupings; g++)
+    for (int way = 0; way < 4; way++)
+      gather(&groupings[g], way & 1 ? DTYPE_BF16 : DTYPE_F32, way & 2);
+}
+
+enum way { SET, ADD, IN_PLACE };
+
+/* out = this member's part of the sum of value(), which began as 0.25 i. */
+static void reduce(const struct grouping *g, enum way way, float (*value)(int, int64_t), float *out)
+{
+  const size_t part = COUNT * sizeof(float);
+  const int size = comm_group_size(g->group), index = comm_group_index(g->group);
+  float *full = room((size_t)size * part), *shard = room(part), *mine = here((size_t)size * part);
+  for (int64_t i = 0; i < size * COUNT; i++)
+    mine[i] = value(comm_rank(job), i);
+  move(full, mine, (size_t)size * part);
+  for (int64_t i = 0; i < COUNT; i++)
+    mine[i] = 0.25f * (float)i;
+  move(shard, mine, part);
+  float *to = way == IN_PLACE ? full + (size_t)index * COUNT : shard;
+  must(comm_reduce_scatter(g->group, lane, full, COUNT, DTYPE_F32, NULL, way == ADD, to));
+  move(out, to, part);
+  mem_free(mine);
+  device->ops->release(device, shard);
+  device->ops->release(device, full);
+}
+
+static void integers_are_summed_exactly(void **state)
+{
+  (void)state;
+  float *out = here(COUNT * sizeof *out);
+  for (int g = 0; g < n_groupings; g++)
+    for (enum way way = SET; way <= IN_PLACE; way++) {
+      const int64_t first = (int64_t)comm_group_index(groupings[g].group) * COUNT;
+      reduce(&groupings[g], way, integer, out);
+      for (int64_t i = 0; i < COUNT; i++) {
+        float sum = way == ADD ? 0.25f * (float)i : 0;
+        for (int m = 0; m < comm_group_size(groupings[g].group); m++)
+          sum += integer(member(&groupings[g], m), first + i);
+        assert_true(out[i] == sum);
+      }
+    }
+  mem_free(out);
+}
+
+static void sums_are_fp32_and_repeat(void **state)
+{
+  (void)state;
+  float *out = here(COUNT * sizeof *out), *again = here(COUNT * sizeof *again);
+  for (int g = 0; g < n_groupings; g++) {
+    const int size = comm_group_size(groupings[g].group);
+    const int64_t first = (int64_t)comm_group_index(groupings[g].group) * COUNT;
+    reduce(&groupings[g], SET, any, out);
+    reduce(&groupings[g], SET, any, again);
+    assert_memory_equal(out, again, COUNT * sizeof *out);
+    reduce(&groupings[g], IN_PLACE, any, again);
+    assert_memory_equal(out, again, COUNT * sizeof *out);
+    for (int64_t i = 0; i < COUNT; i++) {
+      double sum = 0, magnitude = 0;
+      for (int m = 0; m < size; m++) {
+        sum += (double)any(member(&groupings[g], m), first + i);
+        magnitude += fabs((double)any(member(&groupings[g], m), first + i));
+      }
+      assert_true(fabs((double)out[i] - sum) <= (size - 1) * (double)FLT_EPSILON * magnitude);
+    }
+  }
+  mem_free(again);
+  mem_free(out);
+}
+
+/* Terms of very different size, some of which cancel. */
+static double term(int rank, int i)
+{
+  return (i % 2 ? -1.0 : 1.0) * ldexp(1.0 + i / 64.0 + rank, i * 37 % 200 - 100);
+}
+
+static void exact_sums_in_every_group(void **state)
+{
+  (void)state;
+  enum { SUMS = 2, TERMS = 300 };
+  struct exactsum mine[SUMS], expected[SUMS], *there = room(sizeof mine);
+  for (int g = 0; g < n_groupings; g++) {
+    memset(mine, 0, sizeof mine);
+    memset(expected, 0, sizeof expected);
+    for (int s = 0; s < SUMS; s++) {
+      for (int i = 0; i < TERMS; i++) {
+        exactsum_add(&mine[s], term(comm_rank(job), i + s));
+        for (int m = 0; m < comm_group_size(groupings[g].group); m++)
+          exactsum_add(&expected[s], term(member(&groupings[g], m), i + s));
+      }
+      exactsum_normalize(&mine[s]);
+      exactsum_normalize(&expected[s]);
+    }
+    move(there, mine, sizeof mine);
+    must(comm_group_sum_exact(groupings[g].group, lane, there, SUMS));
+    move(mine, there, sizeof mine);
+    assert_memory_equal(mine, expected, sizeof mine);
+  }
+  device->ops->release(device, there);
+}
+
+/* All that a worker enqueues, round after round without waiting, and what should come of it. */
+struct worker {
+  struct comm_group *group;
+  struct lane *lane;
+  int salt;
+  float *sent, *full, *gathered, *reduced; /* [ROUNDS][COUNT], [ROUNDS][size * COUNT] twice, [ROUNDS][COUNT] */
+};
+
+static enum status enqueue(void *arg)
+{
+  const struct worker *w = arg;
+  const int64_t size = comm_group_size(w->group);
+  enum status status = device->ops->enter(device);
+  for (int64_t round = 0; !status && round < ROUNDS; round++) {
+    status = comm_all_gather(w->group, w->lane, w->sent + round * COUNT, COUNT, DTYPE_F32, w->gathered + round * size * COUNT);
+    if (!status)
+      status = comm_reduce_scatter(w->group, w->lane, w->full + round * size * COUNT, COUNT, DTYPE_F32, NULL, false, w->reduced + round * COUNT);
+  }
+  return status;
+}
+
+static int64_t key(const struct worker *w, int64_t round, int64_t i)
+{
+  return (w->salt * ROUNDS + round) * MOST_RANKS * COUNT + i;
+}
+
+static void worker_start(struct worker *w, int salt)
+{
+  const size_t bytes = ROUNDS * COUNT * sizeof(float);
+  must(comm_group_create(job, COMM_WORLD, 0, &w->group));
+  must(device->ops->lane_create(device, "test", 1, &w->lane));
+  const int64_t size = comm_group_size(w->group);
+  w->salt = salt;
+  w->sent = room(bytes);
+  w->full = room((size_t)size * bytes);
+  w->gathered = room((size_t)size * bytes);
+  w->reduced = room(bytes);
+  must(comm_group_register(w->group, w->full, size * (int64_t)bytes));
+  must(comm_group_register(w->group, w->gathered, size * (int64_t)bytes));
+  float *mine = here((size_t)size * bytes);
+  for (int64_t round = 0; round < ROUNDS; round++)
+    for (int64_t i = 0; i < size * COUNT; i++)
+      mine[round * size * COUNT + i] = integer(comm_rank(job), key(w, round, i));
+  move(w->full, mine, (size_t)size * bytes);
+  for (int64_t round = 0; round < ROUNDS; round++)
+    memcpy(mine + round * COUNT, mine + round * size * COUNT, COUNT * sizeof *mine);
+  move(w->sent, mine, bytes);
+  mem_free(mine);
+}
+
+static void worker_check(const struct worker *w)
+{
+  const int64_t size = comm_group_size(w->group), index = comm_group_index(w->group);
+  const size_t bytes = ROUNDS * COUNT * sizeof(float);
+  float *gathered = here((size_t)size * bytes), *reduced = here(bytes);
+  finish(w->lane);
+  must(comm_group_check(w->group));
+  move(gathered, w->gathered, (size_t)size * bytes);
+  move(reduced, w->reduced, bytes);
+  for (int64_t round = 0; round < ROUNDS; round++)
+    for (int64_t i = 0; i < COUNT; i++) {
+      float sum = 0;
+      for (int m = 0; m < size; m++) {
+        assert_true(gathered[(round * size + m) * COUNT + i] == integer(m, key(w, round, i)));
+        sum += integer(m, key(w, round, index * COUNT + i));
+      }
+      assert_true(reduced[round * COUNT + i] == sum);
+    }
+  mem_free(reduced);
+  mem_free(gathered);
+}
+
+static void worker_stop(struct worker *w)
+{
+  comm_group_destroy(w->group);
+  device->ops->lane_destroy(w->lane);
+  device->ops->release(device, w->reduced);
+  device->ops->release(device, w->gathered);
+  device->ops->release(device, w->full);
+  device->ops->release(device, w->sent);
+}
+
+static void lanes_do_not_share_an_order(void **state)
+{
+  (void)state;
+  struct worker workers[2];
+  struct thread *threads[2];
+  for (int t = 0; t < 2; t++)
+    worker_start(&workers[t], t);
+  for (int t = 0; t < 2; t++) /* the other way round on odd ranks */
+    must(thread_start("worker", enqueue, &workers[t ^ (comm_rank(job) & 1)], &threads[t]));
+  for (int t = 0; t < 2; t++)
+    must(thread_join(threads[t]));
+  for (int t = 0; t < 2; t++)
+    worker_check(&workers[t]);
+  for (int t = 0; t < 2; t++)
+    worker_stop(&workers[t]);
+}
+
+static void what_nccl_refuses_is_told(void **state)
+{
+  (void)state;
+  char id[NCCL_ID_BYTES];
+  struct nccl_group *group;
+  must(nccl_id(id));
+  assert_int_equal(nccl_group_create("sluice-test", id, 1, 1, &group), STATUS_LIBRARY); /* there is no member 1 of 1 */
+  assert_non_null(strstr(status_text(), "NCCL: starting a group failed: invalid argument"));
+  int64_t *there = room(MOST_RANKS * sizeof *there);
+  assert_int_equal(comm_all_gather(groupings[0].group, lane, there, 1, DTYPE_I64, there), STATUS_UNSUPPORTED);
+  device->ops->release(device, there);
+  nccl_group_destroy(NULL);
+  nccl_group_abort(NULL);
+}
+
+/* Rank 0 waits for a collective that nobody else comes to, until it gives up. Oracle: the lane ends, and the others learn nothing before. */
+static void what_is_stuck_can_be_given_up(void **state)
+{
+  (void)state;
+  char id[NCCL_ID_BYTES] = {0};
+  struct nccl_group *group;
+  if (comm_rank(job) == 0)
+    must(nccl_id(id));
+  must(comm_broadcast(job, id, sizeof id, 0));
+  must(nccl_group_create("sluice-test", id, comm_ranks(job), comm_rank(job), &group));
+  int64_t *there = room(sizeof *there);
+  must(nccl_sum_i64(group, lane, there, 1)); /* the first one meets the others on the host */
+  finish(lane);
+  must(nccl_group_check(group));
+  if (comm_rank(job) == 0) {
+    must(nccl_sum_i64(group, lane, there, 1));
+    nccl_group_abort(group);
+    finish(lane);
+  }
+  must(comm_barrier(job));
+  if (comm_rank(job) != 0)
+    nccl_group_abort(group);
+  device->ops->release(device, there);
+}
+
+static void add_grouping(enum comm_kind kind, int size)
+{
+  struct grouping *g = &groupings[n_groupings++];
+  *g = (struct grouping){.kind = kind, .size = size};
+  must(comm_group_create(job, kind, size, &g->group));
+  assert_int_equal(member(g, comm_group_index(g->group)), comm_rank(job));
+  must(comm_group_check(g->group));
+}
+
+static int start(void **state)
+{
+  (void)state;
+  must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
+  must(device->ops->lane_create(device, "test", 1, &lane));
+  must(comm_set_carrier(job, "nccl"));
+  assert_false(comm_needs_staging(job));
+  add_grouping(COMM_WORLD, 0);
+  for (int size = 1; size <= comm_ranks(job); size++)
+    if (comm_ranks(job) % size == 0) {
+      add_grouping(COMM_SHARD, size);
+      add_grouping(COMM_REPLICA, size);
+    }
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  for (int g = 0; g < n_groupings; g++)
+    comm_group_destroy(groupings[g].group);
+  device->ops->lane_destroy(lane);
+  device_destroy(device);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_gather_in_every_group),     cmocka_unit_test(integers_are_summed_exactly), cmocka_unit_test(sums_are_fp32_and_repeat),
+      cmocka_unit_test(exact_sums_in_every_group),     cmocka_unit_test(lanes_do_not_share_an_order), cmocka_unit_test(what_nccl_refuses_is_told),
+      cmocka_unit_test(what_is_stuck_can_be_given_up),
+  };
+  if (comm_create_mpi(&argc, &argv, &job))
+    return 1;
+  int64_t lacks = comm_local_ranks(job) - device_count("cuda");
+  int failed = 1;
+  if (!comm_max_i64(job, &lacks, 1))
+    failed = lacks > 0 ? 77 : cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(job);
+  return failed;
+}

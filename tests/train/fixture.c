@@ -1,0 +1,215 @@
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+/* --- memory apart --------------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_REGIONS = 64, MOST_COPIES = 256 };
+
+struct region {
+  char *begin;
+  size_t bytes; /* whole pages */
+};
+
+struct pending {
+  char *to;
+  const char *from;
+  size_t bytes;
+};
+
+static struct {
+  const struct device_ops *host;
+  struct device_ops ops;
+  struct region region[MOST_REGIONS];
+  struct pending pending[MOST_COPIES];
+  int regions, copies;
+  struct apart_counts counts;
+  int64_t used, all;
+} apart = {.used = -1};
+
+static const struct region *region_of(const void *ptr)
+{
+  for (int i = 0; i < apart.regions; i++)
+    if ((const char *)ptr >= apart.region[i].begin && (const char *)ptr < apart.region[i].begin + apart.region[i].bytes)
+      return &apart.region[i];
+  return NULL;
+}
+
+static void open_region(const struct region *region, int access)
+{
+  if (region)
+    assert_int_equal(mprotect(region->begin, region->bytes, access), 0);
+}
+
+static enum status apart_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+{
+  (void)device;
+  (void)tag;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page) / page * page;
+  void *block = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(block != MAP_FAILED && apart.regions < MOST_REGIONS);
+  apart.region[apart.regions++] = (struct region){block, whole};
+  *out = block;
+  return STATUS_OK;
+}
+
+static void apart_release(struct device *device, void *ptr)
+{
+  (void)device;
+  struct region *region = (struct region *)region_of(ptr);
+  assert_true(region && region->begin == ptr);
+  assert_int_equal(munmap(region->begin, region->bytes), 0);
+  *region = apart.region[--apart.regions];
+}
+
+static enum status apart_copy(struct lane *lane, void *to, const void *from, size_t bytes)
+{
+  (void)lane;
+  const struct region *target = region_of(to), *source = region_of(from);
+  assert_true((target != NULL) != (source != NULL)); /* between host and device, and inside one allocation */
+  if (target)
+    assert_true((char *)to + bytes <= target->begin + target->bytes);
+  else
+    assert_true((const char *)from + bytes <= source->begin + source->bytes);
+  assert_true(apart.copies < MOST_COPIES);
+  apart.pending[apart.copies++] = (struct pending){to, from, bytes};
+  apart.counts.copies++;
+  *(target ? &apart.counts.to_device : &apart.counts.from_device) += (int64_t)bytes;
+  return STATUS_OK;
+}
+
+static enum status apart_wait(struct mark *mark)
+{
+  for (int i = 0; i < apart.copies; i++) {
+    const struct pending *p = &apart.pending[i];
+    const struct region *region = region_of(p->to) ? region_of(p->to) : region_of(p->from);
+    open_region(region, PROT_READ | PROT_WRITE);
+    memcpy(p->to, p->from, p->bytes);
+    open_region(region, PROT_NONE);
+  }
+  apart.copies = 0;
+  return apart.host->mark_wait(mark);
+}
+
+static void apart_lane_destroy(struct lane *lane)
+{
+  assert_int_equal(apart.copies, 0);
+  apart.host->lane_destroy(lane);
+}
+
+static enum status apart_memory(struct device *device, int64_t *used, int64_t *all)
+{
+  if (apart.used < 0)
+    return apart.host->memory(device, used, all);
+  *used = apart.used;
+  *all = apart.all;
+  return STATUS_OK;
+}
+
+void apart_make(struct device *device)
+{
+  if (!apart.host)
+    apart.host = device->ops;
+  apart.ops = *apart.host;
+  apart.ops.name = "apart";
+  apart.ops.alloc = apart_alloc;
+  apart.ops.release = apart_release;
+  apart.ops.copy = apart_copy;
+  apart.ops.mark_wait = apart_wait;
+  apart.ops.lane_destroy = apart_lane_destroy;
+  apart.ops.memory = apart_memory;
+  device->ops = &apart.ops;
+  device->host_memory = false;
+}
+
+struct apart_counts apart_counts(void)
+{
+  const struct apart_counts counts = apart.counts;
+  apart.counts = (struct apart_counts){0};
+  return counts;
+}
+
+void apart_read(const void *from, size_t bytes, void *to)
+{
+  const struct region *region = region_of(from);
+  open_region(region, PROT_READ);
+  memcpy(to, from, bytes);
+  open_region(region, PROT_NONE);
+}
+
+void apart_set_memory(int64_t used, int64_t all)
+{
+  apart.used = used;
+  apart.all = all;
+}
+
+/* --- a rank --------------------------------------------------------------------------------------------------------------------- */
+
+void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart_device)
+{
+  *job = (struct job){.deck = deck, .comm = comm, .threads = 1};
+  if (!comm)
+    must(comm_create_fake(rank, ranks, ranks, &job->comm));
+  must(device_create("host", 0, DTYPE_F32, &job->device));
+  job->device->host_memory = true;
+  if (apart_device)
+    apart_make(job->device);
+  must(job_model(deck, ranks, &job->model));
+  struct plan_input input = {
+      .mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1, .staging = true};
+  must(job_shape(deck, JOB_TRAIN, ranks, &input));
+  must(plan_create(&input, &job->plan[PLAN_TRAIN]));
+  const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
+  must(exec_memory_create(job->device, plans, 1, &job->memory));
+}
+
+void fixture_close(struct job *job)
+{
+  exec_memory_destroy(&job->memory);
+  plan_destroy(job->plan[PLAN_TRAIN]);
+  model_destroy(job->model);
+  device_destroy(job->device);
+  if (!comm_mpi(job->comm))
+    comm_destroy(job->comm);
+}
+
+void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group, const char *freeze)
+{
+  char text[4][96], *assignment[] = {text[0],
+                                     text[1],
+                                     text[2],
+                                     text[3],
+                                     (char *)"model.layers=2",
+                                     (char *)"model.width=12",
+                                     (char *)"model.heads=2",
+                                     (char *)"model.context=10",
+                                     (char *)"model.vocab=31",
+                                     (char *)"data.batch=12",
+                                     (char *)"run.threads=1",
+                                     (char *)"model.ffn=0",
+                                     (char *)"model.tied=true"};
+  snprintf(text[0], sizeof text[0], "model.arch=%s", arch);
+  snprintf(text[1], sizeof text[1], "shard.strategy=%s", strategy);
+  snprintf(text[2], sizeof text[2], "shard.group=%s", group);
+  snprintf(text[3], sizeof text[3], "train.freeze=%s", freeze);
+  if (strcmp(arch, "llama") == 0) {
+    assignment[11] = (char *)"model.ffn=20";
+    assignment[12] = (char *)"model.tied=false";
+  }
+  must(deck_load(deck, NULL, (int)(sizeof assignment / sizeof assignment[0]), assignment));
+}
