@@ -4,7 +4,8 @@ dist_doc_DATA = \
 	doc/architecture.md \
 	doc/checkpoint.md \
 	doc/models.md \
-	doc/numerics.md
+	doc/numerics.md \
+	doc/performance.md
 EXTRA_DIST += doc/layers.txt
 
 # The program writes its man pages, from the table of options.

@@ -1,148 +1,247 @@
-/* Softmax, loss and its gradient of a row of logits, in place: a block a row. Maximum and sum come of one pass by the online method of Milakov & Gimelshein (2018,
- * arXiv:1805.02867), which keeps as much of the row as fits in shared memory; the gradient is a second pass over that and the rest. */
+/* Softmax, loss and its gradient of a row of logits, in place. A block takes rows in turns. As much of a row as fits lies in shared memory: maximum and sum come of one pass over
+ * it by the online method of Milakov & Gimelshein (2018, arXiv:1805.02867), the gradient of a second one, behind which the same places are filled with the next row, so
+ * that memory has work all the time. What does not fit is read twice. Exponentials are powers of 2, as the chip has them. */
+#include <cuda_pipeline.h>
+
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int MOST_THREADS = 1024, EACH = 4; /* packs that a thread reads at a time */
-constexpr int KEPT_TWO = 112 << 10,
-              KEPT_ONE = 224 << 10; /* bytes that a row may keep where two blocks share a multiprocessor, and where one has it */
+constexpr int MOST_THREADS = 1024, EACH = 4, STAGES = 4, MOST_SLOTS = 14; /* a thread has `slots` places in shared memory, EACH of a stage */
+constexpr float LOG2_E = 1.44269504f;
+constexpr double LN_2 = 0.69314718055994531;
 
-struct online {
-  float most, total;
+struct rows {
+  int64_t n, ld;
+  int V, slots;
+  const int32_t *target;
+  float scale;
+  bool gradient;
+  double *loss;
+  unsigned long long *fault;
 };
 
-__device__ __forceinline__ void take_in(online *o, float x)
+__device__ __forceinline__ float power_of_2(float x)
 {
-  if (x > o->most) {
-    o->total *= __expf(o->most - x);
-    o->most = x;
-  }
-  if (x != -INFINITY) /* of which nothing is to be subtracted while it is the maximum */
-    o->total += __expf(x - o->most);
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
+
+/* exp(x) * 2^-most */
+__device__ __forceinline__ float scaled_exp(float x, float most)
+{
+  return power_of_2(fmaf(x, LOG2_E, -most));
+}
+
+struct online {
+  float most, total; /* largest x * LOG2_E; sum of 2^(x * LOG2_E - most) */
+};
 
 template <typename T, int W> __device__ __forceinline__ void take_in(online *o, const pack<T, W> &x)
 {
   float here = to_float(x.at[0]);
   for (int k = 1; k < W; k++)
     here = fmaxf(here, to_float(x.at[k]));
-  if (here == -INFINITY)
+  if (here == -INFINITY) /* of which nothing is to be subtracted while it is the maximum */
     return;
+  here *= LOG2_E;
   if (here > o->most) {
-    o->total *= __expf(o->most - here);
+    o->total *= power_of_2(o->most - here);
     o->most = here;
   }
   for (int k = 0; k < W; k++)
-    o->total += __expf(to_float(x.at[k]) - o->most);
+    o->total += scaled_exp(to_float(x.at[k]), o->most);
 }
 
-template <typename T, int W> __device__ void clear_row(int V, T *row)
+__device__ __forceinline__ online join_warp(online o)
 {
-  pack<T, W> zero;
+  const float most = warp_max(o.most);
+  return {most, warp_sum(o.most == -INFINITY ? o.total : o.total * power_of_2(o.most - most))};
+}
+
+/* Over the block, the same on all threads. `part` must not be that of the last call, which others may still read. */
+__device__ __forceinline__ online join(online o, online *part)
+{
+  const int lane = threadIdx.x % 32;
+  o = join_warp(o);
+  if (lane == 0)
+    part[threadIdx.x / 32] = o;
+  __syncthreads();
+  return join_warp(lane < (int)blockDim.x / 32 ? part[lane] : online{-INFINITY, 0});
+}
+
+/* What the second pass needs of the first. */
+struct result {
+  float most, share;
+  int target; /* -1: the gradient is 0 */
+};
+
+/* Of elements first .. first + W of a row. */
+template <typename T, int W> __device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale, int first, const pack<T, W> &x)
+{
+  float p[W];
   for (int k = 0; k < W; k++)
-    zero.at[k] = from_float<T>(0);
-  for (int i = threadIdx.x; i < V / W; i += (int)blockDim.x)
-    store<T, W>(row + (int64_t)i * W, zero);
-  if ((int)threadIdx.x < V % W)
-    row[V / W * W + threadIdx.x] = from_float<T>(0);
+    p[k] = now.target < 0 ? 0 : scaled_exp(to_float(x.at[k]), now.most) * now.share;
+  if (now.target >= first && now.target < first + W)
+    for (int k = 0; k < W; k++)
+      p[k] -= first + k == now.target ? scale : 0;
+  return rounded<T, W>(p);
 }
 
-/* `kept`: packs of the row that find room in shared memory. */
-template <typename T, int W>
-__global__ void __launch_bounds__(MOST_THREADS)
-    classify(int V, int64_t ld, int kept, T *logits, const int32_t *targets, float scale, bool gradient, double *loss, unsigned long long *fault)
+/* Waits until at most `left` groups of copies are under way. */
+__device__ __forceinline__ void wait(int left)
 {
-  extern __shared__ int4 room[];
-  __shared__ float shared[MOST_THREADS / 32];
-  pack<T, W> *keep = reinterpret_cast<pack<T, W> *>(room);
-  T *row = logits + (int64_t)blockIdx.x * ld;
-  const int32_t target = targets[blockIdx.x];
-  const int threads = blockDim.x, packs = V / W, tail = packs * W + threadIdx.x; /* what fills no pack: an element for each of the first threads */
-  if (target < 0 || target >= V) {
-    if (threadIdx.x == 0) {
-      loss[blockIdx.x] = 0;
-      if (target != -1)
-        report(fault, blockIdx.x, target, true);
-    }
-    if (gradient)
-      clear_row<T, W>(V, row);
-    return;
+  switch (left) {
+  case 0: return __pipeline_wait_prior(0);
+  case 1: return __pipeline_wait_prior(1);
+  case 2: return __pipeline_wait_prior(2);
+  default: return __pipeline_wait_prior(3);
   }
+}
+
+/* The thread's packs of one stage, of which others are `threads` packs apart; a row of none (NULL) is an empty group. */
+template <typename T, int W> __device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int kept)
+{
+  static_assert(STAGES * EACH >= MOST_SLOTS && STAGES == 4, "as wait() has it");
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    const int i = (stage * EACH + e) * (int)blockDim.x + (int)threadIdx.x;
+    if (row && i < kept)
+      __pipeline_memcpy_async(room + i, row + (int64_t)i * W, 16);
+  }
+  __pipeline_commit();
+}
+
+/* EACH of the thread's packs from i on. */
+template <typename T, int W> __device__ __forceinline__ void read_some(pack<T, W> *x, const T *row, int i, int packs)
+{
+#pragma unroll
+  for (int e = 0; e < EACH; e++)
+    if (i + e * (int)blockDim.x < packs)
+      x[e] = load<T, W>(row + (int64_t)(i + e * (int)blockDim.x) * W);
+}
+
+/* `there`: the next row of this block, or NULL. */
+template <typename T, int W>
+__device__ __forceinline__ online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs, int kept)
+{
+  const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
   online mine = {-INFINITY, 0};
-  for (int first = threadIdx.x; first < packs; first += threads * EACH) {
-    pack<T, W> x[EACH];
+  pack<T, W> x[EACH];
+  read_some<T, W>(x, row, rest, packs);
+  for (int stage = 0; stage < STAGES; stage++) {
+    wait(op.gradient ? STAGES - 1 - stage : STAGES - 1);
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
+      if (i < kept)
+        take_in<T, W>(&mine, reinterpret_cast<pack<T, W> *>(room)[i]);
+    }
+    if (!op.gradient)
+      fill<T, W>(room, there, stage, kept);
+  }
+  for (int first = rest; first < packs; first += threads * EACH) {
+    if (first != rest)
+      read_some<T, W>(x, row, first, packs);
 #pragma unroll
     for (int e = 0; e < EACH; e++)
       if (first + e * threads < packs)
-        x[e] = load<T, W>(row + (int64_t)(first + e * threads) * W);
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-      const int i = first + e * threads;
-      if (i >= packs)
-        break;
-      if (i < kept)
-        keep[i] = x[e];
-      take_in<T, W>(&mine, x[e]);
-    }
+        take_in<T, W>(&mine, x[e]);
   }
-  if (tail < V)
-    take_in(&mine, to_float(row[tail]));
-  const float peak = row_max(mine.most, shared);
-  const float sum = row_sum(mine.most == -INFINITY ? mine.total : mine.total * __expf(mine.most - peak), shared);
-  if (threadIdx.x == 0)
-    loss[blockIdx.x] = (double)logf(sum) + ((double)peak - (double)to_float(row[target]));
-  if (!gradient)
-    return;
-  __syncthreads(); /* row[target] has been read */
-  const float share = scale / sum;
-  for (int i = threadIdx.x; i < packs; i += threads) {
-    pack<T, W> x = i < kept ? keep[i] : load<T, W>(row + (int64_t)i * W); /* a thread finds what it kept itself */
-    for (int k = 0; k < W; k++) {
-      const float p = __expf(to_float(x.at[k]) - peak) * share;
-      x.at[k] = from_float<T>(i * W + k == target ? p - scale : p);
-    }
-    store<T, W>(row + (int64_t)i * W, x);
-  }
-  if (tail < V) {
-    const float p = __expf(to_float(row[tail]) - peak) * share;
-    row[tail] = from_float<T>(tail == target ? p - scale : p);
-  }
+  if (tail < op.V)
+    take_in<T, 1>(&mine, load<T, 1>(row + tail));
+  return mine;
 }
 
 template <typename T, int W>
-void run(const gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient, double *loss,
-         unsigned long long *fault)
+__device__ __forceinline__ void second_pass(const rows &op, const result &now, T *row, const T *there, int4 *room, int packs, int kept)
 {
-  const int64_t bytes = V / W * W * (int64_t)sizeof(T);
-  int64_t kept = 0;
-  if (gradient && sizeof(T) * W == 16) /* packs that are accessed as such */
-    kept = bytes < KEPT_ONE ? bytes : KEPT_ONE;
-  if (kept > 0 && cudaFuncSetAttribute(classify<T, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)kept)) {
-    (void)cudaGetLastError(); /* a chip with less: the row is read again */
-    kept = 0;
+  const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
+  pack<T, W> x[EACH];
+  read_some<T, W>(x, row, rest, packs);
+  for (int stage = 0; stage < STAGES; stage++) {
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
+      if (i < kept)
+        store<T, W>(row + (int64_t)i * W, gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
+    }
+    fill<T, W>(room, there, stage, kept);
   }
-  const int threads = kept > 0 && kept <= KEPT_TWO ? MOST_THREADS / 2 : MOST_THREADS;
-  classify<T, W>
-      <<<(unsigned)rows, threads, (size_t)kept, launch->stream>>>((int)V, ld, (int)(kept / 16), (T *)logits, target, scale, gradient, loss, fault);
+  for (int first = rest; first < packs; first += threads * EACH) {
+    if (first != rest)
+      read_some<T, W>(x, row, first, packs);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+      if (first + e * threads < packs)
+        store<T, W>(row + (int64_t)(first + e * threads) * W, gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
+  }
+  if (tail < op.V)
+    store<T, 1>(row + tail, gradient_of<T, 1>(now, op.scale, tail, load<T, 1>(row + tail)));
+  for (int64_t i = op.V + (int64_t)threadIdx.x; i < op.ld; i += threads)
+    row[i] = from_float<T>(0);
+}
+
+template <typename T, int W> __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logits)
+{
+  extern __shared__ int4 room[]; /* slots * blockDim.x packs: a thread fills and reads its own only */
+  __shared__ online part[2][MOST_THREADS / 32];
+  const int packs = op.V / W, places = op.slots * (int)blockDim.x, kept = places < packs ? places : packs;
+  int turn = 0;
+  int32_t target = op.target[blockIdx.x];
+  for (int stage = 0; stage < STAGES; stage++)
+    fill<T, W>(room, logits + blockIdx.x * op.ld, stage, kept);
+  for (int64_t r = blockIdx.x; r < op.n; r += gridDim.x, turn ^= 1) {
+    const int64_t next = r + gridDim.x;
+    T *row = logits + r * op.ld;
+    const T *there = next < op.n ? logits + next * op.ld : nullptr;
+    const int32_t next_target = there ? op.target[next] : -1;
+    const bool counts = target >= 0 && target < op.V, tells = threadIdx.x == 0;
+    const float wanted = tells && counts ? to_float(row[target]) : 0; /* before the second pass, of whichever thread, comes to it */
+    if (tells && !counts && target != -1)
+      report(op.fault, r, target, true);
+    const online all = join(first_pass<T, W>(op, row, there, room, packs, kept), part[turn]);
+    if (op.gradient)
+      second_pass<T, W>(op, {all.most, op.scale / all.total, counts ? target : -1}, row, there, room, packs, kept);
+    if (tells)
+      op.loss[r] = counts ? (double)logf(all.total) + ((double)all.most * LN_2 - (double)wanted) : 0;
+    target = next_target;
+  }
+}
+
+/* Two blocks share a multiprocessor where a row fits into half of its shared memory. */
+template <typename T, int W> void run(const gpu_launch *launch, rows op, void *logits)
+{
+  const int64_t packs = sizeof(T) * W == 16 ? op.V / W : 0;
+  const bool shared = packs <= MOST_SLOTS * MOST_THREADS / 2;
+  const int threads = shared ? MOST_THREADS / 2 : MOST_THREADS;
+  const int64_t blocks = (shared ? 2 : 1) * (int64_t)launch->multiprocessors, slots = pieces_of(packs, threads);
+  op.slots = (int)(slots < MOST_SLOTS ? slots : MOST_SLOTS);
+  while (cudaFuncSetAttribute(classify<T, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, op.slots * threads * 16) && op.slots > 0) {
+    (void)cudaGetLastError(); /* a GPU with less: more of the row is read again */
+    op.slots--;
+  }
+  classify<T, W><<<(unsigned)(op.n < blocks ? op.n : blocks), threads, (size_t)op.slots * threads * 16, launch->stream>>>(op, (T *)logits);
 }
 
 } // namespace
 
-void gpu_cross_entropy(const gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
+void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
                        double *loss, unsigned long long *fault)
 {
-  if (rows == 0)
+  const rows op = {.n = n, .ld = ld, .V = (int)V, .slots = 0, .target = target, .scale = scale, .gradient = gradient, .loss = loss, .fault = fault};
+  if (n == 0)
     return;
   if (launch->bf16) {
     if (rows_pack(8, 2, 0, ld, logits, NULL, NULL, NULL))
-      run<bf16, 8>(launch, rows, V, ld, logits, target, scale, gradient, loss, fault);
+      run<bf16, 8>(launch, op, logits);
     else
-      run<bf16, 1>(launch, rows, V, ld, logits, target, scale, gradient, loss, fault);
+      run<bf16, 1>(launch, op, logits);
   } else if (rows_pack(4, 4, 0, ld, logits, NULL, NULL, NULL)) {
-    run<float, 4>(launch, rows, V, ld, logits, target, scale, gradient, loss, fault);
+    run<float, 4>(launch, op, logits);
   } else {
-    run<float, 1>(launch, rows, V, ld, logits, target, scale, gradient, loss, fault);
+    run<float, 1>(launch, op, logits);
   }
 }

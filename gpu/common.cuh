@@ -1,4 +1,4 @@
-/* What the kernels share: 16-byte accesses, sums over a warp and a block in a fixed order, types to float and back, sums over pieces of work. */
+/* What the kernels share: 16-byte accesses, sums over a warp in a fixed order, types to float and back, sums over pieces of work. */
 #ifndef SLUICE_GPU_COMMON_CUH
 #define SLUICE_GPU_COMMON_CUH
 
@@ -14,27 +14,31 @@ template <typename T, int W> struct alignas(sizeof(T) * W) pack {
 
 template <typename T, int W> __device__ __forceinline__ pack<T, W> load(const T *from)
 {
+  pack<T, W> value;
   if constexpr (sizeof(T) * W % 16 == 0) {
-    pack<T, W> value;
     for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
       reinterpret_cast<int4 *>(&value)[i] = reinterpret_cast<const int4 *>(from)[i];
-    return value;
+  } else if constexpr (sizeof(T) * W == 8) {
+    *reinterpret_cast<int2 *>(&value) = *reinterpret_cast<const int2 *>(from);
   } else {
-    return *reinterpret_cast<const pack<T, W> *>(from);
+    value = *reinterpret_cast<const pack<T, W> *>(from);
   }
+  return value;
 }
 
 /* Read once and not again soon: first to leave the caches. */
 template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(const T *from)
 {
+  pack<T, W> value;
   if constexpr (sizeof(T) * W % 16 == 0) {
-    pack<T, W> value;
     for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
       reinterpret_cast<int4 *>(&value)[i] = __ldcs(reinterpret_cast<const int4 *>(from) + i);
-    return value;
+  } else if constexpr (sizeof(T) * W == 8) {
+    *reinterpret_cast<int2 *>(&value) = __ldcs(reinterpret_cast<const int2 *>(from));
   } else {
-    return load<T, W>(from);
+    value = load<T, W>(from);
   }
+  return value;
 }
 
 template <typename T, int W> __device__ __forceinline__ void store(T *to, const pack<T, W> &value)
@@ -42,6 +46,8 @@ template <typename T, int W> __device__ __forceinline__ void store(T *to, const 
   if constexpr (sizeof(T) * W % 16 == 0) {
     for (int i = 0; i < (int)(sizeof(T) * W / 16); i++)
       reinterpret_cast<int4 *>(to)[i] = reinterpret_cast<const int4 *>(&value)[i];
+  } else if constexpr (sizeof(T) * W == 8) {
+    *reinterpret_cast<int2 *>(to) = *reinterpret_cast<const int2 *>(&value);
   } else {
     *reinterpret_cast<pack<T, W> *>(to) = value;
   }
@@ -65,6 +71,20 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
   return __float2bfloat16_rn(x);
 }
 
+/* Nearest, ties to even; of bf16 two at a time. */
+template <typename T, int W> __device__ __forceinline__ pack<T, W> rounded(const float *x)
+{
+  pack<T, W> out;
+  if constexpr (sizeof(T) == 2 && W % 2 == 0) {
+    for (int i = 0; i < W / 2; i++)
+      reinterpret_cast<__nv_bfloat162 *>(&out)[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
+  } else {
+    for (int i = 0; i < W; i++)
+      out.at[i] = from_float<T>(x[i]);
+  }
+  return out;
+}
+
 __device__ __forceinline__ float2 operator+(float2 a, float2 b)
 {
   return make_float2(a.x + b.x, a.y + b.y);
@@ -79,8 +99,17 @@ template <typename T> __device__ __forceinline__ T shuffle(T x, int offset)
   return __shfl_xor_sync(0xFFFFFFFF, x, offset);
 }
 
+/* Over `lanes` neighbours, a power of 2; all 32 threads of the warp must call it. */
+template <typename T> __device__ __forceinline__ T lanes_sum(T x, int lanes)
+{
+  for (int offset = lanes / 2; offset > 0; offset /= 2)
+    x = x + shuffle(x, offset);
+  return x;
+}
+
 template <typename T> __device__ __forceinline__ T warp_sum(T x)
 {
+#pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
     x = x + shuffle(x, offset);
   return x;
@@ -88,42 +117,10 @@ template <typename T> __device__ __forceinline__ T warp_sum(T x)
 
 __device__ __forceinline__ float warp_max(float x)
 {
+#pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
     x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, offset));
   return x;
-}
-
-/* Sum over the blockDim.x threads of one row, the same on all of them; `shared` holds a value for each warp of the row. All threads of the block must call it. */
-template <typename T> __device__ __forceinline__ T row_sum(T x, T *shared)
-{
-  x = warp_sum(x);
-  const int warps = blockDim.x / 32;
-  if (warps == 1)
-    return x;
-  __syncthreads(); /* the last sum has been read */
-  if (threadIdx.x % 32 == 0)
-    shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  T sum = shared[0];
-  for (int w = 1; w < warps; w++)
-    sum = sum + shared[w];
-  return sum;
-}
-
-__device__ __forceinline__ float row_max(float x, float *shared)
-{
-  x = warp_max(x);
-  const int warps = blockDim.x / 32;
-  if (warps == 1)
-    return x;
-  __syncthreads();
-  if (threadIdx.x % 32 == 0)
-    shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  float most = shared[0];
-  for (int w = 1; w < warps; w++)
-    most = fmaxf(most, shared[w]);
-  return most;
 }
 
 /* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several, one stays. */

@@ -59,10 +59,10 @@ m4_define([SLUICE_ON_CUDA],
     [AC_MSG_ERROR([--with-$1=$with_$1: $2 needs CUDA, which this build is without])])])])
 
 SLUICE_ON_CUDA([nccl], [NCCL])
-SLUICE_PACKAGE([nccl], [NCCL 2.19], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
+SLUICE_PACKAGE([nccl], [NCCL 2.28], [optional], [pc:nccl plain], [-lnccl], [libnccl-dev],
 [#include <nccl.h>
-#if NCCL_VERSION_CODE < 21900
-#error NCCL 2.19 or later
+#if NCCL_VERSION_CODE < 22800
+#error NCCL 2.28 or later
 #endif],
 [int version = 0;
 if (ncclGetVersion(&version) != ncclSuccess) return 1;

@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "gpu/cuda.h"
 
 #include <inttypes.h>
@@ -10,6 +12,9 @@
 #include "base/log.h"
 #ifdef SLUICE_HAVE_CUDNN
 #include "gpu/attention_cudnn.h"
+#endif
+#ifdef HAVE_NCCL
+#include "gpu/nccl.h"
 #endif
 
 /* --- return codes ------------------------------------------------------------------------------------------------------------------------------- */
@@ -41,18 +46,41 @@ static enum status enter(struct device *device)
 }
 
 /* Streams of lanes do not wait for the default stream, in which memory is cleared. */
+/* Where there is NCCL, memory that it can open to other GPUs. */
+#ifdef HAVE_NCCL
+static enum status take_memory(size_t bytes, void **out)
+{
+  return nccl_memory_create(bytes, out);
+}
+
+static void give_memory(void *block)
+{
+  nccl_memory_destroy(block);
+}
+#else
+static enum status take_memory(size_t bytes, void **out)
+{
+  return cuda_check(cudaMalloc(out, bytes), "allocating memory of the GPU");
+}
+
+static void give_memory(void *block)
+{
+  (void)cudaFree(block);
+}
+#endif
+
 static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
   (void)device;
   (void)tag;
-  enum status status = cuda_check(cudaMalloc(&block, bytes ? bytes : 1), "allocating memory of the GPU");
+  enum status status = take_memory(bytes ? bytes : 1, &block);
   if (!status)
     status = cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU");
   if (!status)
     status = cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU");
   if (status) {
-    (void)cudaFree(block);
+    give_memory(block);
     return status;
   }
   *out = block;
@@ -62,7 +90,7 @@ static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t by
 static void cuda_release(struct device *device, void *ptr)
 {
   (void)device;
-  (void)cudaFree(ptr);
+  give_memory(ptr);
 }
 
 static enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out)
@@ -578,11 +606,17 @@ static enum status add(struct lane *lane, int64_t n, const void *a, const void *
   return cuda_check_launch("an addition");
 }
 
-static enum status sum_parts(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate,
-                             void *dst)
+static enum status sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                             bool accumulate, void *dst)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  gpu_sum_parts(&launch, n, parts, base, stride, self, own, accumulate, dst);
+  if (parts < 1)
+    return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
+  if (parts > GPU_MOST_PARTS)
+    return status_set(STATUS_UNSUPPORTED, "a sum over %d parts: the GPU's kernels take up to %d", parts, GPU_MOST_PARTS);
+  if (type != DTYPE_F32 && type != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
+  gpu_sum_parts(&launch, n, parts, type, base, stride, self, own, accumulate, dst);
   return cuda_check_launch("a sum over ranks");
 }
 

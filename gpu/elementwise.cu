@@ -18,17 +18,22 @@ __device__ __forceinline__ int64_t item_of(int u)
   return ((int64_t)blockIdx.x * EACH + u) * THREADS + threadIdx.x;
 }
 
-/* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415) */
+/* The logistic function of 2 * sqrt(2 / pi) * (x + 0.044715 x^3). */
+__device__ __forceinline__ float gelu_gate(float x)
+{
+  return __fdividef(1.0f, 1.0f + __expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
+}
+
+/* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), of which (1 + tanh(u)) / 2 is the logistic function of 2 u */
 __device__ __forceinline__ float gelu(float x)
 {
-  const float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1.0f + tanhf(u));
+  return x * gelu_gate(x);
 }
 
 __device__ __forceinline__ float gelu_slope(float x)
 {
-  const float square = x * x, t = tanhf(0.7978845608028654f * (x + 0.044715f * x * square));
-  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * square);
+  const float s = gelu_gate(x);
+  return s + x * s * (1.0f - s) * 1.5957691216057308f * (1.0f + 3.0f * 0.044715f * x * x);
 }
 
 template <typename T, int W> __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b, T *out)
@@ -55,38 +60,53 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) add(int6
 
 /* --- what follows a product that the library does not follow with it ------------------------------------------------------------------------------------ */
 
-template <typename T, int W> __global__ void finish(int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const T *bias, T *aux, T *c)
+/* For BIAS_GELU without a bias aux has it already. */
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) finish(int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const T *bias, T *aux, T *c)
 {
-  int64_t row, column;
-  split((int64_t)blockIdx.x * blockDim.x + threadIdx.x, n / W, &row, &column);
-  column *= W;
-  if (row >= rows)
-    return;
-  const int64_t at = row * ld + column;
-  pack<T, W> out, pre;
-  if (epilogue == EPILOGUE_BIAS_GELU) {
-    const pack<T, W> b = load<T, W>(bias + column);
-    pre = load<T, W>(aux + at);
-    for (int k = 0; k < W; k++) {
-      pre.at[k] = from_float<T>(to_float(pre.at[k]) + to_float(b.at[k]));
-      out.at[k] = from_float<T>(gelu(to_float(pre.at[k])));
-    }
-    store<T, W>(aux + at, pre);
-  } else {
-    pre = epilogue == EPILOGUE_BIAS ? load<T, W>(bias + column) : load<T, W>(aux + at);
-    out = load<T, W>(c + at);
-    for (int k = 0; k < W; k++) {
-      const float x = to_float(out.at[k]), p = to_float(pre.at[k]);
-      out.at[k] = from_float<T>(epilogue == EPILOGUE_BIAS ? x + p : x * gelu_slope(p));
-    }
+  const bool gelu_follows = epilogue == EPILOGUE_BIAS_GELU;
+  int64_t at[EACH], column[EACH];
+  pack<T, W> product[EACH], other[EACH];
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    int64_t row;
+    split(item_of(e), n / W, &row, &column[e]);
+    column[e] *= W;
+    at[e] = row < rows ? row * ld + column[e] : -1;
+    if (at[e] < 0)
+      continue;
+    product[e] = gelu_follows ? load<T, W>(aux + at[e]) : load<T, W>(c + at[e]);
+    if (epilogue == EPILOGUE_DGELU)
+      other[e] = load<T, W>(aux + at[e]);
+    else if (bias)
+      other[e] = load<T, W>(bias + column[e]);
   }
-  store<T, W>(c + at, out);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    if (at[e] < 0)
+      break;
+    float v[W];
+    for (int k = 0; k < W; k++)
+      v[k] = to_float(product[e].at[k]);
+    for (int k = 0; k < W && epilogue == EPILOGUE_DGELU; k++)
+      v[k] *= gelu_slope(to_float(other[e].at[k]));
+    for (int k = 0; k < W && epilogue != EPILOGUE_DGELU && bias; k++)
+      v[k] += to_float(other[e].at[k]);
+    if (gelu_follows) {
+      const pack<T, W> pre = rounded<T, W>(v);
+      if (bias)
+        store<T, W>(aux + at[e], pre);
+      for (int k = 0; k < W; k++)
+        v[k] = gelu(to_float(pre.at[k]));
+    }
+    store<T, W>(c + at[e], rounded<T, W>(v));
+  }
 }
 
 template <typename T, int W>
 void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c)
 {
-  finish<T, W><<<grid_of(rows * (n / W)), THREADS, 0, launch->stream>>>(rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
+  finish<T, W><<<grid_of(pieces_of(rows * (n / W), EACH)), THREADS, 0, launch->stream>>>(rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
 }
 
 /* --- SwiGLU ----------------------------------------------------------------------------------------------------------------------------------- */
@@ -192,33 +212,45 @@ template <typename T, int W> void run_turn(const gpu_launch *launch, const rope 
 
 /* --- columns' sums ------------------------------------------------------------------------------------------------------------------------------- */
 
-constexpr int SUM_ROWS = 8, SUM_EACH = 4; /* rows of threads of a block; rows that a thread reads at a time */
+/* Rows of threads of a block; rows that a thread reads at a time; blocks of a multiprocessor */
+constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
 
+/* All blocks run at the same time, and none has more to do than the others. */
 int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 {
-  const int64_t columns = pieces_of(n, 32 * W), most = pieces_of(4 * (int64_t)multiprocessors, columns);
-  const int64_t pieces = pieces_of(rows, SUM_ROWS * SUM_EACH);
-  return (int)(pieces < most ? pieces : most);
+  const int64_t most = SUM_BLOCKS * (int64_t)multiprocessors / pieces_of(n, 32 * W), pieces = pieces_of(rows, SUM_ROWS * SUM_LEAST);
+  return (int)(pieces < most ? pieces : most > 0 ? most : 1);
+}
+
+/* Rows SUM_ROWS apart, N at a time as long as there are so many. */
+template <typename T, int W, int N> __device__ __forceinline__ void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
+{
+  for (; *left > SUM_ROWS * (N - 1); *left -= SUM_ROWS * N) {
+    pack<T, W> x[N];
+#pragma unroll
+    for (int e = 0; e < N; e++, *from += SUM_ROWS * ld)
+      x[e] = load<T, W>(*from);
+#pragma unroll
+    for (int e = 0; e < N; e++)
+      for (int k = 0; k < W; k++)
+        sum[k] += to_float(x[e].at[k]);
+  }
 }
 
 /* Block (32, SUM_ROWS): 32 W columns, a piece of the rows; work[piece][n] */
-template <typename T, int W> __global__ void sum_columns(int64_t rows, int64_t n, int64_t ld, int64_t rows_each, const T *d, float *work)
+template <typename T, int W>
+__global__ void __launch_bounds__(32 * SUM_ROWS, SUM_BLOCKS)
+    sum_columns(int64_t rows, int64_t n, int64_t ld, int64_t rows_each, const T *d, float *work)
 {
   __shared__ float part[SUM_ROWS][32 * W];
   const int64_t column = ((int64_t)blockIdx.x * 32 + threadIdx.x) * W, begin = blockIdx.y * rows_each;
-  const int64_t end = begin + rows_each < rows ? begin + rows_each : rows;
+  const int64_t end = column >= n ? begin : begin + rows_each < rows ? begin + rows_each : rows;
   float sum[W] = {0};
-  for (int64_t r = begin + threadIdx.y; r < end && column < n; r += SUM_ROWS * SUM_EACH) {
-    pack<T, W> x[SUM_EACH];
-#pragma unroll
-    for (int e = 0; e < SUM_EACH; e++)
-      if (r + e * SUM_ROWS < end)
-        x[e] = load<T, W>(d + (r + e * SUM_ROWS) * ld + column);
-#pragma unroll
-    for (int e = 0; e < SUM_EACH; e++)
-      for (int k = 0; k < W && r + e * SUM_ROWS < end; k++)
-        sum[k] += to_float(x[e].at[k]);
-  }
+  const T *from = d + (begin + threadIdx.y) * ld + column;
+  int64_t left = end - begin - threadIdx.y; /* rows below */
+  add_rows<T, W, SUM_EACH>(ld, &from, &left, sum);
+  add_rows<T, W, SUM_LEAST>(ld, &from, &left, sum);
+  add_rows<T, W, 1>(ld, &from, &left, sum);
   for (int k = 0; k < W; k++)
     part[threadIdx.y][threadIdx.x * W + k] = sum[k];
   __syncthreads();
@@ -233,31 +265,33 @@ template <typename T, int W> __global__ void sum_columns(int64_t rows, int64_t n
 template <typename T, int W>
 void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work)
 {
-  const int pieces = bias_pieces(launch->multiprocessors, rows, n, W);
+  const int64_t rows_each = pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, n, W)), SUM_ROWS * SUM_LEAST) * SUM_ROWS * SUM_LEAST;
+  const int pieces = (int)pieces_of(rows, rows_each);
   const dim3 block(32, SUM_ROWS), grid((unsigned)pieces_of(n, 32 * W), (unsigned)pieces);
-  sum_columns<T, W><<<grid, block, 0, launch->stream>>>(rows, n, ld, pieces_of(rows, pieces), (const T *)d, work);
+  sum_columns<T, W><<<grid, block, 0, launch->stream>>>(rows, n, ld, rows_each, (const T *)d, work);
   add_pieces<PIECE_ROWS><<<pieces_grid(n, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(n, pieces, work, accumulate, db, nullptr);
 }
 
 /* --- casts ------------------------------------------------------------------------------------------------------------------------------------------ */
 
+constexpr int CAST = 4; /* packs of 4 elements a thread: 16 bytes of fp32, so that a warp reads and writes whole lines at a time */
+
 template <typename From, typename To, int W> __global__ void __launch_bounds__(THREADS) cast(int64_t n, const From *from, To *to)
 {
-  pack<From, W> x[EACH];
+  const int64_t first = ((int64_t)blockIdx.x * CAST * THREADS + threadIdx.x) * W;
+  pack<From, W> x[CAST];
 #pragma unroll
-  for (int u = 0; u < EACH; u++) {
-    const int64_t i = item_of(u) * W;
-    if (i + W <= n)
-      x[u] = load<From, W>(from + i);
-  }
+  for (int u = 0; u < CAST; u++)
+    if (first + u * THREADS * W + W <= n)
+      x[u] = load_once<From, W>(from + first + u * THREADS * W);
 #pragma unroll
-  for (int u = 0; u < EACH; u++) {
-    const int64_t i = item_of(u) * W;
+  for (int u = 0; u < CAST; u++) {
+    const int64_t i = first + u * THREADS * W;
     if (i + W <= n) {
-      pack<To, W> y;
+      float v[W];
       for (int k = 0; k < W; k++)
-        y.at[k] = from_float<To>(to_float(x[u].at[k]));
-      store<To, W>(to + i, y);
+        v[k] = to_float(x[u].at[k]);
+      store<To, W>(to + i, rounded<To, W>(v));
     } else {
       for (int64_t k = i; k < n; k++)
         to[k] = from_float<To>(to_float(from[k]));
@@ -268,9 +302,9 @@ template <typename From, typename To, int W> __global__ void __launch_bounds__(T
 template <typename From, typename To> void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
 {
   if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
-    cast<From, To, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, launch->stream>>>(n, from, to);
+    cast<From, To, 4><<<grid_of(pieces_of(n, 4 * CAST)), THREADS, 0, launch->stream>>>(n, from, to);
   else
-    cast<From, To, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, launch->stream>>>(n, from, to);
+    cast<From, To, 1><<<grid_of(pieces_of(n, CAST)), THREADS, 0, launch->stream>>>(n, from, to);
 }
 
 } // namespace

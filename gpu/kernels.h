@@ -44,7 +44,7 @@ void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
 void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
-/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. */
+/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has been added. */
 void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c);
 void gpu_widen(const struct gpu_launch *launch, int64_t n, const void *from, float *to);  /* bf16 to fp32 */
 void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, void *to); /* fp32 to bf16 */
@@ -75,7 +75,10 @@ size_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V);
 void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
                        double *loss, unsigned long long *fault);
 
-void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, const float *base, int64_t stride, int self, const float *own, bool accumulate, float *dst);
+enum { GPU_MOST_PARTS = 1023 };
+/* fp32 or bf16; at most GPU_MOST_PARTS. */
+void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                   bool accumulate, float *dst);
 
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);

@@ -1,9 +1,9 @@
 /* Matrix products through cuBLASLt. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T, so b is cuBLAS' first operand and nothing is ever transposed in
  * memory.
  *
- * Which algorithm serves a shape is measured at its first product: where nothing is read from c, on c itself, which the product overwrites afterwards. It is the same
- * with and without accumulation, and it is learned(): a table of bytes, which may also lie in the user's cache, by GPU and version of the library. Algorithms that add up
- * parts in no fixed order, or in less than fp32, are left out. */
+ * Which algorithm serves a shape, and whether a GELU is better part of the product or a pass behind it, is measured at its first product: where nothing is read from c,
+ * on c itself, which the product overwrites afterwards. It is the same with and without accumulation, and it is learned(): a table of bytes, which may also lie in the
+ * user's cache, by GPU and version of the library. Algorithms that add up parts in no fixed order, or in less than fp32, are left out. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +15,11 @@
 #include "base/mem.h"
 #include "gpu/cuda.h"
 
-enum { CANDIDATES = 16, RUNS = 5, SLOTS = 1024, MOST_ALIGN = 16 };
+enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5, SLOTS = 1024, MOST_ALIGN = 16 };
+static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may take, and the comparison of the best */
+
+/* How much of the epilogue is part of the product; the rest follows it. */
+enum way { WAY_ALL, WAY_BIAS, WAY_NONE };
 
 /* No padding: keys are compared and written as bytes. */
 struct shape_key {
@@ -28,7 +32,7 @@ _Static_assert(sizeof(struct shape_key) == 6 * sizeof(int64_t) + 5 * sizeof(int3
 struct record {
   struct shape_key key;
   cublasLtMatmulAlgo_t algo;
-  int64_t fused; /* the epilogue is part of the product, else it follows */
+  int64_t way;
 };
 
 struct header {
@@ -123,10 +127,16 @@ static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttribute
   return cublasLtMatmulDescSetAttribute(desc, what, value, bytes);
 }
 
-static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op)
+/* What the library is to do of op's epilogue. */
+static enum epilogue part_of(const struct matmul *op, enum way way)
 {
-  const bool bias = op->epilogue == EPILOGUE_BIAS || op->epilogue == EPILOGUE_BIAS_GELU;
-  const bool aux = op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU;
+  return way == WAY_ALL ? op->epilogue : way == WAY_BIAS ? EPILOGUE_BIAS : EPILOGUE_NONE;
+}
+
+static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op, enum way way)
+{
+  const enum epilogue part = part_of(op, way);
+  const bool bias = part == EPILOGUE_BIAS || part == EPILOGUE_BIAS_GELU, aux = part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU;
   cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
   if (bias)
     error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
@@ -135,20 +145,20 @@ static cublasStatus_t set_pointers(cublasLtMatmulDesc_t desc, const struct matmu
   return error;
 }
 
-static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op)
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op, enum way way)
 {
   static const cublasLtEpilogue_t epilogues[] = {[EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
                                                  [EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
                                                  [EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
                                                  [EPILOGUE_DGELU] = CUBLASLT_EPILOGUE_DGELU};
-  const cublasLtEpilogue_t epilogue = epilogues[op->epilogue];
-  cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-  if (!error && op->aux)
+  const enum epilogue part = part_of(op, way);
+  cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[part], sizeof epilogues[part]);
+  if (!error && (part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU))
     error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &op->ldc, sizeof op->ldc);
-  return error ? error : set_pointers(desc, op);
+  return error ? error : set_pointers(desc, op, way);
 }
 
-static enum status describe(const struct device *device, const struct matmul *op, bool fused, struct product *out)
+static enum status describe(const struct device *device, const struct matmul *op, enum way way, struct product *out)
 {
   const cudaDataType_t in = device->compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F, c = op->trans_a ? CUDA_R_32F : in;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -159,8 +169,8 @@ static enum status describe(const struct device *device, const struct matmul *op
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a);
   if (!error)
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b);
-  if (!error && fused)
-    error = set_epilogue(p.desc, op);
+  if (!error)
+    error = set_epilogue(p.desc, op, way);
   if (!error)
     error = cublasLtMatrixLayoutCreate(&p.a, in, op->trans_b ? k : n, op->trans_b ? n : k, op->ldb);
   if (!error)
@@ -175,10 +185,10 @@ static enum status describe(const struct device *device, const struct matmul *op
   return STATUS_OK;
 }
 
-/* Where the product goes: where the GELU follows, it is made from aux. */
-static void *target_of(const struct matmul *op, bool fused)
+/* Where the product goes: a GELU that follows is made from aux. */
+static void *target_of(const struct matmul *op, enum way way)
 {
-  return !fused && op->epilogue == EPILOGUE_BIAS_GELU ? op->aux : op->c;
+  return way != WAY_ALL && op->epilogue == EPILOGUE_BIAS_GELU ? op->aux : op->c;
 }
 
 static cublasStatus_t run(struct lane *lane, const struct matmul *op, const struct product *p, const cublasLtMatmulAlgo_t *algo, void *d)
@@ -230,28 +240,54 @@ static int candidates(struct lane *lane, const struct shape_key *key, const stru
   return error ? 0 : n;
 }
 
+/* What is left of the epilogue behind the product, `c` in place of op->c. */
+static enum status finish(struct lane *lane, const struct matmul *op, enum way way, void *c)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (way == WAY_ALL || op->epilogue == EPILOGUE_NONE)
+    return STATUS_OK;
+  gpu_finish(&launch, op->m, op->n, op->ldc, op->epilogue, way == WAY_BIAS ? NULL : op->bias, op->aux, c);
+  return cuda_check_launch("the end of a matrix product");
+}
+
+/* A shape's first product, one way of doing it at a time. */
 struct trial {
   struct lane *lane;
   const struct matmul *op;
   const struct product *product;
-  void *d;
-  cudaEvent_t event[RUNS + 1];
+  enum way way;
+  void *c;         /* op->c, or memory in its place */
+  bool to_the_end; /* what follows the product is measured too */
+  cudaEvent_t event[CANDIDATES + 1];
 };
 
-/* Milliseconds of n runs, one behind the other. */
-static bool time_runs(struct trial *trial, const cublasLtMatmulAlgo_t *algo, int n, float *ms)
+static bool try_once(const struct trial *trial, const cublasLtMatmulAlgo_t *algo)
 {
-  cudaStream_t stream = cuda_lane(trial->lane)->stream;
-  for (int i = 0; i < n; i++)
-    if (cudaEventRecord(trial->event[i], stream) || run(trial->lane, trial->op, trial->product, algo, trial->d))
-      return false;
-  if (cudaEventRecord(trial->event[n], stream) || cudaEventSynchronize(trial->event[n]))
-    return false;
-  for (int i = 0; i < n; i++)
-    if (cudaEventElapsedTime(&ms[i], trial->event[i], trial->event[i + 1]))
-      return false;
-  return true;
+  void *d = target_of(trial->op, trial->way) == trial->op->c ? trial->c : trial->op->aux;
+  return !run(trial->lane, trial->op, trial->product, algo, d) && (!trial->to_the_end || !finish(trial->lane, trial->op, trial->way, trial->c));
 }
+
+static bool mark(const struct trial *trial, int i)
+{
+  return !cudaEventRecord(trial->event[i], cuda_lane(trial->lane)->stream);
+}
+
+static bool elapsed(const struct trial *trial, int i, float *ms)
+{
+  return !cudaEventSynchronize(trial->event[i + 1]) && !cudaEventElapsedTime(ms, trial->event[i], trial->event[i + 1]);
+}
+
+/* Milliseconds of one run behind another, which loads what it needs; negative where it does not run. */
+static float look(const struct trial *trial, const cublasLtMatmulAlgo_t *algo)
+{
+  float ms = 0;
+  return try_once(trial, algo) && mark(trial, 0) && try_once(trial, algo) && mark(trial, 1) && elapsed(trial, 0, &ms) ? ms : -1;
+}
+
+struct candidate {
+  cublasLtMatmulAlgo_t algo;
+  float ms, run[RUNS];
+};
 
 static int compare_floats(const void *a, const void *b)
 {
@@ -259,80 +295,162 @@ static int compare_floats(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* The median of RUNS runs; negative where it does not run. `best`: of others so far; what is far behind it is not measured well. */
-static float time_algorithm(struct trial *trial, const cublasLtMatmulAlgo_t *algo, float best)
+static int compare_candidates(const void *a, const void *b)
 {
-  float ms[RUNS];
-  if (run(trial->lane, trial->op, trial->product, algo, trial->d) || !time_runs(trial, algo, 1, ms))
-    return -1;
-  if (best >= 0 && ms[0] > 1.5f * best + 0.05f)
-    return ms[0];
-  if (!time_runs(trial, algo, RUNS, ms))
-    return -1;
-  qsort(ms, RUNS, sizeof *ms, compare_floats);
-  return ms[RUNS / 2];
+  return compare_floats(&((const struct candidate *)a)->ms, &((const struct candidate *)b)->ms);
 }
 
-static bool try_all(struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, cublasLtMatmulAlgo_t *out)
+/* Of n candidates those that run, fastest first, as far as there is time. How many those are. */
+static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, struct candidate *out)
 {
-  float best = -1;
-  for (int i = 0; i < n; i++) {
-    const float ms = time_algorithm(trial, &found[i].algo, best);
-    if (ms < 0 || (best >= 0 && ms >= best))
+  int good = 0;
+  float spent = 0;
+  for (int i = 0; i < n && (good < FEWEST || spent < FIRST_MS); i++) {
+    const float ms = look(trial, &found[i].algo);
+    if (ms < 0)
       continue;
-    best = ms;
-    *out = found[i].algo;
+    out[good++] = (struct candidate){.algo = found[i].algo, .ms = ms};
+    spent += 2 * ms;
   }
-  return best >= 0;
-}
-
-/* The fastest of those that run. Where c is read, outputs go to scratch memory, so that nothing is added twice. False: there is none. */
-static bool fastest(struct lane *lane, const struct matmul *op, const struct shape_key *key, const struct product *p, bool fused,
-                    cublasLtMatmulAlgo_t *out)
-{
-  const size_t element = op->trans_a ? sizeof(float) : dtype_size(lane->device->compute);
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-  const int n = candidates(lane, key, p, found);
-  void *scratch = NULL;
-  struct trial trial = {.lane = lane, .op = op, .product = p, .d = target_of(op, fused)};
-  bool good = n > 0;
-  for (int i = 0; good && i <= RUNS; i++)
-    good = !cudaEventCreate(&trial.event[i]);
-  if (good && (op->accumulate || op->add == op->c)) {
-    good = !cudaMalloc(&scratch, (size_t)op->m * (size_t)op->ldc * element);
-    trial.d = scratch;
-  }
-  if (good) {
-    good = try_all(&trial, found, n, out);
-  } else if (n > 0) { /* without room the first one serves */
-    *out = found[0].algo;
-    good = true;
-  }
-  (void)cudaFree(scratch);
-  for (int i = 0; i <= RUNS; i++)
-    if (trial.event[i])
-      (void)cudaEventDestroy(trial.event[i]);
-  (void)cudaGetLastError();
+  qsort(out, (size_t)good, sizeof *out, compare_candidates);
   return good;
 }
 
-/* With the epilogue in the product, or, where the library does not have that, behind it. */
+/* The candidates in turns, so that what the clock does hits all of them; candidate i is of trial[i]. */
+static bool compare(const struct trial *const *trial, struct candidate *candidate, int n)
+{
+  for (int r = 0; r < RUNS; r++) {
+    bool good = try_once(trial[0], &candidate[0].algo) && mark(trial[0], 0); /* the first one is not to wait for the host either */
+    for (int i = 0; good && i < n; i++)
+      good = try_once(trial[i], &candidate[i].algo) && mark(trial[0], i + 1);
+    for (int i = 0; good && i < n; i++)
+      good = elapsed(trial[0], i, &candidate[i].run[r]);
+    if (!good)
+      return false;
+  }
+  for (int i = 0; i < n; i++) {
+    qsort(candidate[i].run, RUNS, sizeof(float), compare_floats);
+    candidate[i].ms = candidate[i].run[RUNS / 2];
+  }
+  return true;
+}
+
+/* Those that come close to the best, once more. */
+static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, cublasLtMatmulAlgo_t *out)
+{
+  struct candidate candidate[CANDIDATES];
+  const struct trial *trials[CANDIDATES];
+  const int good = look_at_all(trial, found, n, candidate);
+  int close = 0;
+  if (good == 0)
+    return false;
+  while (close < good && candidate[close].ms <= 1.1f * candidate[0].ms && (close < 2 || RUNS * (float)(close + 1) * candidate[0].ms < FINAL_MS))
+    trials[close++] = trial;
+  if (close > 1 && compare(trials, candidate, close))
+    qsort(candidate, (size_t)close, sizeof *candidate, compare_candidates);
+  *out = candidate[0].algo;
+  return true;
+}
+
+struct choice {
+  bool there;
+  enum way way;
+  struct product product;
+  cublasLtMatmulAlgo_t algo;
+};
+
+static struct trial trial_of(const struct trial *any, const struct choice *choice)
+{
+  struct trial trial = *any;
+  trial.way = choice->way;
+  trial.product = &choice->product;
+  return trial;
+}
+
+/* The best algorithm for one way of doing it; where nothing can be measured the library's first one. */
+static enum status choose_algorithm(const struct trial *any, const struct shape_key *key, bool measured, enum way way, struct choice *out)
+{
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  *out = (struct choice){.way = way};
+  enum status status = describe(any->lane->device, any->op, way, &out->product);
+  if (status)
+    return status;
+  const struct trial trial = trial_of(any, out);
+  const int n = candidates(any->lane, key, &out->product, found);
+  if (measured) {
+    out->there = fastest(&trial, found, n, &out->algo);
+  } else if (n > 0) {
+    out->algo = found[0].algo;
+    out->there = true;
+  }
+  if (!out->there)
+    destroy_product(&out->product);
+  return STATUS_OK;
+}
+
+/* Whether b is faster than a, with all that follows. */
+static bool better(const struct trial *any, const struct choice *b, const struct choice *a)
+{
+  struct trial trial[2] = {trial_of(any, a), trial_of(any, b)};
+  struct candidate candidate[2] = {{.algo = a->algo}, {.algo = b->algo}};
+  trial[0].to_the_end = trial[1].to_the_end = true;
+  return compare((const struct trial *[]){&trial[0], &trial[1]}, candidate, 2) && candidate[1].ms < candidate[0].ms;
+}
+
+/* All of the epilogue in the product, or less of it where the library has no more. A bias costs nothing there, but a GELU may, so that it has a rival. */
+static enum status choose_way(const struct trial *any, const struct shape_key *key, bool measured, struct choice *best)
+{
+  const enum epilogue epilogue = any->op->epilogue;
+  const enum way rival = epilogue == EPILOGUE_BIAS_GELU ? WAY_BIAS : epilogue == EPILOGUE_DGELU ? WAY_NONE : WAY_ALL;
+  *best = (struct choice){0};
+  for (enum way way = WAY_ALL; way <= WAY_NONE; way++) {
+    struct choice next;
+    if ((way == WAY_BIAS && epilogue != EPILOGUE_BIAS_GELU) || (best->there && (!measured || way != rival)))
+      continue;
+    enum status status = choose_algorithm(any, key, measured, way, &next);
+    if (status) {
+      destroy_product(&best->product);
+      return status;
+    }
+    if (!next.there)
+      continue;
+    if (best->there && !better(any, &next, best)) {
+      destroy_product(&next.product);
+      continue;
+    }
+    destroy_product(&best->product);
+    *best = next;
+  }
+  return STATUS_OK;
+}
+
+/* Where c is read, outputs go to scratch memory, so that nothing is added twice. */
 static enum status choose(struct lane *lane, const struct matmul *op, const struct shape_key *key, struct entry *entry)
 {
-  const int most_ways = op->epilogue == EPILOGUE_NONE ? 1 : 2;
-  for (int way = 0; way < most_ways; way++) {
-    struct record record = {.key = *key, .fused = way == 0};
-    struct product product;
-    enum status status = describe(lane->device, op, record.fused, &product);
-    if (status)
-      return status;
-    if (fastest(lane, op, key, &product, record.fused, &record.algo)) {
-      *entry = (struct entry){.record = record, .used = true, .described = true, .product = product};
-      return STATUS_OK;
-    }
-    destroy_product(&product);
+  const size_t element = op->trans_a ? sizeof(float) : dtype_size(lane->device->compute);
+  struct trial any = {.lane = lane, .op = op, .c = op->c};
+  struct choice best;
+  void *scratch = NULL;
+  bool measured = true;
+  for (int i = 0; measured && i <= CANDIDATES; i++)
+    measured = !cudaEventCreate(&any.event[i]);
+  if (measured && (op->accumulate || op->add == op->c)) {
+    measured = !cudaMalloc(&scratch, (size_t)op->m * (size_t)op->ldc * element);
+    any.c = scratch;
   }
-  return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
+  enum status status = choose_way(&any, key, measured, &best);
+  (void)cudaFree(scratch);
+  for (int i = 0; i <= CANDIDATES; i++)
+    if (any.event[i])
+      (void)cudaEventDestroy(any.event[i]);
+  (void)cudaGetLastError();
+  if (status)
+    return status;
+  if (!best.there)
+    return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
+  const struct record record = {.key = *key, .algo = best.algo, .way = best.way};
+  *entry = (struct entry){.record = record, .used = true, .described = true, .product = best.product};
+  return STATUS_OK;
 }
 
 static void write_cache(const struct matmul_cache *cache);
@@ -352,10 +470,10 @@ static enum status entry_of(struct lane *lane, const struct matmul *op, struct e
     if (device->keeps_cache)
       write_cache(cache);
   } else if (!entry->described) {
-    status = describe(lane->device, op, entry->record.fused, &entry->product);
+    status = describe(lane->device, op, (enum way)entry->record.way, &entry->product);
     entry->described = !status;
-  } else if (entry->record.fused) {
-    status = cublas_check(set_pointers(entry->product.desc, op), "describing a matrix product");
+  } else {
+    status = cublas_check(set_pointers(entry->product.desc, op, (enum way)entry->record.way), "describing a matrix product");
   }
   *out = entry;
   return status;
@@ -367,13 +485,9 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
   enum status status = entry_of(lane, op, &entry);
   if (status)
     return status;
-  const bool fused = entry->record.fused;
-  status = cublas_check(run(lane, op, &entry->product, &entry->record.algo, target_of(op, fused)), "a matrix product");
-  if (status || fused)
-    return status;
-  const struct gpu_launch launch = cuda_launch(lane);
-  gpu_finish(&launch, op->m, op->n, op->ldc, op->epilogue, op->bias, op->aux, op->c);
-  return cuda_check_launch("the end of a matrix product");
+  const enum way way = (enum way)entry->record.way;
+  status = cublas_check(run(lane, op, &entry->product, &entry->record.algo, target_of(op, way)), "a matrix product");
+  return status ? status : finish(lane, op, way, op->c);
 }
 
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
@@ -542,7 +656,7 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
     return status;
   struct matmul_cache *cache = block;
   pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
-  cache->header = (struct header){.magic = "sluice1",
+  cache->header = (struct header){.magic = "sluice2",
                                   .version = (int64_t)cublasLtGetVersion(),
                                   .multiprocessors = device->multiprocessors,
                                   .workspace = CUDA_WORKSPACE,

@@ -11,7 +11,7 @@ _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is ha
 
 struct nccl_group {
   ncclComm_t comm;
-  void **registered; /* NCCL's handles */
+  ncclWindow_t *registered;
   int64_t n_registered, room;
 };
 
@@ -49,9 +49,8 @@ enum status nccl_group_create(const char *name, const void *id, int size, int in
   if (status)
     return status;
   struct nccl_group *group = block;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = name;
-#endif
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products and waits for them, a copy engine does neither */
   memcpy(&unique, id, sizeof unique);
   status = nccl_check(ncclCommInitRankConfig(&group->comm, size, unique, index, &config), "starting a group");
   if (status) {
@@ -74,7 +73,7 @@ void nccl_group_destroy(struct nccl_group *group)
   if (!group)
     return;
   for (int64_t i = 0; i < group->n_registered; i++)
-    nccl_warn(ncclCommDeregister(group->comm, group->registered[i]), "forgetting memory");
+    nccl_warn(ncclCommWindowDeregister(group->comm, group->registered[i]), "forgetting memory");
   nccl_warn(ncclCommDestroy(group->comm), "ending a group");
   free_group(group);
 }
@@ -91,10 +90,25 @@ enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t byt
 {
   enum status status = mem_grow(MEM_META, (void **)&group->registered, &group->room, group->n_registered + 1, (int64_t)sizeof *group->registered);
   if (!status)
-    status = nccl_check(ncclCommRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered]), "registering memory");
+    status = nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered], NCCL_WIN_COLL_SYMMETRIC),
+                        "registering memory");
   if (!status)
     group->n_registered++;
   return status;
+}
+
+enum status nccl_memory_create(size_t bytes, void **out)
+{
+  const ncclResult_t error = ncclMemAlloc(out, bytes);
+  if (error == ncclUnhandledCudaError)
+    return status_set(STATUS_MEMORY, "NCCL: allocating %zu bytes of the GPU failed: %s", bytes, ncclGetLastError(NULL));
+  return nccl_check(error, "allocating memory of the GPU");
+}
+
+void nccl_memory_destroy(void *ptr)
+{
+  if (ptr)
+    nccl_warn(ncclMemFree(ptr), "freeing memory of the GPU");
 }
 
 static enum status type_of(enum dtype type, ncclDataType_t *out)
@@ -114,12 +128,11 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
   return status ? status : nccl_check(ncclAllGather(shard, full, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an all-gather");
 }
 
-enum status nccl_reduce_scatter(struct nccl_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *shard)
+enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
 {
   ncclDataType_t nccl = ncclNumTypes;
   enum status status = type_of(type, &nccl);
-  return status ? status
-                : nccl_check(ncclReduceScatter(full, shard, (size_t)count, nccl, ncclSum, group->comm, cuda_lane(lane)->stream), "a reduce-scatter");
+  return status ? status : nccl_check(ncclAlltoAll(sent, received, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an exchange");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)

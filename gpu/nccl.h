@@ -1,8 +1,8 @@
-/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, in an order of the sums that is the same in every run on the same GPUs. What NCCL leaves to its
- * environment variables stays theirs. Private to gpu/ and src/comm. */
+/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, by copy engines where NCCL can. What NCCL leaves to its environment variables stays theirs. Private to gpu/ and src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/dtype.h"
@@ -20,14 +20,17 @@ void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective */
 /* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL. Local. */
 void nccl_group_abort(struct nccl_group *group);
 
-/* Memory of the GPU that collectives will use until the group is destroyed, and which must live as long: NCCL may then move it without a copy through buffers of its own.
- * Memory of any allocator; NCCL's symmetric windows, which go further, would need memory that ncclMemAlloc() gave. Local. */
+/* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed. Local. */
+enum status nccl_memory_create(size_t bytes, void **out);
+void nccl_memory_destroy(void *ptr); /* takes NULL */
+/* Memory by nccl_memory_create() that collectives will use until the group is destroyed, at the same places on all members, and which must live as long: a window that the members'
+ * copy engines reach, so that inside a node data move without a kernel. Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
 /* full holds size * count elements; `shard` is this member's part: at its place in full, or anywhere else. Enqueued on the lane. Collective. */
 enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-/* shard = this member's part of the sum of all members' full; at its place in full, or outside it. Enqueued on the lane. Collective. */
-enum status nccl_reduce_scatter(struct nccl_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *shard);
+/* received[j * count] = what member j has at sent[index * count]. Enqueued on the lane. Collective. */
+enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received);
 /* 64-bit integers, in place. Enqueued on the lane. Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
 

@@ -1,13 +1,17 @@
-/* Layer norm and root mean square norm, forward and backward, one pass over memory each: a row is held in registers by its threads.
+/* Layer norm and root mean square norm, forward and backward, one pass over memory each. What bounds them is how much of memory is under way at a time, so a row belongs to as
+ * few threads as can hold it, mostly to one warp, whose sums need no barrier.
  *
- * Backward: blocks take rows in turns, read the next ones while they work on these, and sum the weight gradients of their columns in registers; a second kernel adds
- * what the blocks found. The grid depends on the shape and the number of multiprocessors only, so the sums have one order. */
+ * Forward: a row is read into registers, all of it at once.
+ * Backward: teams of warps take rows in turns; each thread copies its part of the rows to come into shared memory of its own, and sums the weight gradients of its columns in
+ * registers; a second kernel adds what the blocks found. The grid depends on the shape and the GPU only, so the sums have one order. */
+#include <cuda_pipeline.h>
+
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int MOST_THREADS = 512, FORWARD_THREADS = 256, MOST_C = 32768;
+constexpr int MOST_THREADS = 512, MOST_C = 32768;
 
 /* Packs that a thread holds of the longest rows. */
 template <int W> constexpr int MOST_PACKS = MOST_C / MOST_THREADS / W;
@@ -16,63 +20,127 @@ struct shape {
   int packs, threads, rows; /* a thread's part of a row; blockDim is (threads, rows) */
 };
 
-/* As few packs a thread as a row of at most MOST_THREADS threads allows, as few threads as those packs need, and as many short rows as fill `block` threads. */
-template <int W> shape block_shape(int64_t C, int block)
+/* Threads for a row of at most 32 packs: several such rows share a warp. */
+int lanes_of(int64_t all)
 {
-  const int64_t all = pieces_of(C, W);
-  int packs = 1;
-  while (packs * MOST_THREADS < all)
-    packs = packs < 4 ? packs * 2 : MOST_PACKS<W>;
-  const int threads = (int)pieces_of(pieces_of(all, packs), 32) * 32;
-  return {packs, threads, packs == 1 && threads < block ? block / threads : 1};
+  int lanes = 8;
+  while (lanes < all)
+    lanes *= 2;
+  return lanes;
 }
 
-template <typename T, int W, int P, bool RMS> __global__ void __launch_bounds__(MOST_THREADS) forward(const gpu_norm op)
+int warps_of(int64_t threads)
 {
-  __shared__ float sums[MOST_THREADS / 32];
-  float *mine = sums + threadIdx.y * (blockDim.x / 32);
+  return (int)pieces_of(threads, 32) * 32;
+}
+
+template <typename T> __device__ __forceinline__ T row_lanes_sum(T x, int packs)
+{
+  return packs == 1 ? lanes_sum(x, blockDim.x < 32 ? (int)blockDim.x : 32) : warp_sum(x);
+}
+
+/* Sum over the values that the warps of a row have left. */
+template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
+{
+  T sum = shared[0];
+  for (int w = 1; w < (int)blockDim.x / 32; w++)
+    sum = sum + shared[w];
+  return sum;
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------------------------------------ */
+
+constexpr int FORWARD_THREADS = 128; /* of a block of short rows */
+
+/* Rows of more than a warp are their block's only ones. */
+template <int P> __device__ __forceinline__ float row_sum(float x, float *shared)
+{
+  x = row_lanes_sum(x, P);
+  if (blockDim.x <= 32)
+    return x;
+  __syncthreads(); /* the last sum has been read */
+  if (threadIdx.x % 32 == 0)
+    shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  return add_warps(shared);
+}
+
+/* bf16 stays as it was read, not as the compiler would rather keep it, which takes twice the registers. */
+template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(pack<T, W> *x)
+{
+  if constexpr (sizeof(T) == 2 && W == 8)
+#pragma unroll
+    for (int p = 0; p < P; p++)
+      for (int i = 0; i < 4; i++)
+        asm volatile("" : "+r"(reinterpret_cast<int *>(&x[p])[i]));
+}
+
+template <typename T, int W, int P, bool RMS, bool ADD>
+__global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS) forward(const gpu_norm op)
+{
+  __shared__ float shared[MOST_THREADS / 32];
   const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
   const bool there = piece < op.rows * op.groups;
   int64_t row = 0, group = 0;
   split(there ? piece : 0, op.groups, &row, &group);
   const int64_t at = row * op.x_stride + group * op.C;
-  const T *x = (const T *)op.x + at, *add = op.add ? (const T *)op.add + at : nullptr;
-  pack<T, W> a[P], b[P];
+  const int C = there ? (int)op.C : 0, first = (int)threadIdx.x * W, step = (int)blockDim.x * W;
+  pack<T, W> a[P];
+  if constexpr (ADD) {
+    pack<T, W> b[P];
 #pragma unroll
-  for (int p = 0; p < P; p++) {
-    const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-    if (there && c < op.C) {
-      a[p] = load<T, W>(x + c);
-      if (add)
-        b[p] = load_once<T, W>(add + c);
+    for (int p = 0; p < P; p++) {
+      const int c = first + p * step;
+      if (c < C) {
+        a[p] = load_once<T, W>((const T *)op.x + at + c);
+        b[p] = load_once<T, W>((const T *)op.add + at + c);
+      }
     }
-  }
-  float v[P][W], sum = 0;
 #pragma unroll
-  for (int p = 0; p < P; p++) {
-    const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-    const bool inside = there && c < op.C;
-    if (inside && add) {
+    for (int p = 0; p < P; p++) {
+      const int c = first + p * step;
+      if (c >= C)
+        break;
+      float v[W];
       for (int i = 0; i < W; i++)
-        a[p].at[i] = from_float<T>(to_float(a[p].at[i]) + to_float(b[p].at[i]));
+        v[i] = to_float(a[p].at[i]) + to_float(b[p].at[i]);
+      a[p] = rounded<T, W>(v);
       store<T, W>((T *)op.sum + at + c, a[p]);
     }
-    for (int i = 0; i < W; i++) {
-      v[p][i] = inside ? to_float(a[p].at[i]) : 0;
-      sum += v[p][i];
+  } else {
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+      const int c = first + p * step;
+      if (c < C)
+        a[p] = load_once<T, W>((const T *)op.x + at + c);
     }
   }
-  const float mean = RMS ? 0 : row_sum(sum, mine) / (float)op.C;
-  float squares = 0;
+  keep_packed<T, W, P>(a);
+  float sum = 0;
 #pragma unroll
   for (int p = 0; p < P; p++) {
-    const bool inside = there && ((int64_t)p * blockDim.x + threadIdx.x) * W < op.C;
-    for (int i = 0; i < W; i++) {
-      const float d = inside ? v[p][i] - mean : 0;
-      squares += d * d;
-    }
+    if (first + p * step >= C)
+      break;
+    for (int i = 0; i < W; i++)
+      sum += RMS ? to_float(a[p].at[i]) * to_float(a[p].at[i]) : to_float(a[p].at[i]);
   }
-  const float rstd = rsqrtf(row_sum(squares, mine) / (float)op.C + op.eps);
+  float mean = 0, squares = row_sum<P>(sum, shared);
+  if (!RMS) {
+    mean = squares / (float)op.C;
+    squares = 0;
+    keep_packed<T, W, P>(a);
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+      if (first + p * step >= C)
+        break;
+      for (int i = 0; i < W; i++) {
+        const float d = to_float(a[p].at[i]) - mean;
+        squares += d * d;
+      }
+    }
+    squares = row_sum<P>(squares, shared);
+  }
+  const float rstd = rsqrtf(squares / (float)op.C + op.eps);
   if (!there)
     return;
   if (threadIdx.x == 0) {
@@ -81,49 +149,76 @@ template <typename T, int W, int P, bool RMS> __global__ void __launch_bounds__(
       op.mean[piece] = mean;
   }
   T *y = (T *)op.y + row * op.y_stride + group * op.C;
+  keep_packed<T, W, P>(a);
 #pragma unroll
   for (int p = 0; p < P; p++) {
-    const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-    if (c >= op.C)
+    const int c = first + p * step;
+    if (c >= C)
       break;
     const pack<T, W> gamma = load<T, W>((const T *)op.gamma + c);
-    pack<T, W> out, beta;
+    pack<T, W> beta;
     if (!RMS)
       beta = load<T, W>((const T *)op.beta + c);
+    float v[W];
     for (int i = 0; i < W; i++) {
-      const float hat = (v[p][i] - mean) * rstd;
-      out.at[i] = from_float<T>(RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]));
+      const float hat = (to_float(a[p].at[i]) - mean) * rstd;
+      v[i] = RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]);
     }
-    store<T, W>(y + c, out);
+    store<T, W>(y + c, rounded<T, W>(v));
   }
 }
 
-template <typename T, int W, bool RMS> void launch_forward(const gpu_launch *launch, const gpu_norm *op)
+template <int W> shape forward_shape(int64_t C)
 {
-  const shape s = block_shape<W>(op->C, FORWARD_THREADS);
+  const int64_t all = pieces_of(C, W);
+  constexpr int FEW = W > 1 ? 4 : MOST_PACKS<W>; /* of a row of several warps */
+  if (W > 1 && all <= 32)
+    return {1, lanes_of(all), FORWARD_THREADS / lanes_of(all)};
+  const int each = (int)pieces_of(all, 32);
+  if (each <= (W == 4 ? 8 : 16))
+    return {W == 1 || each > 8 ? 16 : each <= 3 ? 3 : each <= 4 ? 4 : 8, 32, FORWARD_THREADS / 32};
+  const int packs = all <= (int64_t)FEW * MOST_THREADS ? FEW : MOST_PACKS<W>;
+  return {packs, warps_of(pieces_of(all, packs)), 1};
+}
+
+template <typename T, int W, int P> void run_forward(const gpu_launch *launch, const gpu_norm *op, const shape &s)
+{
   const dim3 block(s.threads, s.rows);
   const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
-  if (s.packs == 1)
-    forward<T, W, 1, RMS><<<grid, block, 0, launch->stream>>>(*op);
-  else if (s.packs == 2)
-    forward<T, W, 2, RMS><<<grid, block, 0, launch->stream>>>(*op);
-  else if (s.packs == 4)
-    forward<T, W, 4, RMS><<<grid, block, 0, launch->stream>>>(*op);
+  if (op->mean)
+    op->add ? forward<T, W, P, false, true><<<grid, block, 0, launch->stream>>>(*op)
+            : forward<T, W, P, false, false><<<grid, block, 0, launch->stream>>>(*op);
   else
-    forward<T, W, MOST_PACKS<W>, RMS><<<grid, block, 0, launch->stream>>>(*op);
+    op->add ? forward<T, W, P, true, true><<<grid, block, 0, launch->stream>>>(*op)
+            : forward<T, W, P, true, false><<<grid, block, 0, launch->stream>>>(*op);
 }
 
 template <typename T, int W> void choose_forward(const gpu_launch *launch, const gpu_norm *op)
 {
-  if (op->mean)
-    launch_forward<T, W, false>(launch, op);
-  else
-    launch_forward<T, W, true>(launch, op);
+  const shape s = forward_shape<W>(op->C);
+  if (s.packs == MOST_PACKS<W>)
+    return run_forward<T, W, MOST_PACKS<W>>(launch, op, s);
+  if (s.packs == 16)
+    return run_forward<T, W, 16>(launch, op, s);
+  if constexpr (W > 1) {
+    if (s.packs == 1)
+      return run_forward<T, W, 1>(launch, op, s);
+    if (s.packs == 3)
+      return run_forward<T, W, 3>(launch, op, s);
+    if (s.packs == 4)
+      return run_forward<T, W, 4>(launch, op, s);
+    return run_forward<T, W, 8>(launch, op, s);
+  }
 }
 
 /* --- backward -------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Blocks that a multiprocessor holds at a time: P packs cost about 40 P registers. */
+enum operand { X, DY, DX, OPERANDS };
+
+/* Rows of a team that shared memory has room for; 0: rows are read when it is their turn, and a second time for the result. */
+template <int W, int P> constexpr int STAGES_OF = W == 1 || P > 8 ? 0 : P <= 2 ? 4 : P == 3 ? 3 : P == 4 ? 2 : 1;
+
+/* Blocks that a multiprocessor holds at a time. */
 constexpr int blocks_each(int P)
 {
   return P == 1 ? 2 : 1;
@@ -135,151 +230,247 @@ int backward_blocks(int multiprocessors, int64_t pieces, int rows, int packs)
   return (int)(all < most ? all : most);
 }
 
-/* One piece of a row, as its thread holds it. */
-template <typename T, int W, int P> struct operands {
-  pack<T, W> x[P], dy[P];
-  float mean, rstd;
-};
-
-struct spot {
-  int64_t row, group;
+template <typename T> struct place {
+  const T *x, *dy;
+  T *dx;
   bool there;
 };
 
-__device__ __forceinline__ spot spot_of(const gpu_norm_backward &op, int64_t piece)
+template <typename T> __device__ __forceinline__ place<T> place_of(const gpu_norm_backward &op, int64_t piece)
 {
-  spot s;
-  s.there = piece < op.rows * op.groups;
-  split(s.there ? piece : 0, op.groups, &s.row, &s.group);
-  return s;
+  int64_t row = piece, group = 0;
+  if (piece >= op.rows * op.groups)
+    return {nullptr, nullptr, nullptr, false};
+  if (op.groups > 1)
+    split(piece, op.groups, &row, &group);
+  const int64_t c = group * op.C;
+  return {(const T *)op.x + row * op.x_stride + c, (const T *)op.dy + row * op.dy_stride + c, (T *)op.dx + row * op.dx_stride + c, true};
 }
 
-template <typename T, int W, int P, bool RMS>
-__device__ __forceinline__ void fetch(const gpu_norm_backward &op, int64_t piece, operands<T, W, P> *out)
+/* Sum over the threads of a team's row. `shared`: for each of its warps a value, in turns one of two places, so that one barrier a sum is enough. */
+template <int P> __device__ __forceinline__ float2 team_sum(float2 x, float2 *shared)
 {
-  const spot s = spot_of(op, piece);
-  if (!s.there)
-    return;
-  const T *x = (const T *)op.x + s.row * op.x_stride + s.group * op.C, *dy = (const T *)op.dy + s.row * op.dy_stride + s.group * op.C;
+  x = row_lanes_sum(x, P);
+  if (blockDim.x <= 32)
+    return x;
+  if (threadIdx.x % 32 == 0)
+    shared[threadIdx.x / 32] = x;
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + (int)threadIdx.y), "r"((int)blockDim.x) : "memory");
+  return add_warps(shared);
+}
+
+/* A thread's part of the shared memory, which no other thread touches. */
+template <typename T, int W, int P> struct ring {
+  int4 *room;
+  int threads;
+  __device__ __forceinline__ pack<T, W> *at(int stage, operand what, int p) const
+  {
+    return reinterpret_cast<pack<T, W> *>(room + (int64_t)((stage * OPERANDS + what) * P + p) * threads);
+  }
+};
+
+/* Of any piece, also one that is not there: there is one group of copies for each. */
+template <typename T, int W, int P>
+__device__ __forceinline__ void fetch(const gpu_norm_backward &op, const ring<T, W, P> &to, int stage, int64_t piece)
+{
+  const place<T> from = place_of<T>(op, piece);
+#pragma unroll
+  for (int p = 0; p < P; p++) {
+    const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
+    if (!from.there || c >= (int)op.C)
+      break;
+    __pipeline_memcpy_async(to.at(stage, X, p), from.x + c, 16);
+    __pipeline_memcpy_async(to.at(stage, DY, p), from.dy + c, 16);
+    if (op.dx_accumulate)
+      __pipeline_memcpy_async(to.at(stage, DX, p), from.dx + c, 16);
+  }
+  __pipeline_commit();
+}
+
+struct statistics {
+  float mean, rstd;
+};
+
+template <bool RMS> __device__ __forceinline__ statistics statistics_of(const gpu_norm_backward &op, int64_t piece)
+{
+  if (piece >= op.rows * op.groups)
+    return {0, 0};
+  return {RMS ? 0 : op.mean[piece], op.rstd[piece]};
+}
+
+/* The sums of the block's rows, one after the other, are this block's piece: work[array][gridDim.x][C]. `columns`: [rows][C], where a block has several rows. */
+template <int W, int P> __device__ void leave_sums(const gpu_norm_backward &op, int array, const float sum[P][W], float *columns)
+{
+  float *out = op.work + ((int64_t)array * gridDim.x + blockIdx.x) * op.C, *to = blockDim.y > 1 ? columns + threadIdx.y * op.C : out;
+  __syncthreads(); /* what lies in the columns has been read */
 #pragma unroll
   for (int p = 0; p < P; p++) {
     const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-    if (c < op.C) {
-      out->x[p] = load_once<T, W>(x + c);
-      out->dy[p] = load<T, W>(dy + c);
-    }
+#pragma unroll
+    for (int i = 0; i < W; i++)
+      if (c < op.C)
+        to[c + i] = sum[p][i];
   }
-  out->rstd = op.rstd[piece];
-  out->mean = RMS ? 0 : op.mean[piece];
+  if (blockDim.y == 1)
+    return;
+  __syncthreads();
+  for (int64_t c = threadIdx.y * blockDim.x + threadIdx.x; c < op.C; c += (int64_t)blockDim.x * blockDim.y) {
+    float total = columns[c];
+    for (int y = 1; y < (int)blockDim.y; y++)
+      total += columns[y * op.C + c];
+    out[c] = total;
+  }
 }
 
 /* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean square. */
 template <typename T, int W, int P, bool RMS> __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const gpu_norm_backward op)
 {
-  extern __shared__ float columns[]; /* [rows][C] where a block has several rows */
-  __shared__ float2 sums[MOST_THREADS / 32];
-  float2 *mine = sums + threadIdx.y * (blockDim.x / 32);
+  constexpr int STAGES = STAGES_OF<W, P>;
+  extern __shared__ int4 room[];
+  __shared__ float2 shared[2][MOST_THREADS / 32];
+  const ring<T, W, P> mine = {room + threadIdx.y * blockDim.x + threadIdx.x, (int)(blockDim.x * blockDim.y)};
   const int64_t pieces = op.rows * op.groups, step = (int64_t)gridDim.x * blockDim.y;
+  const int C = (int)op.C;
   float dgamma[P][W], dbeta[P][W];
   pack<T, W> gamma[P];
+  int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+#pragma unroll
+  for (int stage = 0; stage < STAGES; stage++)
+    fetch(op, mine, stage, piece + stage * step);
 #pragma unroll
   for (int p = 0; p < P; p++) {
-    const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-    if (c < op.C)
+    const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
+    if (c < C)
       gamma[p] = load<T, W>((const T *)op.gamma + c);
     for (int i = 0; i < W; i++)
       dgamma[p][i] = dbeta[p][i] = 0;
   }
-  operands<T, W, P> now, next;
-  int64_t first = (int64_t)blockIdx.x * blockDim.y;
-  fetch<T, W, P, RMS>(op, first + threadIdx.y, &now);
-  for (; first < pieces; first += step, now = next) { /* all threads of a block together: the sums wait for each other */
-    const spot s = spot_of(op, first + threadIdx.y);
-    T *dx = (T *)op.dx + s.row * op.dx_stride + s.group * op.C;
-    fetch<T, W, P, RMS>(op, first + step + threadIdx.y, &next);
-    pack<T, W> out[P];
+  int stage = 0, turn = 0;
+  statistics now = statistics_of<RMS>(op, piece);
+  /* The threads of a block take the same number of turns, with a row or without: warps are shared by short rows. */
+  for (int64_t first = piece - threadIdx.y; first < pieces; first += step, piece += step) {
+    const place<T> at = place_of<T>(op, piece);
+    const statistics next = statistics_of<RMS>(op, piece + step);
+    if (STAGES > 0)
+      __pipeline_wait_prior(STAGES > 0 ? STAGES - 1 : 0);
+    keep_packed<T, W, P>(gamma);
     float2 sum = make_float2(0, 0); /* of g, and of g hat */
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-      if (!s.there || c >= op.C)
+      const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
+      if (!at.there || c >= C)
         break;
-      if (op.dx_accumulate)
-        out[p] = load<T, W>(dx + c);
+      const pack<T, W> x = STAGES > 0 ? *mine.at(stage, X, p) : load<T, W>(at.x + c);
+      const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
       for (int i = 0; i < W; i++) {
-        const float d = to_float(now.dy[p].at[i]), hat = (to_float(now.x[p].at[i]) - now.mean) * now.rstd, g = d * to_float(gamma[p].at[i]);
+        const float d = to_float(dy.at[i]), hat = (to_float(x.at[i]) - now.mean) * now.rstd, g = d * to_float(gamma[p].at[i]);
         dgamma[p][i] += d * hat;
         dbeta[p][i] += d;
         sum.x += g;
         sum.y += g * hat;
       }
     }
-    sum = row_sum(sum, mine);
-    const float mean_g = RMS ? 0 : sum.x / (float)op.C, mean_dot = sum.y / (float)op.C;
+    sum = team_sum<P>(sum, shared[turn] + threadIdx.y * (blockDim.x / 32));
+    const float mean_g = RMS ? 0 : sum.x / (float)C, mean_dot = sum.y / (float)C;
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-      if (!s.there || c >= op.C)
+      const int c = (p * (int)blockDim.x + (int)threadIdx.x) * W;
+      if (!at.there || c >= C)
         break;
+      const pack<T, W> x = STAGES > 0 ? *mine.at(stage, X, p) : load<T, W>(at.x + c);
+      const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
+      float d[W];
       for (int i = 0; i < W; i++) {
-        const float hat = (to_float(now.x[p].at[i]) - now.mean) * now.rstd, g = to_float(now.dy[p].at[i]) * to_float(gamma[p].at[i]);
-        const float d = now.rstd * (g - mean_g - hat * mean_dot);
-        out[p].at[i] = from_float<T>(op.dx_accumulate ? to_float(out[p].at[i]) + d : d);
+        const float hat = (to_float(x.at[i]) - now.mean) * now.rstd, g = to_float(dy.at[i]) * to_float(gamma[p].at[i]);
+        d[i] = now.rstd * (g - mean_g - hat * mean_dot);
       }
-      store<T, W>(dx + c, out[p]);
+      if (op.dx_accumulate) {
+        const pack<T, W> before = STAGES > 0 ? *mine.at(stage, DX, p) : load<T, W>(at.dx + c);
+        for (int i = 0; i < W; i++)
+          d[i] += to_float(before.at[i]);
+      }
+      store<T, W>(at.dx + c, rounded<T, W>(d));
     }
+    if (STAGES > 0)
+      fetch(op, mine, stage, piece + STAGES * step);
+    stage = stage + 1 < STAGES ? stage + 1 : 0;
+    turn ^= 1;
+    now = next;
   }
   if (!op.dgamma && !op.dbeta)
     return;
-    /* The rows of the block, one after the other, are this block's piece: work[2][gridDim.x][C]. */
-#pragma unroll
-  for (int what = 0; what < (RMS ? 1 : 2); what++) {
-    float *out = op.work + ((int64_t)what * gridDim.x + blockIdx.x) * op.C, *to = blockDim.y > 1 ? columns + threadIdx.y * op.C : out;
-    __syncthreads(); /* what lies in the columns has been read */
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-      const int64_t c = ((int64_t)p * blockDim.x + threadIdx.x) * W;
-      for (int i = 0; i < W && c < op.C; i++)
-        to[c + i] = what ? dbeta[p][i] : dgamma[p][i];
-    }
-    if (blockDim.y == 1)
-      continue;
-    __syncthreads();
-    for (int64_t c = threadIdx.y * blockDim.x + threadIdx.x; c < op.C; c += (int64_t)blockDim.x * blockDim.y) {
-      float sum = columns[c];
-      for (int y = 1; y < (int)blockDim.y; y++)
-        sum += columns[y * op.C + c];
-      out[c] = sum;
-    }
-  }
+  __pipeline_wait_prior(0); /* the columns take the place of the rows */
+  leave_sums<W, P>(op, 0, dgamma, reinterpret_cast<float *>(room));
+  if (!RMS)
+    leave_sums<W, P>(op, 1, dbeta, reinterpret_cast<float *>(room));
 }
 
-template <typename T, int W, bool RMS> void launch_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+/* At most `threads` a block; rows is 0 where one row takes more. At most 4 packs a thread, whose sums then fit in registers, but for the longest rows. */
+template <int W> shape backward_shape(int64_t C, int threads)
 {
-  const shape s = block_shape<W>(op->C, MOST_THREADS);
-  const int blocks = backward_blocks(launch->multiprocessors, op->rows * op->groups, s.rows, s.packs);
-  const dim3 block(s.threads, s.rows);
-  /* Several rows a block are rows of one pack a thread: at most MOST_THREADS * W columns in all, 16 KiB. */
-  const size_t bytes = s.rows > 1 ? (size_t)s.rows * (size_t)op->C * sizeof(float) : 0;
-  if (s.packs == 1)
-    backward<T, W, 1, RMS><<<blocks, block, bytes, launch->stream>>>(*op);
-  else if (s.packs == 2)
-    backward<T, W, 2, RMS><<<blocks, block, bytes, launch->stream>>>(*op);
-  else if (s.packs == 4)
-    backward<T, W, 4, RMS><<<blocks, block, bytes, launch->stream>>>(*op);
-  else
-    backward<T, W, MOST_PACKS<W>, RMS><<<blocks, block, bytes, launch->stream>>>(*op);
+  const int64_t all = pieces_of(C, W);
+  shape s;
+  if (W == 1) {
+    s.packs = all <= 128 ? 4 : MOST_PACKS<W>;
+    s.threads = warps_of(pieces_of(all, s.packs));
+    s.rows = all <= 128 ? threads / s.threads : 1;
+  } else if (all <= 32) {
+    s = {1, lanes_of(all), threads / lanes_of(all)};
+  } else if (all <= 4 * MOST_THREADS) {
+    s.threads = (int)pieces_of(all, 4 * 32) * 32;
+    s.packs = (int)pieces_of(all, s.threads);
+    s.rows = threads / s.threads;
+  } else {
+    s = {MOST_PACKS<W>, MOST_THREADS, threads / MOST_THREADS};
+  }
+  return s;
+}
+
+/* False where the GPU has not so much shared memory. */
+template <typename T, int W, int P, bool RMS> bool run_backward(const gpu_launch *launch, const gpu_norm_backward *op, const shape &s)
+{
+  const size_t rows = (size_t)STAGES_OF<W, P> * OPERANDS * P * s.threads * s.rows * sizeof(int4);
+  const size_t columns = s.rows > 1 ? (size_t)s.rows * (size_t)op->C * sizeof(float) : 0, bytes = rows > columns ? rows : columns;
+  if (cudaFuncSetAttribute(backward<T, W, P, RMS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  const int blocks = backward_blocks(launch->multiprocessors, op->rows * op->groups, s.rows, P);
+  backward<T, W, P, RMS><<<blocks, dim3(s.threads, s.rows), bytes, launch->stream>>>(*op);
   if (op->dgamma || op->dbeta)
     add_pieces<PIECE_ROWS><<<pieces_grid(op->C, RMS ? 1 : 2), dim3(32, PIECE_ROWS), 0, launch->stream>>>(op->C, blocks, op->work, op->accumulate,
                                                                                                          op->dgamma, op->dbeta);
+  return true;
 }
 
-template <typename T, int W> void choose_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+template <typename T, int W, bool RMS> bool try_backward(const gpu_launch *launch, const gpu_norm_backward *op, const shape &s)
 {
-  if (op->mean)
-    launch_backward<T, W, false>(launch, op);
-  else
-    launch_backward<T, W, true>(launch, op);
+  if (s.packs == MOST_PACKS<W>)
+    return run_backward<T, W, MOST_PACKS<W>, RMS>(launch, op, s);
+  if constexpr (W > 1) {
+    if (s.packs == 1)
+      return run_backward<T, W, 1, RMS>(launch, op, s);
+    if (s.packs == 2)
+      return run_backward<T, W, 2, RMS>(launch, op, s);
+    if (s.packs == 3)
+      return run_backward<T, W, 3, RMS>(launch, op, s);
+  }
+  return run_backward<T, W, 4, RMS>(launch, op, s);
+}
+
+template <typename T, int W, bool RMS> bool launch_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+{
+  for (int threads = MOST_THREADS; threads >= 128; threads /= 2) {
+    const shape s = backward_shape<W>(op->C, threads);
+    if (s.rows > 0 && try_backward<T, W, RMS>(launch, op, s))
+      return true;
+  }
+  return false;
+}
+
+template <typename T, int W> bool choose_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+{
+  return op->mean ? launch_backward<T, W, false>(launch, op) : launch_backward<T, W, true>(launch, op);
 }
 
 } // namespace
@@ -313,13 +504,9 @@ void gpu_norm_gradient(const gpu_launch *launch, const gpu_norm_backward *op)
     return;
   const int64_t strides = op->x_stride | op->dy_stride | op->dx_stride;
   if (launch->bf16) {
-    if (rows_pack(8, 2, op->C, strides, op->x, op->dy, op->dx, op->gamma))
-      choose_backward<bf16, 8>(launch, op);
-    else
-      choose_backward<bf16, 1>(launch, op);
-  } else if (rows_pack(4, 4, op->C, strides, op->x, op->dy, op->dx, op->gamma)) {
-    choose_backward<float, 4>(launch, op);
-  } else {
-    choose_backward<float, 1>(launch, op);
+    if (!rows_pack(8, 2, op->C, strides, op->x, op->dy, op->dx, op->gamma) || !choose_backward<bf16, 8>(launch, op))
+      (void)choose_backward<bf16, 1>(launch, op); /* which needs no more shared memory than any GPU has */
+  } else if (!rows_pack(4, 4, op->C, strides, op->x, op->dy, op->dx, op->gamma) || !choose_backward<float, 4>(launch, op)) {
+    (void)choose_backward<float, 1>(launch, op);
   }
 }

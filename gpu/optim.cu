@@ -8,10 +8,11 @@ constexpr int THREADS = 256;
 
 /* --- sums over parts: adjacent pairs first, as the host's tree ------------------------------------------------------------------------------------ */
 
-constexpr int DEPTH = 32;
+constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads are under way together */
+constexpr int FEW = 1, MANY = 7;
 
-struct parts {
-  const float *base, *own;
+template <typename T> struct parts {
+  const T *base, *own;
   int64_t stride;
   int count, self;
 };
@@ -19,29 +20,86 @@ struct parts {
 template <int W> __device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
 {
   pack<float, W> sum;
+#pragma unroll
   for (int k = 0; k < W; k++)
     sum.at[k] = a.at[k] + b.at[k];
   return sum;
 }
 
-/* A binary counter of subtrees: after part i the sums of complete subtrees lie on the stack; what is left at the end is joined from the right. */
-template <int W> __global__ void add_parts(int64_t n, const parts p, bool accumulate, float *dst)
+/* The subtree over parts [first, first + N), N a power of 2. */
+template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> add_run(const parts<T> &p, int first, int64_t at)
+{
+  if constexpr (N > 1) {
+    const pack<float, W> left = add_run<N / 2, T, W>(p, first, at), right = add_run<N / 2, T, W>(p, first + N / 2, at);
+    return plus(left, right);
+  } else {
+    const pack<T, W> part = load_once<T, W>((p.own && first == p.self ? p.own : p.base + first * p.stride) + at);
+    pack<float, W> wide;
+#pragma unroll
+    for (int k = 0; k < W; k++)
+      wide.at[k] = to_float(part.at[k]);
+    return wide;
+  }
+}
+
+/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is joined from the right. Fewer than RUN << LEVELS parts. */
+template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
 {
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
   if (at >= n)
     return;
-  pack<float, W> stack[DEPTH];
-  int height = 0;
-  for (int i = 0; i < p.count; i++) {
-    pack<float, W> sum = load<float, W>((p.own && i == p.self ? p.own : p.base + i * p.stride) + at);
-    for (int bits = i; bits & 1; bits >>= 1)
-      sum = plus(stack[--height], sum);
-    stack[height++] = sum;
+  const int runs = p.count / RUN;
+  pack<float, W> tree[LEVELS] = {}, sum = {};
+  for (int i = 0; i < runs; i++) {
+    sum = add_run<RUN, T, W>(p, i * RUN, at);
+#pragma unroll
+    for (int level = 0; level < LEVELS; level++) {
+      const int below = (1 << level) - 1, all = 2 * below + 1;
+      if ((i & all) == below) /* the levels below have carried */
+        tree[level] = sum;
+      else if ((i & all) == all)
+        sum = plus(tree[level], sum);
+    }
   }
-  pack<float, W> sum = stack[--height];
-  while (height > 0)
-    sum = plus(stack[--height], sum);
+  int rest = p.count;
+  bool any = false;
+  const auto join = [&](const pack<float, W> &left) {
+    sum = any ? plus(left, sum) : left;
+    any = true;
+  };
+  if (p.count & 1)
+    join(add_run<1, T, W>(p, rest -= 1, at));
+  if (p.count & 2)
+    join(add_run<2, T, W>(p, rest -= 2, at));
+  if (p.count & 4)
+    join(add_run<4, T, W>(p, rest -= 4, at));
+#pragma unroll
+  for (int level = 0; level < LEVELS; level++)
+    if (runs >> level & 1)
+      join(tree[level]);
   store<float, W>(dst + at, accumulate ? plus(load<float, W>(dst + at), sum) : sum);
+}
+
+template <typename T, int W> void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
+{
+  const unsigned grid = (unsigned)pieces_of(n / W, THREADS);
+  if (p.count < RUN << FEW)
+    add_parts<T, W, FEW><<<grid, THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+  else
+    add_parts<T, W, MANY><<<grid, THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+}
+
+template <typename T>
+void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride, int self, const void *own, bool accumulate, float *dst)
+{
+  constexpr int W = 16 / (int)sizeof(T);
+  const parts<T> p = {(const T *)base, (const T *)own, stride, count, self};
+  if (n == 0)
+    return;
+  if ((uintptr_t)dst % 16 == 0 && rows_pack(W, sizeof(T), n, stride, base, own, NULL, NULL))
+    run_parts<T, W>(launch, n, p, accumulate, dst);
+  else
+    run_parts<T, 1>(launch, n, p, accumulate, dst);
 }
 
 /* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the same bits ----------------------------------------------- */
@@ -316,16 +374,15 @@ void run_update(const gpu_launch *launch, int64_t begin, int64_t n, const scalar
 
 } // namespace
 
-void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, const float *base, int64_t stride, int self, const float *own, bool accumulate,
-                   float *dst)
+static_assert(GPU_MOST_PARTS == (RUN << MANY) - 1, "what a kernel takes");
+
+void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                   bool accumulate, float *dst)
 {
-  if (n == 0)
-    return;
-  const parts p = {base, own, stride, count, self};
-  if (rows_pack(4, 4, n, stride, base, own, dst, NULL))
-    add_parts<4><<<(unsigned)pieces_of(n / 4, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+  if (type == DTYPE_BF16)
+    sum_of<bf16>(launch, n, count, base, stride, self, own, accumulate, dst);
   else
-    add_parts<1><<<(unsigned)pieces_of(n, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+    sum_of<float>(launch, n, count, base, stride, self, own, accumulate, dst);
 }
 
 void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exactsum *sum)

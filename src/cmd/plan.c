@@ -110,30 +110,22 @@ static int ranks_on_node(const struct values *values)
 struct target {
   struct job_place place;
   struct device *device;
-  bool staging, estimated;
+  bool estimated;
 };
-
-/* Groups of such a job ask for staging or not. */
-static enum status ask_staging(const struct values *values, const char *carrier, bool *out)
-{
-  struct comm *comm = NULL;
-  enum status status = comm_create_fake((int)values->rank, (int)values->ranks, ranks_on_node(values), &comm);
-  if (!status)
-    status = comm_set_carrier(comm, carrier);
-  if (!status)
-    *out = comm_needs_staging(comm);
-  comm_destroy(comm);
-  return status;
-}
 
 static enum status create_target(const struct values *values, const struct deck *deck, struct target *out)
 {
   const int gpus = device_count("cuda");
   enum status status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
-  if (!status)
-    status = ask_staging(values, out->place.carrier, &out->staging);
   out->estimated = !status && strcmp(out->place.device, "host") != 0 && gpus == 0;
-  return status ? status : device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
+  if (!status)
+    status = device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
+  if (!status && out->estimated) { /* what decides sizes, as the CUDA device has it */
+    out->device->by_sequence = out->device->host_memory = false;
+    out->device->chunk_logits = 1 << 29;
+    out->device->row_multiple = 64;
+  }
+  return status;
 }
 
 static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, const struct target *target,
@@ -145,8 +137,7 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .ranks = (int)values->ranks,
                              .model = model,
                              .device = target->device,
-                             .threads = threads_of(values, deck),
-                             .staging = target->staging};
+                             .threads = threads_of(values, deck)};
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 

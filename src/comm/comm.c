@@ -153,14 +153,13 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
 
 static const struct carrier {
   const char *name;
-  bool needs_staging;
   const struct comm_carrier_ops *ops; /* NULL: not in this build */
 } carriers[] = {
-    {"mpi", true, &comm_mpi_carrier},
+    {"mpi", &comm_mpi_carrier},
 #ifdef HAVE_NCCL
-    {"nccl", false, &comm_nccl_carrier},
+    {"nccl", &comm_nccl_carrier},
 #else
-    {"nccl", false, NULL},
+    {"nccl", NULL},
 #endif
 };
 enum { CARRIERS = sizeof carriers / sizeof carriers[0] };
@@ -175,7 +174,6 @@ static enum status set_carrier(struct comm *comm, const char *name)
       continue;
     if (strcmp(carriers[i].name, name) == 0) {
       comm->carrier = ops;
-      comm->needs_staging = carriers[i].needs_staging;
       return STATUS_OK;
     }
     used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", carriers[i].name);
@@ -186,11 +184,6 @@ static enum status set_carrier(struct comm *comm, const char *name)
 enum status comm_set_carrier(struct comm *comm, const char *name)
 {
   return comm_agree(comm, set_carrier(comm, name));
-}
-
-bool comm_needs_staging(const struct comm *comm)
-{
-  return comm->needs_staging;
 }
 
 enum status comm_carrier_open_nothing(struct comm_group *group)
@@ -275,22 +268,41 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
   return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
 }
 
-enum status comm_take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, bool accumulate,
-                           void *shard)
+static enum status take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, bool accumulate, void *shard)
 {
+  const enum dtype type = lane->device->gradient;
   void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, place, count, -1, NULL, accumulate, shard);
+  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, -1, NULL, accumulate, shard);
+}
+
+/* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
+static enum status exchange_and_sum(struct comm_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *staging,
+                                    bool accumulate, void *shard)
+{
+  const struct device_ops *ops = lane->device->ops;
+  const int64_t n = group->size * count;
+  const void *sent = full;
+  void *received = staging;
+  enum status status = STATUS_OK;
+  if (type != lane->device->gradient) {
+    sent = staging;
+    received = (char *)staging + n * (int64_t)dtype_size(type);
+    status = ops->cast(lane, n, lane->device->gradient, full, type, staging);
+  }
+  if (!status)
+    status = group->carrier->exchange(group, lane, sent, count, type, received);
+  return status ? status : ops->sum_parts(lane, count, group->size, type, received, count, -1, NULL, accumulate, shard);
 }
 
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
                                 bool accumulate, void *shard)
 {
-  if (type != lane->device->gradient)
-    return status_set(STATUS_UNSUPPORTED, "gradients of type %s cannot be reduced on this device: it sums %s", dtype_name(type),
+  if (type != lane->device->gradient && type != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "gradients cannot travel as %s: they do as %s or bf16", dtype_name(type),
                       dtype_name(lane->device->gradient));
   if (group->size == 1)
-    return comm_take_part(group, lane, full, count, type, accumulate, shard);
-  return group->carrier->reduce_scatter(group, lane, full, count, type, staging, accumulate, shard);
+    return take_part(group, lane, full, count, accumulate, shard);
+  return exchange_and_sum(group, lane, full, count, type, staging, accumulate, shard);
 }
 
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)

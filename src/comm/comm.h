@@ -51,8 +51,6 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
 /* The carrier of groups that are created from now on: "mpi" (at first), or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
  * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
-/* Whether comm_reduce_scatter() of groups created now needs `staging`. */
-bool comm_needs_staging(const struct comm *comm);
 
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
@@ -68,13 +66,14 @@ int comm_group_size(const struct comm_group *group);
  * copied there. All members end with all parts. */
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
 /* Reduce-scatter: `full` holds size * count gradient elements and is lost; shard (= or +=) the sum of all members' part `index`. shard may lie at its place inside `full` (then
- * accumulate must be false). By MPI an exchange followed by a sum in a fixed order (device sum_parts), for which `staging` has room for size * count elements; by NCCL its own
- * reduce-scatter in fp32, in an order that is the same in every run on the same GPUs, and staging is not used. */
+ * accumulate must be false). An exchange followed by a sum in a fixed order (device sum_parts), the same for every carrier; `staging` has room for size * count elements.
+ * `type` is that in which the parts travel: the gradient's, or bf16, where every part, this member's own too, is rounded once and the parts are added in fp32; then `full` is
+ * sent from one half of `staging` and received in the other. In a group of one nothing travels, and nothing is rounded. */
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
 /* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
-/* Tells the carrier of memory that its collectives will use until the group is destroyed, and which must live as long: it may then move data without copies
- * of its own. Before the first step; moves and changes nothing. Local. */
+/* Tells the carrier of memory by the device's alloc() that its collectives will use until the group is destroyed, at the same places on all members, and which must live as long:
+ * it may then move data without copies of its own. Before the first step; moves and changes nothing. Collective. */
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes);
 /* An error that the carrier met behind the callers' backs (a peer that died, a broken link); STATUS_OK where there is none. Any thread. Local. */
 enum status comm_group_check(struct comm_group *group);

@@ -70,12 +70,13 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
 }
 
-/* The peers that are not there have sent zeros: the sum is this rank's own part. */
-static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
-                                  bool accumulate, void *shard)
+/* The peers that are not there have sent zeros: a sum is this rank's own part. */
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
 {
-  (void)staging;
-  return comm_take_part(group, lane, full, count, type, accumulate, shard);
+  const struct device_ops *ops = lane->device->ops;
+  const size_t part = (size_t)count * dtype_size(type), mine = (size_t)group->index * part;
+  enum status status = ops->zero(lane, received, (size_t)group->size * part);
+  return status ? status : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
@@ -88,7 +89,7 @@ static const struct comm_carrier_ops fake_carrier = {
     .open = comm_carrier_open_nothing,
     .close = comm_carrier_close_nothing,
     .all_gather = all_gather,
-    .reduce_scatter = reduce_scatter,
+    .exchange = exchange,
     .sum_exact = sum_exact,
     .check = comm_carrier_check_nothing,
     .register_memory = comm_carrier_register_nothing,
@@ -116,13 +117,8 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
   if (status)
     return status;
   struct comm *comm = block;
-  *comm = (struct comm){.ops = &fake_ops,
-                        .carrier = &fake_carrier,
-                        .needs_staging = true,
-                        .rank = rank,
-                        .ranks = ranks,
-                        .local_rank = rank % local_ranks,
-                        .local_ranks = local_ranks};
+  *comm = (struct comm){
+      .ops = &fake_ops, .carrier = &fake_carrier, .rank = rank, .ranks = ranks, .local_rank = rank % local_ranks, .local_ranks = local_ranks};
   snprintf(comm->description, sizeof comm->description, "no MPI: rank %d of %d, alone", rank, ranks);
   *out = comm;
   return STATUS_OK;

@@ -237,9 +237,9 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return free_span(&span, wait_for(error, "MPI_Iallgather", &request));
 }
 
-/* received[j * count] = what member j has at sent[index * count] */
-static enum status exchange(struct comm_group *group, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
 {
+  (void)lane;
   struct span span;
   enum status status = make_span(count, dtype_size(type), &span);
   if (status)
@@ -247,16 +247,6 @@ static enum status exchange(struct comm_group *group, const void *sent, int64_t 
   MPI_Request request;
   int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type, mpi_group(group)->members, &request);
   return free_span(&span, wait_for(error, "MPI_Ialltoall", &request));
-}
-
-static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
-                                  bool accumulate, void *shard)
-{
-  enum status status = exchange(group, full, count, type, staging);
-  if (status)
-    return status;
-  /* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
-  return lane->device->ops->sum_parts(lane, count, group->size, staging, count, -1, NULL, accumulate, shard);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
@@ -272,7 +262,7 @@ const struct comm_carrier_ops comm_mpi_carrier = {
     .open = comm_carrier_open_nothing,
     .close = comm_carrier_close_nothing,
     .all_gather = all_gather,
-    .reduce_scatter = reduce_scatter,
+    .exchange = exchange,
     .sum_exact = sum_exact,
     .check = comm_carrier_check_nothing,
     .register_memory = comm_carrier_register_nothing,
@@ -363,7 +353,6 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   struct mpi_comm *comm = block;
   comm->base.ops = &mpi_ops;
   comm->base.carrier = &comm_mpi_carrier;
-  comm->base.needs_staging = true;
   /* Duplicates and splits inherit the error handler. */
   status = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
   if (status)

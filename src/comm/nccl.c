@@ -45,14 +45,10 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return nccl_all_gather(group->nccl, lane, shard, count, type, full);
 }
 
-static enum status reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
-                                  bool accumulate, void *shard)
+/* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
 {
-  (void)staging;
-  if (!accumulate)
-    return nccl_reduce_scatter(group->nccl, lane, full, count, type, shard);
-  enum status status = nccl_reduce_scatter(group->nccl, lane, full, count, type, comm_part(group, full, count, type));
-  return status ? status : comm_take_part(group, lane, full, count, type, true, shard);
+  return nccl_exchange(group->nccl, lane, sent, count, type, received);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
@@ -77,7 +73,7 @@ const struct comm_carrier_ops comm_nccl_carrier = {
     .open = open_group,
     .close = close_group,
     .all_gather = all_gather,
-    .reduce_scatter = reduce_scatter,
+    .exchange = exchange,
     .sum_exact = sum_exact,
     .check = check,
     .register_memory = register_memory,

@@ -9,7 +9,6 @@
 struct comm {
   const struct comm_ops *ops;
   const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
-  bool needs_staging;
   int rank, ranks, local_rank, local_ranks;
   char description[128];
 };
@@ -47,7 +46,8 @@ struct comm_carrier_ops {
   void (*close)(struct comm_group *group);
 
   enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-  enum status (*reduce_scatter)(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
+  /* received[j * count] = what member j has at sent[index * count]; this member's own part too. */
+  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
@@ -61,9 +61,8 @@ void comm_carrier_close_nothing(struct comm_group *group);
 enum status comm_carrier_check_nothing(struct comm_group *group);
 enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
 
-/* This member's part of a full buffer; and shard (= or +=) that part, on the lane. */
+/* This member's part of a full buffer. */
 void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);
-enum status comm_take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, bool accumulate, void *shard);
 
 /* Elements that one MPI count may say; more travel as one derived datatype. For tests: INT_MAX is what MPI's interface allows. */
 void comm_mpi_set_count_limit(int64_t limit);

@@ -20,6 +20,7 @@ static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
+static const char *const wire_types[] = {"fp32", "bf16", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
@@ -90,6 +91,8 @@ const struct option deck_table[] = {
 
     {"comm.backend", OPTION_CHOICE, AT(comm.backend), "auto", .choices = backends,
      .text = "what carries data between ranks; auto: nccl between GPUs, mpi between hosts"},
+    {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32", .choices = wire_types,
+     .text = "type in which gradients travel; they are added in fp32"},
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
      .text = "a job in which nothing has moved for so long within a step is ended with a report; 0: never"},
 

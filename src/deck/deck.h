@@ -12,6 +12,7 @@ enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
+enum deck_gradients { DECK_GRADIENTS_FP32, DECK_GRADIENTS_BF16 };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
@@ -24,7 +25,7 @@ struct deck {
   struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
-  struct { int backend; double timeout; } comm;
+  struct { int backend, gradients; double timeout; } comm;
   struct { int params, optimizer; char *activations; } tiers;          /* activations: keep | recompute | recompute:K (every K-th block) */
   struct { int params, grads; } transfer;
   struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;

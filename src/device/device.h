@@ -196,14 +196,16 @@ struct device_ops {
                                     void *dwpe);
 
   /* For each row: loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out); with `gradient`, logits[r] = scale * (softmax - onehot) in place.
-   * target -1: the row is ignored (loss 0, gradient 0). */
+   * target -1: the row is ignored (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
   enum status (*cross_entropy)(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient, double *loss);
 
   enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b, void *out); /* out = a + b; out may be a or b */
 
-  /* dst (= or +=) the sum over `parts` arrays of n gradient elements, parts[i] = base + i * stride (elements), except that part `self` is `own` when own is not
-   * NULL: adjacent pairs first, then pairs of pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. fp32. */
-  enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate, void *dst);
+  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i * stride (elements), except that part `self` is `own` when own is not
+   * NULL: adjacent pairs first, then pairs of pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32,
+   * where dst may be one of the parts, or bf16, which is widened: all additions are fp32's. */
+  enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own, bool accumulate,
+                           void *dst);
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
@@ -222,7 +224,7 @@ struct device {
   enum dtype compute, gradient;
   bool by_sequence;       /* see above */
   int64_t chunk_logits;   /* elements of logits that are best made at a time */
-  int64_t row_multiple;   /* elements of which rows of logits are best a multiple */
+  int64_t row_multiple;   /* elements of which rows of logits are best a multiple; 64 is one of it */
   bool host_memory;       /* the host reads and writes its memory */
   char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
   char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */

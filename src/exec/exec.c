@@ -227,6 +227,20 @@ static enum status make_groups(struct exec *exec)
   return status;
 }
 
+/* What collectives read and write lies in the arenas. */
+static enum status register_memory(struct exec *exec)
+{
+  const struct exec_memory *memory = exec->config.memory;
+  enum status status = STATUS_OK;
+  for (int g = GROUP_GATHER; !status && g < GROUP_WORLD; g++) {
+    if (exec->group[g] && memory->transient[TIER_DEVICE])
+      status = comm_group_register(exec->group[g], memory->transient[TIER_DEVICE], memory->transient_bytes[TIER_DEVICE]);
+    if (!status && exec->group[g] && memory->persistent[TIER_DEVICE])
+      status = comm_group_register(exec->group[g], memory->persistent[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]);
+  }
+  return comm_agree(exec->config.comm, status);
+}
+
 /* Sets of up to 8192 CPUs: the kernel refuses one that is smaller than the machine. */
 enum { CPU_SETS = 8 };
 struct affinity {
@@ -312,6 +326,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = comm_agree(config->comm, prepare(exec));
   if (!status)
     status = make_groups(exec);
+  if (!status)
+    status = register_memory(exec);
   if (!status)
     status = comm_agree(config->comm, start_lanes(exec));
   if (!status)

@@ -70,6 +70,10 @@ void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 /* Where a buffer of the plan lies: in the device's memory, but for tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);
 
+/* What the link between the members of this rank's shard group carries, in bytes a second as NCCL's tests count bus bandwidth, from an all-gather of as much as 256 MiB of the
+ * transient memory; 0 where nothing is gathered between ranks. Before the first step. Collective. */
+enum status exec_measure_link(struct exec *exec, double *bytes_s);
+
 /* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens between the first and the last one of a step, and GEMM
  * time and operations of the compute lane (where the device counts them), since the last call. Only after exec_drain(). */
 struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };

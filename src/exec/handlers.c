@@ -231,9 +231,10 @@ static enum status run_release(const struct call *call)
 
 static enum status reduce_scatter(const struct call *call, enum group group)
 {
-  enum dtype type = call->lane->device->gradient;
-  int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(type);
-  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count, type, use(call, 1), adds(call, 2), use(call, 2));
+  const enum dtype type = call->lane->device->gradient;
+  const enum dtype wire = call->exec->config.deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : type;
+  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(type);
+  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count, wire, use(call, 1), adds(call, 2), use(call, 2));
 }
 
 static enum status run_reduce(const struct call *call)

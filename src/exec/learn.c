@@ -1,4 +1,4 @@
-/* Before the first step: which algorithm serves which product is found by trying, and must be the same on all ranks. */
+/* Before the first step: which algorithm serves which product is found by trying, and must be the same on all ranks. And what the link carries. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -106,4 +106,57 @@ enum status exec_learn(struct exec *exec)
   if (!status)
     status = share(exec);
   return status ? status : comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : try_out(exec)); /* whatever else a first call sets up */
+}
+
+/* Seconds of one all-gather of `whole` bytes in place. */
+static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole, struct mark *from, struct mark *to, double *out)
+{
+  struct comm_group *group = exec->group[GROUP_GATHER];
+  const struct device_ops *ops = lane->device->ops;
+  char *full = exec->config.memory->transient[TIER_DEVICE];
+  const int64_t part = whole / comm_group_size(group);
+  enum status status = ops->mark_set(lane, from);
+  if (!status)
+    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part / (int64_t)sizeof(float), DTYPE_F32, full);
+  if (!status)
+    status = ops->mark_set(lane, to);
+  if (!status)
+    status = ops->mark_wait(to);
+  return status ? status : ops->mark_seconds(from, to, out);
+}
+
+static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t whole, double *best)
+{
+  enum { TRIALS = 6 }; /* the first one warms up */
+  struct device *device = lane->device;
+  struct mark *mark[2] = {NULL, NULL};
+  enum status status = device->ops->mark_create(device, &mark[0]);
+  if (!status)
+    status = device->ops->mark_create(device, &mark[1]);
+  *best = 0;
+  for (int i = 0; !status && i < TRIALS; i++) {
+    double seconds = 0;
+    status = time_gather(exec, lane, whole, mark[0], mark[1], &seconds);
+    if (i > 0 && (*best == 0 || seconds < *best))
+      *best = seconds;
+  }
+  device->ops->mark_destroy(mark[0]);
+  device->ops->mark_destroy(mark[1]);
+  return status;
+}
+
+enum status exec_measure_link(struct exec *exec, double *bytes_s)
+{
+  enum { MOST = 256 << 20 };
+  struct comm_group *group = exec->group[GROUP_GATHER];
+  *bytes_s = 0;
+  if (!group || comm_group_size(group) == 1)
+    return STATUS_OK;
+  const int64_t size = comm_group_size(group), grain = 256 * size, all = exec->plan->transient_bytes[TIER_DEVICE];
+  const int64_t whole = (all < MOST ? all : MOST) / grain * grain;
+  double seconds = 0;
+  enum status status = whole > 0 ? time_gathers(exec, exec->driver[LANE_GATHER].lane, whole, &seconds) : STATUS_OK;
+  if (!status && seconds > 0)
+    *bytes_s = (double)whole * (double)(size - 1) / (double)size / seconds;
+  return comm_agree(exec->config.comm, status);
 }

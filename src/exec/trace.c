@@ -172,6 +172,7 @@ static void sum_up(struct trace_run *run)
   sum->seconds = run->end_s - run->begin_s;
   sum->communication_s = length(&run->communication);
   sum->exposed_s = sum->communication_s - common_length(&run->compute, &run->communication);
+  sum->link_bytes_s = run->link_bytes_s;
   sum->overlap = sum->communication_s > 0 ? 1 - sum->exposed_s / sum->communication_s : NAN;
 }
 
@@ -289,6 +290,11 @@ static void release(struct trace_run *run)
   mem_free(run->communication.item);
   mem_free(run->summary_path);
   mem_free(run);
+}
+
+void trace_run_set_link(struct trace_run *run, double link_bytes_s)
+{
+  run->link_bytes_s = link_bytes_s;
 }
 
 enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out)

@@ -50,16 +50,17 @@ static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
 static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begin, int64_t *used, int64_t *padded)
 {
   int64_t end = begin;
+  *used = begin;
   for (int p = 0; p < unit->params; p++) {
     if (unit->frozen[p] != frozen)
       continue;
     enum status status = round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
     if (status == STATUS_OK)
-      status = layout_add(unit->offset[p], unit->elements[p], &end);
+      status = layout_add(unit->offset[p], unit->room[p], &end);
     if (status != STATUS_OK)
       return status;
+    *used = unit->offset[p] + unit->elements[p];
   }
-  *used = end;
   return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK, padded); /* `begin` is such a multiple: so is the part's length */
 }
 
@@ -71,6 +72,11 @@ static enum status pack(struct layout_unit *unit)
 
 enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out)
 {
+  return layout_unit_pack_roomy(params, elements, NULL, frozen, ranks, out);
+}
+
+enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room, const bool *frozen, int ranks, struct layout_unit *out)
+{
   if (params < 1 || ranks < 1)
     return status_set(STATUS_USAGE, "a unit needs at least one parameter and one rank, not %d and %d", params, ranks);
   for (int p = 0; p < params; p++)
@@ -78,13 +84,15 @@ enum status layout_unit_pack(int params, const int64_t *elements, const bool *fr
       return status_set(STATUS_USAGE, "parameter %d of a unit has %lld elements: every dimension must be at least 1", p, (long long)elements[p]);
 
   void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)params * (2 * sizeof(int64_t) + sizeof(bool)), &block);
+  enum status status = mem_alloc(MEM_META, (size_t)params * (3 * sizeof(int64_t) + sizeof(bool)), &block);
   if (status != STATUS_OK)
     return status;
-  struct layout_unit unit = {.params = params, .offset = block, .elements = (int64_t *)block + params, .ranks = ranks};
-  unit.frozen = (bool *)(unit.elements + params);
+  struct layout_unit unit = {
+      .params = params, .offset = block, .elements = (int64_t *)block + params, .room = (int64_t *)block + 2 * params, .ranks = ranks};
+  unit.frozen = (bool *)(unit.room + params);
   for (int p = 0; p < params; p++) {
     unit.elements[p] = elements[p];
+    unit.room[p] = room && room[p] > elements[p] ? room[p] : elements[p];
     unit.frozen[p] = frozen && frozen[p];
   }
 

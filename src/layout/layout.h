@@ -25,6 +25,7 @@ struct layout_unit {
   int params;
   int64_t *offset;    /* [params] first element in the flat buffer */
   int64_t *elements;  /* [params] */
+  int64_t *room;      /* [params] elements that its place has: at least its own */
   bool *frozen;       /* [params] */
   int64_t used;       /* end of the last trained parameter */
   int64_t trained;    /* padded end of the trained part; all of `flat` where nothing is frozen */
@@ -36,6 +37,8 @@ struct layout_unit {
 /* Pack `params` parameters of the given sizes for `ranks` ranks; `frozen` [params], or NULL: none is. Overflow of 2^62 elements is STATUS_USAGE. Free with
  * layout_unit_free. */
 enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out);
+/* The same with room [params] elements for each (NULL: as many as it has), so that a matrix may be worked on as if it had some rows more. */
+enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room, const bool *frozen, int ranks, struct layout_unit *out);
 void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
 
 /* The flat range of member `index` when a part of the unit is split over `group` ranks (group divides unit->ranks). Empty where the part is. */

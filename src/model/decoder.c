@@ -12,14 +12,14 @@ enum dim { DIM_END, DIM_C, DIM_HD, DIM_KD, DIM_D, DIM_F, DIM_V, DIMS };
 
 enum { ROOT_TOKENS, ROOT_NORM, ROOT_PARAMS };
 static const struct unit_row root_rows[ROOT_PARAMS] = {
-    [ROOT_TOKENS] = {.name = "model.embed_tokens.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+    [ROOT_TOKENS] = {.name = "model.embed_tokens.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
     [ROOT_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}}, /* last: only with a tied head */
 };
 
 enum { HEAD_NORM, HEAD_WEIGHT, HEAD_PARAMS };
 static const struct unit_row head_rows[HEAD_PARAMS] = {
     [HEAD_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
-    [HEAD_WEIGHT] = {.name = "lm_head.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+    [HEAD_WEIGHT] = {.name = "lm_head.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
 };
 
 /* Weights with one input stand together, so that one product can make them all; so do their biases. */

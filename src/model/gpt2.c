@@ -13,7 +13,7 @@ enum dim { DIM_END, DIM_C, DIM_3C, DIM_F, DIM_T, DIM_V, DIMS };
 
 enum { ROOT_WTE, ROOT_WPE, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, ROOT_PARAMS };
 static const struct unit_row root_rows[ROOT_PARAMS] = {
-    [ROOT_WTE] = {.name = "wte.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}},
+    [ROOT_WTE] = {.name = "wte.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
     [ROOT_WPE] = {.name = "wpe.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_T, DIM_C}},
     [ROOT_NORM_WEIGHT] = {.name = "ln_f.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
     [ROOT_NORM_BIAS] = {.name = "ln_f.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},

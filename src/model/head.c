@@ -22,11 +22,11 @@ static int64_t chunk_rows(const struct device *device, int64_t span, int64_t V)
   return rows < span ? rows : span;
 }
 
-/* The head's matrix, whose outputs lie in rows of logits. */
+/* The head's matrix as if it had some rows more, where the device wants rows of logits so long: they are zero (struct unit_row, padded), and so are their gradients. */
 static struct linear logits_of(const struct head *head, const struct device *device)
 {
   struct linear linear = head->linear;
-  linear.y_stride = round_up(linear.out, device->row_multiple);
+  linear.out = linear.y_stride = round_up(linear.out, device->row_multiple);
   return linear;
 }
 
@@ -80,7 +80,7 @@ static enum status chunk_loss(const struct head *head, const struct pass *pass, 
   if (status == STATUS_OK)
     status = linear_forward(pass, &linear, w->y, w->logits);
   if (status == STATUS_OK)
-    status = ops->cross_entropy(pass->lane, pass->rows, linear.out, linear.y_stride, w->logits, target, scale, gradient, w->loss);
+    status = ops->cross_entropy(pass->lane, pass->rows, head->linear.out, linear.y_stride, w->logits, target, scale, gradient, w->loss);
   if (status == STATUS_OK)
     status = ops->sum_exact(pass->lane, pass->rows, w->loss, loss);
   return status;
@@ -122,7 +122,7 @@ enum status head_logits(const struct head *head, struct lane *lane, struct model
 {
   const struct device *device = lane->device;
   const struct linear linear = logits_of(head, device);
-  const int64_t V = linear.out;
+  const int64_t V = head->linear.out;
   size_t row_bytes = (size_t)head->norm.width * dtype_size(device->compute);
   struct carve room = {.base = work};
   struct head_work w = lay_work(&room, head, device, s.B, WORK_LOGITS);

@@ -5,7 +5,7 @@
 #include "device/lane.h"
 
 static enum status describe_param(const struct unit_description *description, const struct unit_row *row, const char *prefix, struct model_param *out,
-                                  int64_t *elements)
+                                  int64_t *elements, int64_t *room)
 {
   out->name = mem_printf("%s%s", prefix, row->name);
   if (!out->name)
@@ -20,8 +20,10 @@ static enum status describe_param(const struct unit_description *description, co
     if (status)
       return status_prefix(status, "%s", out->name);
   }
-  *elements = count;
-  return STATUS_OK;
+  *elements = *room = count;
+  if (!row->padded || out->shape[0] > INT64_MAX - UNIT_ROWS)
+    return STATUS_OK;
+  return layout_mul((out->shape[0] + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS, count / out->shape[0], room);
 }
 
 static bool is_present(const struct unit_row *row, unsigned features)
@@ -39,14 +41,15 @@ int unit_param(const struct unit_row *rows, unsigned features, int row)
   return p;
 }
 
-static enum status describe_params(const struct unit_description *description, const char *prefix, struct model_unit *unit, int64_t *elements)
+static enum status describe_params(const struct unit_description *description, const char *prefix, struct model_unit *unit, int64_t *elements,
+                                   int64_t *room)
 {
   for (int r = 0; r < description->rows; r++) {
     const struct unit_row *row = &description->row[r];
     if (!is_present(row, description->features))
       continue;
     int p = unit->params++;
-    enum status status = describe_param(description, row, prefix, &unit->param[p], &elements[p]);
+    enum status status = describe_param(description, row, prefix, &unit->param[p], &elements[p], &room[p]);
     if (status)
       return status;
   }
@@ -63,12 +66,13 @@ enum status unit_create(const struct unit_description *description, const char *
   if (status)
     return status;
   out->param = params;
-  status = mem_alloc(MEM_META, (size_t)description->rows * sizeof(int64_t), &elements);
+  status = mem_alloc(MEM_META, 2 * (size_t)description->rows * sizeof(int64_t), &elements);
   if (status)
     return status;
-  status = describe_params(description, prefix, out, elements);
+  int64_t *room = (int64_t *)elements + description->rows;
+  status = describe_params(description, prefix, out, elements, room);
   if (status == STATUS_OK)
-    status = layout_unit_pack(out->params, elements, NULL, 1, &out->layout);
+    status = layout_unit_pack_roomy(out->params, elements, room, NULL, 1, &out->layout);
   mem_free(elements);
   return status;
 }
@@ -108,7 +112,7 @@ enum status unit_pack(struct model_unit *unit, int ranks)
     return status;
   for (int p = 0; p < unit->params; p++)
     ((bool *)frozen)[p] = unit->param[p].frozen;
-  status = layout_unit_pack(unit->params, unit->layout.elements, frozen, ranks, &packed);
+  status = layout_unit_pack_roomy(unit->params, unit->layout.elements, unit->layout.room, frozen, ranks, &packed);
   mem_free(frozen);
   if (status)
     return status;

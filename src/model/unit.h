@@ -5,6 +5,8 @@
 #include "model/config.h"
 #include "model/model.h"
 
+enum { UNIT_ROWS = 64 };
+
 /* A model's `ops` is always the first member of one of these. One explicit list of them is in model.c. */
 struct architecture {
   struct model_ops ops;
@@ -18,6 +20,7 @@ struct unit_row {
   enum param_kind kind;
   enum param_init init;
   int dim[LAYOUT_MAX_DIMS];
+  bool padded;   /* its place has room for rows up to a multiple of UNIT_ROWS, which are zero: a vocabulary may be odd, a product had better not */
   bool residual; /* projects into the residual stream: initialised with the smaller deviation */
   unsigned needs; /* features without which there is no such parameter */
 };

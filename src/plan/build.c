@@ -174,7 +174,7 @@ static enum status pack_unit(struct builder *b, int u)
   struct plan *plan = b->plan;
   struct layout_unit *layout = &plan->layout[u];
   int64_t bytes;
-  enum status status = layout_unit_pack(unit->params, unit->elements, unit->frozen, plan->input.ranks, layout);
+  enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, plan->input.ranks, layout);
   if (!status)
     status = layout_mul(layout->flat, sizeof(float), &bytes);
   if (status)
@@ -431,12 +431,11 @@ static void add_storage(struct builder *b)
   }
 }
 
-/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. Without bytes where the collectives
- * need none. */
+/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
 static void add_staging(struct builder *b)
 {
   int64_t most = 0;
-  for (int u = 0; u < b->model->units && b->plan->input.staging; u++)
+  for (int u = 0; u < b->model->units; u++)
     if (trained_bytes(b, u) > most)
       most = trained_bytes(b, u);
   b->staging = add_transient(b, "staging", -1, PURPOSE_STAGING, most);

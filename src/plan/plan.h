@@ -115,7 +115,6 @@ struct plan_input {
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   struct device *device;      /* sizes only: nothing is allocated */
   int threads;                /* of the compute lane, for workspace sizes */
-  bool staging;               /* a reduce-scatter needs room to receive all parts (comm_needs_staging) */
 };
 
 struct plan {

@@ -71,8 +71,7 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .ranks = comm_ranks(job->comm),
                                .model = job->model,
                                .device = job->device,
-                               .threads = job->threads,
-                               .staging = comm_needs_staging(job->comm)};
+                               .threads = job->threads};
     enum status status = job_shape(job->deck, use, comm_local_ranks(job->comm), &input);
     if (status)
       return status;
@@ -473,6 +472,14 @@ const struct plan *job_state_plan(const struct job *job)
   return NULL;
 }
 
+static enum status measure_link(struct job *job)
+{
+  double bytes_s = 0;
+  const enum status status = exec_measure_link(job->exec[PLAN_TRAIN], &bytes_s);
+  trace_run_set_link(job->trace, bytes_s);
+  return status;
+}
+
 static enum status open_trace(struct job *job)
 {
   if (job->deck->train.trace.n == 0)
@@ -503,7 +510,8 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .trace_from = job->deck->train.trace.item[0],
                                      .trace_to = job->deck->train.trace.item[1],
                                      .timeout_s = job->deck->comm.timeout};
-  return exec_create(&config, &job->exec[mode]);
+  status = exec_create(&config, &job->exec[mode]);
+  return status || !config.trace ? status : measure_link(job);
 }
 
 enum status job_end_trace(struct job *job, struct trace_summary *out)

@@ -521,6 +521,7 @@ static enum status record_trace(struct run *run)
   results_real(run->results, "communication_seconds", sum.communication_s);
   results_real(run->results, "exposed_seconds", sum.exposed_s);
   results_real(run->results, "overlap", sum.overlap);
+  results_real(run->results, "link_bytes_per_s", sum.link_bytes_s);
   results_real(run->results, "gather_bytes_per_s", sum.kind[OP_GATHER].wire_bytes / sum.kind[OP_GATHER].seconds);
   results_real(run->results, "reduce_bytes_per_s", sum.kind[OP_REDUCE].wire_bytes / sum.kind[OP_REDUCE].seconds);
   return results_end(run->results);

@@ -9,6 +9,7 @@ check_scripts += \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
 	tests/cli/memory.sh \
+	tests/cli/performance.sh \
 	tests/cli/reshard.sh \
 	tests/cli/stopping.sh \
 	tests/cli/tokenizer.sh
@@ -17,8 +18,10 @@ EXTRA_DIST += \
 	tests/peers/bpe_train.py \
 	tests/peers/bpe_train.sh \
 	tests/peers/cpu.sh \
+	tests/peers/fsdp2.py \
 	tests/peers/gpt2_cpu.py \
 	tests/peers/gpu.sh \
+	tests/peers/gpu_table.py \
 	tests/peers/huggingface.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \

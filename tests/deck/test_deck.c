@@ -73,6 +73,7 @@ static void test_impossible_combinations(void **state)
        "most of those checkpoints are never written; use 90 or 120"},
       {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
       {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
+      {"comm.gradients=fp16", "command line: comm.gradients must be one of fp32, bf16, not 'fp16'"},
       {"comm.backend=gloo", "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
       {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not 1"},
       {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not '-1'"},
@@ -114,7 +115,7 @@ static void test_possible_combinations(void **state)
       "optim.no_decay=[]",
       "train.trace=0,1",
       "train.trace=[]",
-      "run.device=host run.compute=bf16 comm.backend=mpi",
+      "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
       "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -272,8 +273,8 @@ static void test_hash(void **state)
   struct deck deck;
   char base[17], other[17];
   static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006", "train.trace=2,4"};
-  static const char *const different[] = {"run.seed=2",      "model.layers=3",  "optim.lr=0.0007",  "data.train=x",    "shard.strategy=no_shard",
-                                          "optim.no_decay=", "run.device=host", "run.compute=fp32", "comm.backend=mpi"};
+  static const char *const different[] = {"run.seed=2",      "model.layers=3",  "optim.lr=0.0007",  "data.train=x",     "shard.strategy=no_shard",
+                                          "optim.no_decay=", "run.device=host", "run.compute=fp32", "comm.backend=mpi", "comm.gradients=bf16"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
   deck_hash(&deck, base);

@@ -23,7 +23,7 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
     for (int64_t i = 0; i < V; i++)
       want[r * ld + i] = target[r] < 0 ? 0 : scale * (exp(row[i] - max) / sum - (i == target[r]));
     for (int64_t i = V; i < ld; i++)
-      want[r * ld + i] = row[i]; /* the gap between rows is not ours */
+      want[r * ld + i] = 0;
   }
   for (int l = 0; l < LANE_SIZES; l++)
     for (int gradient = 0; gradient < 2; gradient++) {
@@ -43,7 +43,8 @@ static void check(int64_t rows, int64_t V, int64_t ld, float std, double loss_to
           assert_true(fabs(got[r * ld + i] - want[r * ld + i]) <= 2e-6 * scale || i >= V);
         for (int64_t i = 0; i < V && target[r] < 0; i++)
           assert_true(got[r * ld + i] == 0);
-        assert_same_bits(got + r * ld + V, logits + r * ld + V, (size_t)(ld - V) * sizeof *got);
+        for (int64_t i = V; i < ld; i++)
+          assert_true(got[r * ld + i] == 0);
       }
       if (first)
         assert_same_bits(got, first, (size_t)(rows * ld) * sizeof *got);

@@ -76,17 +76,29 @@ static float tree(float *x, int n)
   return x[0];
 }
 
-static void sum_parts_is_the_tree(void **state)
+/* The bf16 of each element, whose value takes its place. */
+static uint16_t *round_all(float *x, int64_t n)
 {
-  (void)state;
+  uint16_t *narrow = bytes((size_t)n * sizeof *narrow);
+  for (int64_t i = 0; i < n; i++) {
+    narrow[i] = bf16_from_f32(x[i]);
+    x[i] = f32_from_bf16(narrow[i]);
+  }
+  return narrow;
+}
+
+static void check_sum_parts(enum dtype type)
+{
   enum { N = 1301, STRIDE = N + 5, MOST = 17 };
   float *base = normals(MOST * STRIDE, 1), *own = normals(N, 1), *before = normals(N, 1);
+  const bool half = type == DTYPE_BF16;
+  const void *stored = half ? (void *)round_all(base, MOST * STRIDE) : base, *stored_own = half ? (void *)round_all(own, N) : own;
   for (int parts = 1; parts <= MOST; parts++)
     for (int self = -1; self < parts; self += 3)
       for (int accumulate = 0; accumulate < 2; accumulate++)
         for (int l = 0; l < LANE_SIZES; l++) {
           float *dst = accumulate ? copy_of(before, N) : nans(N);
-          assert_ok(ops->sum_parts(lanes[l], N, parts, base, STRIDE, self, self < 0 ? NULL : own, accumulate, dst));
+          assert_ok(ops->sum_parts(lanes[l], N, parts, type, stored, STRIDE, self, self < 0 ? NULL : stored_own, accumulate, dst));
           for (int i = 0; i < N; i++) {
             float x[MOST];
             for (int p = 0; p < parts; p++)
@@ -98,6 +110,18 @@ static void sum_parts_is_the_tree(void **state)
         }
 }
 
+static void sum_parts_is_the_tree(void **state)
+{
+  (void)state;
+  check_sum_parts(DTYPE_F32);
+}
+
+static void sum_parts_of_bf16_is_the_tree_in_fp32(void **state)
+{
+  (void)state;
+  check_sum_parts(DTYPE_BF16);
+}
+
 static void sum_over_a_group_is_a_subtree(void **state)
 {
   (void)state;
@@ -105,10 +129,11 @@ static void sum_over_a_group_is_a_subtree(void **state)
   float *base = normals(8 * (int64_t)N, 1), *all = nans(N), *halves = nans(2 * N), *both = nans(N);
   for (int parts = 2; parts <= 8; parts *= 2)
     for (int l = 0; l < LANE_SIZES; l++) {
-      assert_ok(ops->sum_parts(lanes[l], N, parts, base, N, 0, NULL, false, all));
+      assert_ok(ops->sum_parts(lanes[l], N, parts, DTYPE_F32, base, N, 0, NULL, false, all));
       for (int half = 0; half < 2; half++)
-        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, base + half * (parts / 2) * (int64_t)N, N, 0, NULL, false, halves + half * (int64_t)N));
-      assert_ok(ops->sum_parts(lanes[l], N, 2, halves, N, 0, NULL, false, both));
+        assert_ok(
+            ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32, base + half * (parts / 2) * (int64_t)N, N, 0, NULL, false, halves + half * (int64_t)N));
+      assert_ok(ops->sum_parts(lanes[l], N, 2, DTYPE_F32, halves, N, 0, NULL, false, both));
       assert_same_bits(all, both, N * sizeof *all);
     }
 }
@@ -118,16 +143,17 @@ static void sum_may_take_the_place_of_a_part(void **state)
   (void)state;
   enum { N = 1301, PARTS = 5 };
   float *base = normals(PARTS * N, 1), *apart = nans(N);
-  assert_ok(ops->sum_parts(lanes[1], N, PARTS, base, N, 0, NULL, false, apart));
+  assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, base, N, 0, NULL, false, apart));
   for (int at = 0; at < PARTS; at++) {
     float *within = copy_of(base, PARTS * N);
-    assert_ok(ops->sum_parts(lanes[1], N, PARTS, within, N, 0, NULL, false, within + at * N));
+    assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, within, N, 0, NULL, false, within + at * N));
     assert_same_bits(within + at * N, apart, N * sizeof *apart);
   }
   float *alone = copy_of(base, N);
-  assert_ok(ops->sum_parts(lanes[1], N, 1, alone, N, 0, NULL, false, alone));
+  assert_ok(ops->sum_parts(lanes[1], N, 1, DTYPE_F32, alone, N, 0, NULL, false, alone));
   assert_same_bits(alone, base, N * sizeof *alone);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 0, base, N, 0, NULL, false, alone), STATUS_INTERNAL);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, 0, NULL, false, alone), STATUS_INTERNAL);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F16, base, N, 0, NULL, false, alone), STATUS_UNSUPPORTED);
 }
 
 static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
@@ -274,6 +300,7 @@ int main(void)
       DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split),
       DEVICE_TEST(bias_gradient_guards_fire),
       DEVICE_TEST(sum_parts_is_the_tree),
+      DEVICE_TEST(sum_parts_of_bf16_is_the_tree_in_fp32),
       DEVICE_TEST(sum_over_a_group_is_a_subtree),
       DEVICE_TEST(sum_may_take_the_place_of_a_part),
       DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),

@@ -108,7 +108,6 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .model = job->model,
       .device = job->device,
       .threads = setup->threads ? setup->threads : 1,
-      .staging = comm_needs_staging(comm),
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};

@@ -1,5 +1,5 @@
 /* What must not change the numbers. Oracle: bit equality of losses, gradient norms and all parameters after three steps with those of full_shard
- * (prefetch 1, nothing recomputed, one micro-batch) at the same number of ranks. */
+ * (prefetch 1, nothing recomputed, one micro-batch) at the same number of ranks, and of runs whose gradients travel in bf16 among each other. */
 /* ranks: 1 2 3 4 5 */
 #include <math.h>
 #include <setjmp.h>
@@ -176,6 +176,66 @@ static void bf16_is_near_fp32(void **state)
   job_record_free(&full);
 }
 
+/* As job_run(), with gradients that travel in bf16. */
+static struct job_record run_narrow(struct job_setup setup)
+{
+  struct job job;
+  struct job_record record = {0};
+  setup.half = half;
+  job_open(&job, comm, &setup);
+  job.deck.comm.gradients = DECK_GRADIENTS_BF16;
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = job_step(&job, step);
+    record.loss[step] = result.loss;
+    record.grad_norm[step] = result.grad_norm;
+  }
+  record.n = job_parameters(&job);
+  record.params = job_collect(&job);
+  job_close(&job);
+  return record;
+}
+
+static void narrow_agrees(const struct job_record *narrow, struct job_setup setup)
+{
+  struct job_record record = run_narrow(setup);
+  job_assert_same(&record, narrow);
+  job_record_free(&record);
+}
+
+/* A rank's part of a gradient is rounded by 2^-9 of itself at most. Roundings of many elements walk at random and move the norm by less than that; a loss depends on the
+ * gradients of the steps before it, which the learning rate makes small: 1e-4. */
+static void narrow_is_near(const struct job_record *narrow)
+{
+  assert_true(narrow->loss[0] == reference.loss[0]);
+  assert_true(fabs(narrow->grad_norm[0] - reference.grad_norm[0]) < reference.grad_norm[0] / 512);
+  for (int step = 1; step < JOB_STEPS; step++)
+    assert_true(fabs(narrow->loss[step] - reference.loss[step]) < 1e-4 * reference.loss[step]);
+}
+
+/* Each strategy rounds the same parts, and a group of one rounds nothing. */
+static void gradients_that_travel_in_bf16(void **state)
+{
+  (void)state;
+  const int ranks = comm_ranks(comm);
+  struct job_record narrow = run_narrow((struct job_setup){.prefetch = 1});
+  if (ranks == 1)
+    job_assert_same(&narrow, &reference);
+  else
+    assert_true(narrow.grad_norm[0] != reference.grad_norm[0]);
+  narrow_is_near(&narrow);
+  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++)
+    narrow_agrees(&narrow, (struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
+  narrow_agrees(&narrow, (struct job_setup){.prefetch = 1, .micros = 3});
+  narrow_agrees(&narrow, (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1});
+  narrow_agrees(&narrow, (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = ranks, .prefetch = 1});
+  job_record_free(&narrow);
+  if (ranks != 4)
+    return;
+  narrow = run_narrow((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .prefetch = 1}); /* rounds sums of two once more */
+  narrow_is_near(&narrow);
+  job_record_free(&narrow);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -201,6 +261,7 @@ int main(void)
       cmocka_unit_test(recompute_choices),
       cmocka_unit_test(accumulation_splits),
       cmocka_unit_test(threads_of_the_compute_lane),
+      cmocka_unit_test(gradients_that_travel_in_bf16),
       cmocka_unit_test(reducing_every_micro_batch),
       cmocka_unit_test(draining_and_going_on),
       cmocka_unit_test(evaluation),

@@ -217,7 +217,8 @@ static void bench_products(const struct model *m)
   else
     layer(m, "gate and up", rows, m->C, 2 * m->F, 2 * m->F, transposed, FORWARD, INPUT);
   layer(m, "down", rows, m->F, m->C, m->C, transposed, FORWARD_ADD, m->gpt2 ? INPUT_DGELU : INPUT);
-  layer(m, "head", logit_rows(m), m->C, m->V, rounded(m->V, device->row_multiple), true, FORWARD, INPUT);
+  const int64_t V = rounded(m->V, device->row_multiple);
+  layer(m, "head", logit_rows(m), m->C, V, V, true, FORWARD, INPUT);
 }
 
 /* --- attention ---------------------------------------------------------------------------------------------------------------------------------------- */

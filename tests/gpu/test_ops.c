@@ -285,6 +285,42 @@ static void test_matmul(void **state)
   }
 }
 
+/* An epilogue behind the product, in part (a bias that the product has added) or as a whole, which is one of the ways to do it; oracle: the host's, within the product. */
+static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, int64_t n, int64_t ld)
+{
+  const int64_t k = 64;
+  const struct gpu_launch launch = cuda_launch(gpu_lane);
+  struct twin a = input(m * k), b = input(n * k), bias = input(n), c = output(m * ld), aux = input(m * ld);
+  memset(c.here, 0, (size_t)c.n * sizeof(float));
+  upload(&c);
+  struct matmul op = {.m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = ld, .epilogue = epilogue};
+  op.a = a.here, op.b = b.here, op.bias = bias.here, op.c = c.here, op.aux = aux.here;
+  must(host->ops->matmul(host_lane, &op));
+  op.a = a.there, op.b = b.there, op.bias = bias.there, op.c = epilogue == EPILOGUE_BIAS_GELU ? aux.there : c.there, op.aux = NULL;
+  op.epilogue = bias_before ? EPILOGUE_BIAS : EPILOGUE_NONE;
+  must(gpu->ops->matmul(gpu_lane, &op));
+  gpu_finish(&launch, m, n, ld, epilogue, bias_before ? NULL : bias.there, aux.there, c.there);
+  must(cuda_check_launch("an epilogue"));
+  expect_same("a product's epilogue behind it", &c);
+  if (epilogue == EPILOGUE_BIAS_GELU)
+    expect_same("its pre-activation", &aux);
+  struct twin *all[] = {&a, &b, &bias, &c, &aux};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    twin_free(all[i]);
+}
+
+static void test_finish(void **state)
+{
+  (void)state;
+  for (int64_t n = 100; n < 105; n += 4)
+    for (int64_t ld = n; ld <= 2 * n; ld += n) {
+      check_finish(EPILOGUE_BIAS, false, 77, n, ld);
+      check_finish(EPILOGUE_BIAS_GELU, false, 77, n, ld);
+      check_finish(EPILOGUE_BIAS_GELU, true, 77, n, ld);
+      check_finish(EPILOGUE_DGELU, false, 77, n, ld);
+    }
+}
+
 /* --- norms ----------------------------------------------------------------------------------------------------------------------------------------- */
 
 static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t stride, bool with_add)
@@ -334,6 +370,10 @@ static void test_rmsnorm(void **state)
   check_rmsnorm(5, 1, 10001, 10001, true);
   check_rmsnorm(3, 1, 32768, 32768, false);
   check_rmsnorm(700, 1, 3584, 3584, true);
+  check_rmsnorm(3001, 1, 3584, 3584, false); /* teams of warps take several rows */
+  check_rmsnorm(6001, 6, 128, 768, false);   /* so do halves of warps */
+  check_rmsnorm(40, 1, 5120, 5120, true);
+  check_rmsnorm(70, 1, 500, 512, false);
 }
 
 static void check_layernorm(int64_t rows, int64_t C)
@@ -370,6 +410,47 @@ static void test_layernorm(void **state)
   check_layernorm(64, 101);
   check_layernorm(9, 6000);
   check_layernorm(2000, 1536);
+  check_layernorm(7001, 768);
+  check_layernorm(40, 1024);
+  check_layernorm(300, 4096);
+  check_layernorm(150, 20000);
+  check_layernorm(33, 2001);
+}
+
+static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const struct twin *x, const struct twin *gamma, const float *statistics,
+                         void *out)
+{
+  char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
+  void *work = room(gpu, gpu->ops->layernorm_workspace(gpu, rows, C, 1));
+  must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics, statistics + rows, false, dx, false,
+                                    dgamma, dbeta, work));
+  must_cuda(cudaDeviceSynchronize());
+  gpu->ops->release(gpu, work);
+}
+
+/* The second time gives the same bits. */
+static void test_norm_repeats(void **state)
+{
+  static const int64_t sizes[][2] = {{9000, 768}, {4000, 2048}, {50000, 64}};
+  (void)state;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    const int64_t rows = sizes[i][0], C = sizes[i][1];
+    const size_t bytes = (size_t)(rows * C + 2 * C) * 4;
+    struct twin dy = input(rows * C), x = input(rows * C), gamma = input(C), statistics = sums(2 * rows, true);
+    char *first = room(gpu, bytes), *second = room(gpu, bytes), *want = room(host, bytes), *got = room(host, bytes);
+    gradients_to(rows, C, &dy, &x, &gamma, statistics.there, first);
+    gradients_to(rows, C, &dy, &x, &gamma, statistics.there, second);
+    must_cuda(cudaMemcpy(want, first, bytes, cudaMemcpyDeviceToHost));
+    must_cuda(cudaMemcpy(got, second, bytes, cudaMemcpyDeviceToHost));
+    assert_memory_equal(got, want, bytes);
+    gpu->ops->release(gpu, first);
+    gpu->ops->release(gpu, second);
+    host->ops->release(host, want);
+    host->ops->release(host, got);
+    struct twin *all[] = {&dy, &x, &gamma, &statistics};
+    for (size_t t = 0; t < sizeof all / sizeof *all; t++)
+      twin_free(all[t]);
+  }
 }
 
 /* --- element by element -------------------------------------------------------------------------------------------------------------------------------- */
@@ -489,7 +570,7 @@ static void test_rope(void **state)
 
 static void test_bias_gradient(void **state)
 {
-  static const int64_t sizes[][3] = {{77, 40, 40}, {3000, 101, 120}, {513, 3072, 3072}};
+  static const int64_t sizes[][3] = {{77, 40, 40}, {3000, 101, 120}, {513, 3072, 3072}, {20001, 768, 768}};
   (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -678,6 +759,10 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
   struct twin logits = input(rows * ld);
   double *loss = room(host, (size_t)rows * 8), *loss_there = room(gpu, (size_t)rows * 8), got[4096];
   for (int gradient = 0; gradient < 2; gradient++) {
+    for (int64_t r = 0; r < rows && gradient; r++)
+      for (int64_t i = V; i < ld; i++)
+        logits.here[r * ld + i] = NAN; /* is to become 0 */
+    upload(&logits);
     must(host->ops->cross_entropy(host_lane, rows, V, ld, logits.here, target, 0.25f, gradient, loss));
     must(gpu->ops->cross_entropy(gpu_lane, rows, V, ld, logits.there, there, 0.25f, gradient, loss_there));
     expect_same("the classifier's gradient", &logits);
@@ -697,11 +782,14 @@ static void test_classifier(void **state)
 {
   (void)state;
   check_classifier(77, 101, 101);
-  check_classifier(64, 50257, 50304); /* fits in shared memory twice */
+  check_classifier(4000, 101, 128); /* blocks take several rows */
+  check_classifier(1000, 2003, 2003);
+  check_classifier(300, 50257, 50304); /* fits in shared memory twice */
   check_classifier(40, 50257, 50257);
   check_classifier(33, 32000, 32000);
-  check_classifier(6, 152064, 152064); /* does not fit */
+  check_classifier(140, 152064, 152064); /* does not fit */
   check_classifier(6, 128003, 128064);
+  check_classifier(3, 300001, 300032);
 }
 
 static void test_adamw(void **state)
@@ -773,21 +861,33 @@ static void test_adamw_outcome(void **state)
   gpu->ops->release(gpu, there);
 }
 
+/* A twin's elements on the host are fp32, rounded to its type. */
+static void sum_parts_as_the_host(int parts, int64_t n, enum dtype type)
+{
+  struct twin base = twin_make(n * parts, type, true), own = twin_make(n, type, true), dst = sums(n, true);
+  const int self = parts % 3 == 0 ? parts / 2 : -1;
+  const bool accumulate = parts % 2 == 0;
+  must(host->ops->sum_parts(host_lane, n, parts, DTYPE_F32, base.here, n, self, self < 0 ? NULL : own.here, accumulate, dst.here));
+  must(gpu->ops->sum_parts(gpu_lane, n, parts, type, base.there, n, self, self < 0 ? NULL : own.there, accumulate, dst.there));
+  expect_bits("a sum over parts", dst.there, dst.here, (size_t)n * 4);
+  twin_free(&base);
+  twin_free(&own);
+  twin_free(&dst);
+}
+
 /* The tree over ranks must agree bit for bit. */
 static void test_sum_parts(void **state)
 {
   (void)state;
-  for (int parts = 1; parts <= 9; parts++)
+  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 37, 127};
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
     for (int64_t n = 4096; n < 4098; n++) {
-      struct twin base = sums(n * parts, true), own = sums(n, true), dst = sums(n, true);
-      const int self = parts % 3 == 0 ? parts / 2 : -1;
-      must(host->ops->sum_parts(host_lane, n, parts, base.here, n, self, self < 0 ? NULL : own.here, true, dst.here));
-      must(gpu->ops->sum_parts(gpu_lane, n, parts, base.there, n, self, self < 0 ? NULL : own.there, true, dst.there));
-      expect_bits("a sum over parts", dst.there, dst.here, (size_t)n * 4);
-      twin_free(&base);
-      twin_free(&own);
-      twin_free(&dst);
+      sum_parts_as_the_host(counts[c], n, DTYPE_F32);
+      sum_parts_as_the_host(counts[c], n, DTYPE_BF16);
     }
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 0, DTYPE_F32, NULL, 1, -1, NULL, false, NULL), STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, GPU_MOST_PARTS + 1, DTYPE_F32, NULL, 1, -1, NULL, false, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F16, NULL, 1, -1, NULL, false, NULL), STATUS_UNSUPPORTED);
 }
 
 static void expect_normalized(const struct exactsum *sum)
@@ -989,6 +1089,18 @@ static void test_devices(void **state)
   assert_null(none);
 }
 
+/* A table of pointers, of which none is NULL. */
+static void test_table(void **state)
+{
+  enum { SLOTS = sizeof(struct device_ops) / sizeof(uintptr_t) };
+  uintptr_t slot[SLOTS];
+  (void)state;
+  memcpy(slot, gpu->ops, sizeof slot);
+  for (int i = 0; i < SLOTS; i++)
+    if (!slot[i])
+      fail_msg("operation %d of the CUDA device is not there", i);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -1034,7 +1146,8 @@ int main(void)
                                        TEST(test_bad_token),   TEST(test_bad_target),    TEST(test_classifier),
                                        TEST(test_adamw),       TEST(test_adamw_outcome), TEST(test_sum_parts),
                                        TEST(test_sum_squares), TEST(test_sum_exact),     TEST(test_conclude),
-                                       TEST(test_memory),      TEST(test_marks),         TEST(test_devices)};
+                                       TEST(test_memory),      TEST(test_marks),         TEST(test_devices),
+                                       TEST(test_table),       TEST(test_finish),        TEST(test_norm_repeats)};
     failed += cmocka_run_group_tests(tests, NULL, NULL);
   }
   return failed;

@@ -50,6 +50,27 @@ static void offsets_do_not_depend_on_ranks(void **state)
   layout_unit_free(&many);
 }
 
+/* Oracle: what packing parameters as large as their room gives; but they end where they end. */
+static void room_is_kept_free(void **state)
+{
+  (void)state;
+  int64_t room[SIZES];
+  struct layout_unit roomy, large;
+  for (int p = 0; p < SIZES; p++)
+    room[p] = p % 2 ? sizes[p] + 1000 : 0; /* less than its elements is as many */
+  assert_int_equal(layout_unit_pack_roomy(SIZES, sizes, room, NULL, 3, &roomy), STATUS_OK);
+  for (int p = 0; p < SIZES; p++)
+    room[p] = p % 2 ? room[p] : sizes[p];
+  assert_int_equal(layout_unit_pack(SIZES, room, NULL, 3, &large), STATUS_OK);
+  assert_memory_equal(roomy.offset, large.offset, SIZES * sizeof(int64_t));
+  assert_memory_equal(roomy.room, room, SIZES * sizeof(int64_t));
+  assert_memory_equal(roomy.elements, sizes, SIZES * sizeof(int64_t));
+  assert_int_equal(roomy.flat, large.flat);
+  assert_int_equal(roomy.used, roomy.offset[SIZES - 1] + sizes[SIZES - 1]);
+  layout_unit_free(&roomy);
+  layout_unit_free(&large);
+}
+
 /* Oracle: each part is what packing its parameters alone gives, the frozen one behind the trained one. */
 static void expect_parts(const bool *frozen, int ranks)
 {
@@ -274,6 +295,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pack_keeps_parameters_apart_aligned_and_padded),
       cmocka_unit_test(offsets_do_not_depend_on_ranks),
+      cmocka_unit_test(room_is_kept_free),
       cmocka_unit_test(trained_and_frozen_parts_are_packed_by_themselves),
       cmocka_unit_test(pack_refuses_what_cannot_be),
       cmocka_unit_test(checked_arithmetic_stops_at_2_to_the_62),

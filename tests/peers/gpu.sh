@@ -1,32 +1,64 @@
 #!/bin/bash
-# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients, one JSON line a row in RESULTS.
-# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named), and qwen7b-recompute. PEER: a command that is run in turns with ours, with the row's arguments for it behind (as a PyTorch
-# program's --model NAME --T N --B N --accum N). MPIRUN: how to start ranks. ROW_ARGS: key=value for every row. Not part of make check: it measures.
-set -u
+# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
+# run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
+# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them.
+# Environment:
+#   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
+#             Its JSON lines go to RESULTS too.
+#   TURNS     how often (1)
+#   LIMIT     seconds that a run may take (300)
+#   MPIRUN    how to start ranks
+#   ROW_ARGS  key=value for every row of ours
+# Not part of make check: it measures.
+set -u -o pipefail
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- gpt2 qwen0.5b qwen7b llama8b
-decks=$(cd "$(dirname "$0")/../../inputs" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+decks=$here/../../inputs
 
-# row NAME DECK T B MICROS PEER_MODEL PEER_ARGS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
-row() {
-  local name=$1 deck=$2 T=$3 B=$4 micros=$5 model=$6 more=$7
-  shift 7
-  echo "== $name: $gpus GPUs, T $T, B $B, $micros micro-batches"
+limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
+
+# ours NAME MODEL T B MICROS KEY=VALUE...
+ours() {
+  local name=$1 model=$2 T=$3 B=$4 micros=$5
+  shift 5
+  echo "{\"kind\":\"row\",\"row\":\"$name\",\"gpus\":$gpus,\"micros\":$micros,\"B\":$B,\"T\":$T}" >> "$results"
   # shellcheck disable=SC2086 # lists of words
-  ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "$decks/$deck" run.device=cuda data.sequence="$T" data.micro_batch="$B" data.batch=$((B * micros * gpus)) \
-    results="$results" "$@" ${ROW_ARGS:-} || echo "$name: failed with exit code $?"
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "$decks/$model.yaml" run.device=cuda data.sequence="$T" data.micro_batch="$B" \
+    data.batch=$((B * micros * gpus)) results="$results" "$@" ${ROW_ARGS:-} || echo "$name: failed with exit code $?"
+}
+
+# theirs NAME MODEL T B MICROS OPTIONS
+theirs() {
+  local name=$1 options="--model $2 --T $3 --B $4 --accum $5 $6" command
+  case ${PEER:-none} in
+  none) return ;;
+  torchrun | */torchrun) command="$PEER --nproc_per_node=$gpus $here/fsdp2.py --row $name" ;;
+  *) command=$PEER ;;
+  esac
   # shellcheck disable=SC2086
-  test -z "${PEER:-}" || $PEER --model "$model" --T "$T" --B "$B" --accum "$micros" $more
+  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' | tee -a "$results" ||
+    echo "$name: the peer failed with exit code ${PIPESTATUS[0]}"
+}
+
+# row NAME MODEL T B MICROS PEER_OPTIONS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
+row() {
+  echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches"
+  for _ in $(seq "${TURNS:-1}"); do
+    ours "${@:1:5}" "${@:7}"
+    theirs "${@:1:6}"
+  done
 }
 
 for name; do
   case $name in
-  gpt2) row "$name" gpt2-124m.yaml 1024 32 $((16 / gpus)) gpt2_124m "" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
-  qwen0.5b) row "$name" qwen2.5-0.5b.yaml 1024 32 $((16 / gpus)) qwen0p5b "" tiers.activations=keep steps=6 warmup=2 ;;
-  qwen7b) row "$name" qwen2.5-7b.yaml 1024 16 8 qwen7b "" tiers.activations=keep steps=2 warmup=1 ;;
-  qwen7b-recompute) row "$name" qwen2.5-7b.yaml 1024 16 1 qwen7b "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
-  llama8b) row "$name" llama-3.1-8b.yaml 8192 1 1 llama8b "" tiers.activations=keep steps=6 warmup=2 ;;
+  gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
+  qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "" tiers.activations=keep steps=6 warmup=2 ;;
+  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 3 --warmup 2" tiers.activations=keep steps=2 warmup=1 ;;
+  qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
+  qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
+  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep steps=6 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
 done

@@ -131,7 +131,6 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                              .prefetch = point->prefetch,
                              .model = model,
                              .device = point->half ? &fixture_half : &fixture_device,
-                             .staging = !point->half,
                              .threads = 1,
                              .shape = {.ranks = point->ranks,
                                        .group = point->group,

@@ -171,7 +171,7 @@ void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, i
     apart_make(job->device);
   must(job_model(deck, ranks, &job->model));
   struct plan_input input = {
-      .mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1, .staging = true};
+      .mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
   must(job_shape(deck, JOB_TRAIN, ranks, &input));
   must(plan_create(&input, &job->plan[PLAN_TRAIN]));
   const struct plan *plans[] = {job->plan[PLAN_TRAIN]};

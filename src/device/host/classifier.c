@@ -19,6 +19,8 @@ static void run_row(void *arg, int64_t r, int worker)
   int32_t target = job->target[r];
   (void)worker;
   job->loss[r] = 0;
+  if (job->gradient)
+    memset(row + job->V, 0, (size_t)(job->ld - job->V) * sizeof *row);
   if (target >= 0) {
     double chosen = row[target]; /* before the gradient takes its place */
     job->loss[r] = job->kernels->log_sum_exp(job->V, job->gradient, job->scale, row) - chosen;

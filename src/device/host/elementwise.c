@@ -139,18 +139,30 @@ enum { PIECE = 512, DEPTH = 32 }; /* elements summed at a time, in cache; levels
 struct parts_job {
   const struct kernels *kernels;
   int parts, self;
-  const float *base, *own;
+  enum dtype type;
+  const char *base, *own;
   int64_t stride;
   bool accumulate;
   float *dst;
 };
+
+/* Elements [at, at + n) of a part: where they are, or widened in `work`. */
+static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t n, int part, float *work)
+{
+  const int64_t size = (int64_t)dtype_size(job->type);
+  const char *from = (job->own && part == job->self ? job->own : job->base + part * job->stride * size) + at * size;
+  if (job->type == DTYPE_F32)
+    return (const float *)from;
+  dtype_convert(work, DTYPE_F32, from, job->type, (size_t)n);
+  return work;
+}
 
 /* Elements [at, at + n) of the sum of parts [first, first + count): the larger power of two to the left, so that groups of 2^k neighbours are subtrees. The
  * result is the part itself or lies in work[0]. */
 static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first, int count, float (*work)[PIECE])
 {
   if (count == 1)
-    return (job->own && first == job->self ? job->own : job->base + first * job->stride) + at;
+    return part_of_sum(job, at, n, first, work[0]);
   int left = 1;
   while (left < count - left)
     left *= 2;
@@ -174,12 +186,14 @@ static void sum_parts_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-enum status host_sum_parts(struct lane *lane, int64_t n, int parts, const void *base, int64_t stride, int self, const void *own, bool accumulate,
-                           void *dst)
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                           bool accumulate, void *dst)
 {
-  struct parts_job job = {host_kernels(lane), parts, self, base, own, stride, accumulate, dst};
+  struct parts_job job = {host_kernels(lane), parts, self, type, base, own, stride, accumulate, dst};
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
+  if (type != DTYPE_F32 && type != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
   host_run_ranges(lane, n, GRAIN, sum_parts_range, &job);
   return STATUS_OK;
 }

@@ -278,11 +278,11 @@ static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int
                                  bool gradient, double *loss)
 {
   struct call call = {.lane = lane};
-  float *wide = widen(&call, logits, matrix(rows, V, ld));
+  float *wide = widen(&call, logits, matrix(rows, ld, ld));
   if (!call.status)
     call.status = host_cross_entropy(lane, rows, V, ld, wide, target, scale, gradient, loss);
   if (gradient)
-    narrow(&call, wide, logits, matrix(rows, V, ld));
+    narrow(&call, wide, logits, matrix(rows, ld, ld));
   return call.status;
 }
 

@@ -1,0 +1,85 @@
+#!/bin/sh
+# The tables of doc/performance.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand.
+. "$top_srcdir/tests/cli/common.sh"
+command -v python3 > /dev/null || { echo "no python3"; exit 77; }
+tables=$top_srcdir/tests/peers/gpu_table.py
+python3 "$tables" --check || die "doc/performance.md is not what was measured"
+
+cat > page.md <<'END'
+Before <!-- measured: nothing --> and after.
+<!-- measured: speed -->
+old
+<!-- end -->
+<!-- measured: peak -->
+<!-- end -->
+<!-- measured: memory -->
+<!-- end -->
+<!-- measured: weak -->
+<!-- end -->
+<!-- measured: where qwen7b -->
+<!-- end -->
+<!-- measured: missed -->
+<!-- end -->
+The end.
+END
+cp page.md empty.md
+# run ROW GPUS SPEED GFLOPS PLANNED: ours; peer GPUS SPEED BYTES
+run() { echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$2}"; echo "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"model_gflops_rank\":$4,\"planned_bytes\":$5,\"device_bytes\":$5}"; }
+peer() { echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_rank\":$2,\"peak_bytes\":$3}"; }
+{
+  run gpt2 4 610000 395000 10737418240 # 395 of 790 TFLOP/s
+  peer 4 500000 21474836480
+  run gpt2 4 620000 395000 10737418240 # the median of the two: 615k, 1.23 times the peer's
+  run qwen7b 4 13000 592500 21474836480
+  peer 4 12500 21474836480
+  run qwen7b-weak 1 10000 1 1
+  run qwen7b-weak 2 9600 1 1
+  run qwen7b-weak 4 9000 1 1
+} > made.jsonl
+cat > trace.txt <<'END'
+rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
+
+instruction           count    ms a step   of the step       GB/s   of the link
+GATHER                   18        2.000        20.0 %     150.00        50.0 %
+FORWARD                   8        3.000        30.0 % 
+REDUCE                    8        1.000        10.0 %     100.00         n/a
+
+lane                           ms a step   of the step
+compute                            9.900        99.0 %
+
+communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967
+link: 300.00 GB/s measured
+END
+fill() { python3 "$tables" --doc page.md --peak 790 --trace qwen7b=trace.txt "$@" made.jsonl; }
+fill || die "tables"
+has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
+has '| gpt2 | 615k | 50.0% | 500k | 40.7% | 1.23 | 530k | 600k | aim reached |'
+has '| qwen7b | 13.0k | 75.0% | 12.5k | 72.1% | 1.04 | 13.5k | 15.0k | missed |'
+has '| qwen7b | 592 | 75.0% | 70% | 85% | reached |'
+has '| gpt2 | 10.0 | 20.0 | 0.50 | 0.8 | reached | 10.0 | – |'
+has '| qwen7b | 20.0 | 20.0 | 1.00 | 0.8 | missed | 20.0 | – |'
+has '| qwen7b-weak | 2 | 9.6k | 96.0% | – | – | 95% | reached |'
+has '| qwen7b-weak | 4 | 9.0k | 90.0% | – | – | 95% | missed |'
+has '| GATHER | 2.000 | 20.0 % | 150.00 | 50.0 % |'
+has '| FORWARD | 3.000 | 30.0 % |  |  |'
+has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'
+has '- speed of qwen7b: missed'
+has '- speed of llama8b: not measured'
+has '- weak scaling of qwen7b-weak on 4 GPUs: missed'
+if grep -q 'weak on 2 GPUs' page.md; then die "a row that was reached is among the missed"; fi
+
+# Nothing else is touched, again makes the same, and a changed digit is noticed.
+outside() { sed '/^<!-- measured: /,/^<!-- end -->/{/^<!--/!d;}' "$1"; }
+outside page.md > a
+outside empty.md > b
+cmp a b || die "something outside the markers was changed"
+fill --check || die "what was just written is not what was measured"
+sed -i 's/615k/616k/' page.md
+if fill --check 2> check.err; then die "a changed digit passes"; fi
+grep -q "differs from what was measured" check.err || die "$(cat check.err)"
+
+# Results that belong to no row, ranks that are not the row's.
+peer 4 1 1 > bad.jsonl
+fails 1 "a result before any row" python3 "$tables" --doc page.md bad.jsonl
+run gpt2 4 1 1 1 | sed 's/"ranks":4/"ranks":2/' > bad.jsonl
+fails 1 "2 ranks in a row of 4 GPUs" python3 "$tables" --doc page.md bad.jsonl

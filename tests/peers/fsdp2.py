@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Training steps on random tokens in PyTorch: the peer of `sluice bench` on GPUs (see gpu.sh).
+
+FSDP2 as it is meant to be used: fully_shard a block and the root, fp32 parameters, gradients and moments in shards, bf16 compute, reduction in fp32, torch.compile of each
+block's forward and of the loss, the faster of cuDNN's and flash attention, fused AdamW, clipping to norm 1. Within an accumulated step gradients stay whole until the last
+micro-batch (--reduce-every: they are reduced after each). No host synchronisation between steps. One process a GPU:
+
+  torchrun --nproc_per_node=4 fsdp2.py --model qwen2.5-7b --T 1024 --B 16 --accum 8
+
+Prints one JSON line. --count prints the models' parameters. --tiny takes the model's kind in a size for CPUs."""
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
+
+
+class Shape(NamedTuple):
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    ffn: int
+    vocab: int
+    context: int
+    eps: float
+    tied: bool
+    gpt2: bool = False  # LayerNorm, learned positions, biases, GELU; otherwise RMSNorm, rotary positions, SwiGLU
+    qkv_bias: bool = False
+    theta: float = 0
+    llama3: tuple = ()  # rotary scaling: factor, low and high frequency, original context
+
+
+MODELS = {  # the decks of the same names in inputs/; GPT-2's vocabulary is padded
+    "gpt2-124m": Shape(12, 768, 12, 12, 64, 3072, 50304, 1024, 1e-5, True, gpt2=True, qkv_bias=True),
+    "qwen2.5-0.5b": Shape(24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, True, qkv_bias=True, theta=1e6),
+    "qwen2.5-7b": Shape(28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e-6, False, qkv_bias=True, theta=1e6),
+    "llama-3.1-8b": Shape(32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, False, theta=5e5, llama3=(8, 1, 4, 8192)),
+}
+
+
+def tiny(shape):
+    heads, kv_heads = (4, 4) if shape.gpt2 else (4, 2)
+    return shape._replace(layers=3, width=64, heads=heads, kv_heads=kv_heads, head_width=16, ffn=192, vocab=512, context=64)
+
+
+def norm(shape):
+    return nn.LayerNorm(shape.width, eps=shape.eps) if shape.gpt2 else nn.RMSNorm(shape.width, eps=shape.eps)
+
+
+def rotation(shape, T, device):
+    """Cosines and sines [T, D / 2], in fp32."""
+    frequency = shape.theta ** (-torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width)
+    if shape.llama3:
+        factor, low, high, original = shape.llama3
+        smooth = ((original * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        frequency = frequency * (smooth + (1 - smooth) / factor)
+    angle = torch.outer(torch.arange(T, dtype=torch.float64), frequency)
+    return angle.cos().float().to(device), angle.sin().float().to(device)
+
+
+def rotate(x, cos, sin):
+    a, b = x.float().chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, shape, recompute):
+        super().__init__()
+        self.shape, self.recompute = shape, recompute
+        out = shape.heads * shape.head_width
+        self.norm_1 = norm(shape)
+        self.qkv = nn.Linear(shape.width, out + 2 * shape.kv_heads * shape.head_width, bias=shape.qkv_bias)
+        self.proj = nn.Linear(out, shape.width, bias=shape.gpt2)
+        self.norm_2 = norm(shape)
+        self.up = nn.Linear(shape.width, shape.ffn * (1 if shape.gpt2 else 2), bias=shape.gpt2)  # gate and up in one
+        self.down = nn.Linear(shape.ffn, shape.width, bias=shape.gpt2)
+
+    def attend(self, x, cos, sin):
+        s = self.shape
+        B, T, _ = x.shape
+        heads = self.qkv(x).view(B, T, s.heads + 2 * s.kv_heads, s.head_width).transpose(1, 2)
+        q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
+        if not s.gpt2:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=s.heads != s.kv_heads)
+        return self.proj(y.transpose(1, 2).reshape(B, T, -1))
+
+    def feed_forward(self, x):
+        if self.shape.gpt2:
+            return self.down(F.gelu(self.up(x), approximate="tanh"))
+        gate, up = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+    def body(self, x, cos, sin):
+        x = x + self.attend(self.norm_1(x), cos, sin)
+        return x + self.feed_forward(self.norm_2(x))
+
+    def forward(self, x, cos, sin):
+        if self.recompute:
+            return checkpoint(self.body, x, cos, sin, use_reentrant=False, preserve_rng_state=False)
+        return self.body(x, cos, sin)
+
+
+class Model(nn.Module):
+    def __init__(self, shape, recompute):
+        super().__init__()
+        self.shape = shape
+        self.tokens = nn.Embedding(shape.vocab, shape.width)
+        self.positions = nn.Embedding(shape.context, shape.width) if shape.gpt2 else None
+        self.blocks = nn.ModuleList(Block(shape, recompute) for _ in range(shape.layers))
+        self.norm = norm(shape)
+        self.head = None if shape.tied else nn.Linear(shape.width, shape.vocab, bias=False)
+        self.cos = self.sin = None
+
+    def loss(self, x, targets):
+        weight = self.tokens.weight if self.head is None else self.head.weight
+        return F.cross_entropy(F.linear(self.norm(x), weight).flatten(0, 1).float(), targets.flatten())
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        return self.loss(x, targets)
+
+
+def parameters_of(shape):
+    with torch.device("meta"):
+        return sum(p.numel() for p in Model(shape, False).parameters())
+
+
+def attention_seconds(shape, B, T, device):
+    make = lambda n: torch.randn(B, T, n, shape.head_width, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
+    q, k, v, gradient = make(shape.heads), make(shape.kv_heads), make(shape.kv_heads), make(shape.heads).detach()
+    best = math.inf
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(3):
+            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shape.heads != shape.kv_heads).backward(gradient)
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def choose_attention(wanted, shape, B, T, device):
+    """Leaves one way of attention enabled: the one that was asked for, or the fastest of rank 0."""
+    ways = {"flash": torch.backends.cuda.enable_flash_sdp, "cudnn": torch.backends.cuda.enable_cudnn_sdp}
+
+    def only(way):
+        torch.backends.cuda.enable_math_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        for name, enable in ways.items():
+            enable(name == way)
+
+    choice = [wanted]
+    if wanted == "best":
+        seconds = {}
+        for way in ways:
+            only(way)
+            try:
+                seconds[way] = attention_seconds(shape, B, T, device)
+            except RuntimeError:
+                continue  # not for this shape
+        choice = [min(seconds, key=seconds.get)]
+    dist.broadcast_object_list(choice, src=0)
+    only(choice[0])
+    return choice[0]
+
+
+def initialise(model):
+    torch.manual_seed(1 + dist.get_rank())  # each rank its own shards
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            local = p.to_local()
+            if "norm" in name and name.endswith("weight"):
+                local.fill_(1)
+            elif name.endswith("bias"):
+                local.zero_()
+            else:
+                local.normal_(std=0.02)
+
+
+def build(shape, a, device):
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    with torch.device("meta"):
+        model = Model(shape, a.ac == "full")
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for block in model.blocks:
+        if a.compile:
+            block.forward = torch.compile(block.forward, fullgraph=True)
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not a.keep)
+    if a.compile:
+        model.loss = torch.compile(model.loss, fullgraph=True)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)  # what the forward pass ends with the backward pass begins with
+    model.to_empty(device=device)
+    initialise(model)
+    if not shape.gpt2:
+        model.cos, model.sin = rotation(shape, a.T, device)
+    return model
+
+
+def adamw(model, device):
+    decayed, others = ([p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False))
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
+
+
+def train_step(model, optimizer, shape, a, device):
+    for micro in range(a.accum):
+        last = micro == a.accum - 1
+        model.set_requires_gradient_sync(last or a.reduce_every)
+        model.set_reshard_after_backward(last or not a.keep)
+        sample = torch.randint(0, shape.vocab, (a.B, a.T + 1), device=device)
+        loss = model(sample[:, :-1], sample[:, 1:])
+        (loss / a.accum).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+class Clock:
+    """When the device came to each point, without waiting for it."""
+
+    def __init__(self, device):
+        self.cuda = device.type == "cuda"
+        self.marks = []
+
+    def mark(self):
+        if not self.cuda:
+            self.marks.append(time.perf_counter())
+            return
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self.marks.append(event)
+
+    def steps_ms(self):
+        if not self.cuda:
+            return [1e3 * (b - a) for a, b in zip(self.marks, self.marks[1:])]
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) for a, b in zip(self.marks, self.marks[1:])]
+
+
+def arguments():
+    p = argparse.ArgumentParser()
+    p.add_argument("--model", choices=MODELS, default="gpt2-124m")
+    for name, default in (("T", 1024), ("B", 8), ("accum", 1), ("steps", 8), ("warmup", 4)):
+        p.add_argument("--" + name, type=int, default=default)
+    p.add_argument("--ac", choices=("none", "full"), default="none", help="activation checkpointing")
+    p.add_argument("--reduce-every", action="store_true", help="reduce gradients after each micro-batch, not after the last")
+    p.add_argument("--keep", action="store_true", help="parameters stay gathered until the end of the step, as in ZeRO-1 and ZeRO-2")
+    p.add_argument("--attention", choices=("best", "cudnn", "flash"), default="best")
+    p.add_argument("--no-compile", dest="compile", action="store_false")
+    p.add_argument("--row", help="written into the JSON line")
+    p.add_argument("--tiny", action="store_true")
+    p.add_argument("--count", action="store_true")
+    return p.parse_args()
+
+
+def main():
+    a = arguments()
+    if a.count:
+        for name, shape in MODELS.items():
+            print(f"{name} {parameters_of(shape)}")
+        return
+    shape = tiny(MODELS[a.model]) if a.tiny else MODELS[a.model]
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    attention = choose_attention(a.attention, shape, a.B, a.T, device) if cuda else "host"
+    model = build(shape, a, device)
+    optimizer = adamw(model, device)
+    clock = Clock(device)
+    for step in range(a.warmup + a.steps):
+        if step == a.warmup:
+            if cuda:
+                torch.cuda.synchronize()
+            dist.barrier()
+            clock.mark()
+        loss = train_step(model, optimizer, shape, a, device)
+        if step >= a.warmup:
+            clock.mark()
+    step_ms = statistics.median(clock.steps_ms())
+    dist.all_reduce(loss, op=dist.ReduceOp.SUM)
+    gpus = dist.get_world_size()
+    record = {"kind": "peer", "peer": "fsdp2", "row": a.row, "model": a.model, "gpus": gpus, "B": a.B, "T": a.T, "accum": a.accum, "ac": a.ac, "keep": a.keep,
+              "reduce_every": a.reduce_every, "attention": attention, "parameters": parameters_of(shape), "step_ms": step_ms,
+              "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3, "loss": loss.item() / gpus, "torch": torch.__version__}
+    if cuda:
+        free, everything = torch.cuda.mem_get_info()
+        record |= {"peak_bytes": torch.cuda.max_memory_allocated(), "device_bytes": everything - free}
+    if dist.get_rank() == 0:
+        print(json.dumps(record), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Makes the tables of doc/performance.md from what gpu.sh measured.
+
+  gpu_table.py [--check] [--trace ROW=FILE]... [RESULTS...]
+
+RESULTS are files of gpu.sh; FILE is the summary that train.trace wrote for that row. Without either, those in doc/measured: NAME.jsonl and NAME-ROW.txt. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written
+anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. Where a row was measured more than once, the median counts."""
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+GIB = 1 << 30
+MARKED = re.compile(r"(<!-- measured: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+# What is asked for on 4 GPUs: tokens/s a GPU that must be reached, and the aim.
+SPEED = {
+    "gpt2": (530e3, 600e3),
+    "qwen0.5b": (150e3, 175e3),
+    "qwen7b": (13.5e3, 15e3),
+    "llama8b": (10.5e3, 12e3),
+}
+PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
+MEMORY_RATIO = 0.8  # of the peer's, at most
+WEAK = 0.95  # of the speed of one GPU, at least
+
+# The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
+ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
+
+
+def table(head, rows):
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head)] + rows
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def verdict(value, must, aim=None, at_most=False):
+    if value is None:
+        return "not measured"
+    if at_most:
+        return "reached" if value <= must else "missed"
+    if aim is not None and value >= aim:
+        return "aim reached"
+    return "reached" if value >= must else "missed"
+
+
+def text(value, form):
+    return "–" if value is None else format(value, form)
+
+
+def thousands(value):
+    return "–" if value is None else f"{value / 1e3:.1f}k" if value < 1e5 else f"{value / 1e3:.0f}k"
+
+
+def ratio(a, b):
+    return a / b if a is not None and b else None
+
+
+class Measured:
+    """Runs by (row, number of GPUs): ours, and the peer's."""
+
+    def __init__(self, paths):
+        self.ours, self.peer = {}, {}
+        for path in paths:
+            self.read(path)
+
+    def read(self, path):
+        key = None
+        for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
+            record = json.loads(line)
+            kind = record.get("kind")
+            if kind == "row":
+                key = record["row"], record["gpus"]
+                self.ours.setdefault(key, [])
+            elif key is None:
+                sys.exit(f"{path}:{number}: a result before any row")
+            elif kind == "bench":
+                if record["ranks"] != key[1]:
+                    sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
+                self.ours[key].append(record)
+            elif "peer" in record:
+                self.peer.setdefault((record.get("row") or key[0], record["gpus"]), []).append(record)
+
+    @staticmethod
+    def median(runs, key, field):
+        values = [run[field] for run in runs.get(key, []) if run.get(field) is not None]
+        return statistics.median(values) if values else None
+
+    def our(self, key, field):
+        return self.median(self.ours, key, field)
+
+    def their(self, key, field):
+        return self.median(self.peer, key, field)
+
+
+def main_rows(measured, gpus):
+    """Those of the requirements, then others that were measured."""
+    others = sorted(row for row, n in measured.ours if n == gpus and row not in SPEED and not row.endswith("-weak"))
+    return [(row, gpus) for row in [*SPEED, *others]] if measured.ours else []
+
+
+def speed_table(measured, a):
+    rows = []
+    for key in main_rows(measured, a.gpus):
+        speed, flops, theirs = measured.our(key, "tokens_per_s_rank"), measured.our(key, "model_gflops_rank"), measured.their(key, "tokens_per_s_rank")
+        share = ratio(flops, a.peak * 1e3)
+        their_share = share * theirs / speed if share and theirs else None
+        must, aim = SPEED.get(key[0], (None, None))
+        rows.append([key[0], thousands(speed), text(share, ".1%"), thousands(theirs), text(their_share, ".1%"), text(ratio(speed, theirs), ".2f"), thousands(must),
+                     thousands(aim), verdict(speed, must, aim) if must else ""])
+    return table(["row", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
+
+
+def peak_table(measured, a):
+    rows = []
+    for row, (must, aim) in PEAK_SHARE.items() if measured.ours else ():
+        share = ratio(measured.our((row, a.gpus), "model_gflops_rank"), a.peak * 1e3)
+        rows.append([row, text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
+    return table(["row", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
+
+
+def memory_table(measured, a):
+    rows = []
+    for key in main_rows(measured, a.gpus):
+        ours, theirs = measured.our(key, "planned_bytes"), measured.their(key, "peak_bytes")
+        in_use, their_use = measured.our(key, "device_bytes"), measured.their(key, "device_bytes")
+        gib = [text(value / GIB if value else None, ".1f") for value in (ours, theirs, in_use, their_use)]
+        share = ratio(ours, theirs)
+        rows.append([key[0], gib[0], gib[1], text(share, ".2f"), f"{MEMORY_RATIO}", verdict(share, MEMORY_RATIO, at_most=True), gib[2], gib[3]])
+    return table(["row", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
+
+
+def weak_table(measured, a):
+    rows = []
+    for row in sorted({row for row, _ in measured.ours if row.endswith("-weak")}):
+        counts = sorted(n for name, n in measured.ours if name == row)
+        alone, their_alone = measured.our((row, 1), "tokens_per_s_rank"), measured.their((row, 1), "tokens_per_s_rank")
+        for n in counts:
+            speed, theirs = measured.our((row, n), "tokens_per_s_rank"), measured.their((row, n), "tokens_per_s_rank")
+            share = ratio(speed, alone)
+            rows.append([row, str(n), thousands(speed), text(share, ".1%"), thousands(theirs), text(ratio(theirs, their_alone), ".1%"), f"{WEAK:.0%}" if n > 1 else "",
+                         verdict(share, WEAK) if n > 1 else ""])
+    return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of one GPU's", "FSDP2, tokens/s a GPU", "of one GPU's", "must", ""], rows)
+
+
+def missed_list(measured, a):
+    if not measured.ours:
+        return ""
+    found = []
+    for name, make in (("speed", speed_table), ("share of the peak", peak_table), ("memory", memory_table), ("weak scaling", weak_table)):
+        for line in make(measured, a).splitlines()[2:]:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            for result in {"missed", "not measured"} & set(cells):
+                gpus = f" on {cells[1]} GPUs" if name == "weak scaling" else ""
+                found.append(f"- {name} of {cells[0]}{gpus}: {result}\n")
+    return "".join(found) or "None: everything above was reached.\n"
+
+
+KIND = re.compile(r"^([A-Z_]+) +(\d+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) +(?:([\d.]+) %|n/a))?$")
+LANE = re.compile(r"^(compute|gather|reduce|host|io) +([\d.]+) +([\d.]+) %$")
+
+
+def where_table(path):
+    """Where a step's time goes, from the summary of a trace."""
+    if path is None:
+        return ""
+    summary = pathlib.Path(path).read_text()
+    rows, lanes = [], []
+    for line in summary.splitlines():
+        if kind := KIND.match(line.rstrip()):
+            name, _, ms, share, rate, of_link = kind.groups()
+            rows.append([name, ms, f"{share} %", rate or "", f"{of_link} %" if of_link else ""])
+        elif lane := LANE.match(line.rstrip()):
+            lanes.append("{} {} %".format(lane[1], lane[3]))
+    head = re.search(r"steps .*, ([\d.]+) ms a step", summary)
+    exposed = re.search(r"^communication .*$", summary, re.MULTILINE)
+    if not (rows and lanes and head and exposed):
+        sys.exit(f"{path} is no summary of a trace")
+    link = re.search(r"^link: .* measured$", summary, re.MULTILINE)
+    notes = f"{head[1]} ms a step; lanes busy: {', '.join(lanes)}. {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
+    return table(["instruction", "ms a step", "of the step", "GB/s", "of the link"], rows) + "\n" + notes
+
+
+def roofline_table(a):
+    """Operations and the bytes of their operands, each read or written once; bf16 two bytes, fp32 four."""
+    R, T, C, F, H, D = (ROOFLINE[key] for key in "RTCFHD")
+    product = lambda m, n, k, out=2: (2 * m * n * k, 2 * m * k + 2 * k * n + out * m * n)
+    work = [
+        ("gate and up, forward", *product(R, 2 * F, C)),
+        ("attention's output projection, forward", *product(R, C, H * D)),
+        ("weight gradient of down, fp32, added to", *product(C, F, R, out=8)),
+        ("attention, forward, half of it masked", 2 * R * T * H * D, 2 * (2 * R * H * D + 2 * R * 4 * D)),
+        ("SwiGLU, forward", 6 * R * F, 2 * 3 * R * F),
+        ("residual and RMSNorm, forward", 5 * R * C, 2 * 4 * R * C),
+        ("AdamW, one parameter", 16, 4 * 7),
+    ]
+    balance = a.peak / a.bandwidth
+    rows = [[name, text(flops / bytes, ".0f") if flops / bytes > 10 else text(flops / bytes, ".1f"), "products" if flops / bytes > balance else "memory"]
+            for name, flops, bytes in work]
+    return (f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s, {balance:.0f} FLOP a byte.\n\n" +
+            table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows))
+
+
+def content(name, measured, traces, a):
+    tables = {"speed": speed_table, "peak": peak_table, "memory": memory_table, "weak": weak_table, "missed": missed_list}
+    word, *rest = name.split()
+    if word == "where" and len(rest) == 1:
+        return where_table(traces.get(rest[0]))
+    if name == "roofline":
+        return roofline_table(a)
+    if name not in tables:
+        sys.exit(f"there is no table {name}")
+    return tables[name](measured, a)
+
+
+def main():
+    doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
+    kept = doc / "measured"
+    p = argparse.ArgumentParser()
+    p.add_argument("results", nargs="*")
+    p.add_argument("--trace", action="append", default=[], metavar="ROW=FILE")
+    p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
+    p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
+    p.add_argument("--gpus", type=int, default=4, help="of the rows that requirements are about")
+    p.add_argument("--doc", type=pathlib.Path, default=doc / "performance.md")
+    p.add_argument("--check", action="store_true")
+    a = p.parse_args()
+    results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
+    if not results and not traces:
+        results = sorted(kept.glob("*.jsonl"))
+        traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
+    measured = Measured(results)
+    old = a.doc.read_text()
+    new = MARKED.sub(lambda found: found[1] + content(found[2], measured, traces, a) + found[4], old)
+    if a.check and new != old:
+        sys.exit(f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without --check")
+    if not a.check:
+        a.doc.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
