@@ -3,7 +3,10 @@
 #include <cudnn_frontend.h>
 
 #include <cmath>
+#include <exception>
 #include <memory>
+#include <new>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +28,7 @@ struct built {
   shape key;
   std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN has nothing */
   size_t workspace;
+  std::string reason; /* of that */
 };
 
 } // namespace
@@ -119,36 +123,60 @@ built build(cudnnHandle_t handle, const shape &s)
   else
     add_forward(*graph, s);
   int64_t bytes = 0;
-  if (graph->validate().is_bad() || graph->build_operation_graph(handle).is_bad() || graph->create_execution_plans({fe::HeurMode_t::A}).is_bad() ||
-      graph->check_support(handle).is_bad() || graph->build_plans(handle).is_bad() || graph->get_workspace_size(bytes).is_bad())
-    return {s, nullptr, 0};
-  return {s, graph, (size_t)bytes};
+  fe::error_t error = graph->validate();
+  if (error.is_good())
+    error = graph->build_operation_graph(handle);
+  if (error.is_good())
+    error = graph->create_execution_plans({fe::HeurMode_t::A});
+  if (error.is_good())
+    error = graph->check_support(handle);
+  if (error.is_good())
+    error = graph->build_plans(handle);
+  if (error.is_good())
+    error = graph->get_workspace_size(bytes);
+  if (error.is_bad())
+    return {s, nullptr, 0, error.get_message()};
+  return {s, graph, (size_t)bytes, ""};
 }
 
-/* Nothing may leave through C: the frontend's own allocations can throw. */
-const built *find(cudnn_attention *cudnn, const shape &s)
+const built &find(cudnn_attention *cudnn, const shape &s)
 {
-  try {
-    for (const built &b : cudnn->graphs)
-      if (b.key == s)
-        return &b;
-    cudnn->graphs.reserve(64);
-    cudnn->graphs.push_back(build(cudnn->handle, s));
-    return &cudnn->graphs.back();
-  } catch (...) {
-    return nullptr;
-  }
+  for (const built &b : cudnn->graphs)
+    if (b.key == s)
+      return b;
+  cudnn->graphs.push_back(build(cudnn->handle, s));
+  return cudnn->graphs.back();
+}
+
+status nothing_for(const built &b)
+{
+  return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements: %s", (long long)b.key.head_width, b.reason.c_str());
 }
 
 status run(cudnn_attention *cudnn, cudaStream_t stream, const shape &s, std::unordered_map<int64_t, void *> &&pointers, void *work)
 {
-  const built *b = find(cudnn, s);
-  if (!b || !b->graph)
-    return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements", (long long)s.head_width);
-  if (cudnnSetStream(cudnn->handle, stream) != CUDNN_STATUS_SUCCESS)
-    return status_set(STATUS_LIBRARY, "cuDNN does not take the stream");
-  auto error = b->graph->execute(cudnn->handle, pointers, work);
+  const built &b = find(cudnn, s);
+  if (!b.graph)
+    return nothing_for(b);
+  const cudnnStatus_t taken = cudnnSetStream(cudnn->handle, stream);
+  if (taken != CUDNN_STATUS_SUCCESS)
+    return status_set(STATUS_LIBRARY, "cuDNN does not take the stream: %s", cudnnGetErrorString(taken));
+  auto error = b.graph->execute(cudnn->handle, pointers, work);
   return error.is_good() ? STATUS_OK : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
+}
+
+/* Nothing may leave through C: the frontend and its allocations can throw. */
+template <typename F> status guarded(F &&body) noexcept
+{
+  try {
+    return body();
+  } catch (const std::bad_alloc &) {
+    return status_set(STATUS_MEMORY, "no memory for cuDNN's graphs");
+  } catch (const std::exception &error) {
+    return status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.what());
+  } catch (...) {
+    return status_set(STATUS_LIBRARY, "cuDNN's attention threw something that is no exception");
+  }
 }
 
 } // namespace
@@ -178,24 +206,30 @@ void cudnn_attention_destroy(cudnn_attention *cudnn)
 
 status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backward *op, bool backward, size_t *out)
 {
-  const built *b = find(cudnn, shape_of(op, backward));
-  if (!b || !b->graph)
-    return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements", (long long)op->forward.head_width);
-  *out = b->workspace;
-  return STATUS_OK;
+  return guarded([&] {
+    const built &b = find(cudnn, shape_of(op, backward));
+    if (!b.graph)
+      return nothing_for(b);
+    *out = b.workspace;
+    return STATUS_OK;
+  });
 }
 
 status cudnn_attention_forward(cudnn_attention *cudnn, cudaStream_t stream, const attention *op)
 {
-  const attention_backward whole = {*op};
-  return run(cudnn, stream, shape_of(&whole, false),
-             {{Q, (void *)op->q}, {K, (void *)op->k}, {V, (void *)op->v}, {O, op->out}, {STATS, op->lse}}, op->work);
+  return guarded([&] {
+    const attention_backward whole = {*op};
+    return run(cudnn, stream, shape_of(&whole, false),
+               {{Q, (void *)op->q}, {K, (void *)op->k}, {V, (void *)op->v}, {O, op->out}, {STATS, op->lse}}, op->work);
+  });
 }
 
 status cudnn_attention_backward(cudnn_attention *cudnn, cudaStream_t stream, const attention_backward *op)
 {
-  const attention &f = op->forward;
-  return run(cudnn, stream, shape_of(op, true),
-             {{Q, (void *)f.q}, {K, (void *)f.k}, {V, (void *)f.v}, {O, f.out}, {STATS, f.lse}, {DO, (void *)op->dout}, {DQ, op->dq}, {DK, op->dk}, {DV, op->dv}},
-             f.work);
+  return guarded([&] {
+    const attention &f = op->forward;
+    return run(cudnn, stream, shape_of(op, true),
+               {{Q, (void *)f.q}, {K, (void *)f.k}, {V, (void *)f.v}, {O, f.out}, {STATS, f.lse}, {DO, (void *)op->dout}, {DQ, op->dq}, {DK, op->dk}, {DV, op->dv}},
+               f.work);
+  });
 }

@@ -11,12 +11,12 @@ extern "C" {
 
 #include "device/device.h"
 
-struct cudnn_attention; /* the handle and the graphs of one lane */
+struct cudnn_attention; /* the handle and the graphs of one device; for one thread at a time */
 
 enum status cudnn_attention_create(struct cudnn_attention **out);
 void cudnn_attention_destroy(struct cudnn_attention *cudnn); /* takes NULL */
 
-/* Bytes of workspace that a shape needs, forward or backward, or STATUS_UNSUPPORTED: cuDNN has nothing for it. Pointers in op are not read. */
+/* Bytes of workspace that a shape needs, forward or backward, or STATUS_UNSUPPORTED: cuDNN has nothing for it, and says why. Pointers in op are not read. */
 enum status cudnn_attention_workspace(struct cudnn_attention *cudnn, const struct attention_backward *op, bool backward, size_t *out);
 enum status cudnn_attention_forward(struct cudnn_attention *cudnn, cudaStream_t stream, const struct attention *op);
 enum status cudnn_attention_backward(struct cudnn_attention *cudnn, cudaStream_t stream, const struct attention_backward *op);

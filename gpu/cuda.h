@@ -4,6 +4,7 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "device/device.h"
@@ -20,15 +21,26 @@ enum status cuda_check_launch(const char *kernel);
 struct matmul_cache; /* descriptors and algorithms by shape */
 struct cudnn_attention;
 
+/* Memory by alloc() or alloc_host(), for mem_usage(). */
+struct cuda_block {
+  void *ptr;
+  size_t bytes;
+  enum mem_tag tag;
+};
+
 struct cuda_device {
   struct device device; /* first: a device is one of these */
   int ordinal, multiprocessors;
+  pthread_mutex_t mutex; /* of the blocks */
+  int64_t blocks, blocks_room;
+  struct cuda_block *block;
   char name[256];
-  bool keeps_cache; /* write what was learned of products to the user's cache; it is read in any case */
+  bool keeps_cache; /* learned() writes what is new to the user's cache; it is read in any case */
   cublasLtHandle_t blas;
   struct matmul_cache *algorithms;
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
   bool warned;                   /* that attention is slow */
+  int64_t most_scores;           /* bytes that the backward pass of attention keeps at a time, if it can be cut so */
 };
 
 enum { CUDA_WORKSPACE = 64 << 20 };

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <nvtx3/nvToolsExt.h>
@@ -45,7 +44,6 @@ static enum status enter(struct device *device)
   return cuda_check(cudaSetDevice(cuda_device(device)->ordinal), "taking a GPU");
 }
 
-/* Streams of lanes do not wait for the default stream, in which memory is cleared. */
 /* Where there is NCCL, memory that it can open to other GPUs. */
 #ifdef HAVE_NCCL
 static enum status take_memory(size_t bytes, void **out)
@@ -69,16 +67,48 @@ static void give_memory(void *block)
 }
 #endif
 
+static enum status note_block(struct device *device, enum mem_tag tag, size_t bytes, void *ptr)
+{
+  struct cuda_device *cuda = cuda_device(device);
+  pthread_mutex_lock(&cuda->mutex);
+  enum status status = mem_grow(MEM_META, (void **)&cuda->block, &cuda->blocks_room, cuda->blocks + 1, (int64_t)sizeof *cuda->block);
+  if (!status)
+    cuda->block[cuda->blocks++] = (struct cuda_block){.ptr = ptr, .bytes = bytes, .tag = tag};
+  pthread_mutex_unlock(&cuda->mutex);
+  if (!status)
+    mem_note(tag, (int64_t)bytes);
+  return status;
+}
+
+static void forget_block(struct device *device, const void *ptr)
+{
+  struct cuda_device *cuda = cuda_device(device);
+  pthread_mutex_lock(&cuda->mutex);
+  for (int64_t i = 0; i < cuda->blocks; i++)
+    if (cuda->block[i].ptr == ptr) {
+      mem_note(cuda->block[i].tag, -(int64_t)cuda->block[i].bytes);
+      cuda->block[i] = cuda->block[--cuda->blocks];
+      break;
+    }
+  pthread_mutex_unlock(&cuda->mutex);
+}
+
+/* Streams of lanes do not wait for the default stream, in which memory is cleared. */
+static enum status clear(void *block, size_t bytes)
+{
+  enum status status = cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU");
+  return status ? status : cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU");
+}
+
 static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
-  (void)device;
-  (void)tag;
   enum status status = take_memory(bytes ? bytes : 1, &block);
+  if (status)
+    return status;
+  status = clear(block, bytes);
   if (!status)
-    status = cuda_check(cudaMemset(block, 0, bytes), "clearing memory of the GPU");
-  if (!status)
-    status = cuda_check(cudaStreamSynchronize(NULL), "clearing memory of the GPU");
+    status = note_block(device, tag, bytes, block);
   if (status) {
     give_memory(block);
     return status;
@@ -87,21 +117,27 @@ static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t by
   return STATUS_OK;
 }
 
+/* Forgotten first: another thread may be given the same place at once. */
 static void cuda_release(struct device *device, void *ptr)
 {
-  (void)device;
+  if (!ptr)
+    return;
+  forget_block(device, ptr);
   give_memory(ptr);
 }
 
 static enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
-  (void)device;
-  (void)tag;
   enum status status =
       cuda_check(cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped), "allocating pinned memory of the host");
   if (status)
     return status;
+  status = note_block(device, tag, bytes, block);
+  if (status) {
+    (void)cudaFreeHost(block);
+    return status;
+  }
   memset(block, 0, bytes);
   *out = block;
   return STATUS_OK;
@@ -109,9 +145,10 @@ static enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size
 
 static void cuda_release_host(struct device *device, void *ptr)
 {
-  (void)device;
-  if (ptr)
-    (void)cudaFreeHost(ptr);
+  if (!ptr)
+    return;
+  forget_block(device, ptr);
+  (void)cudaFreeHost(ptr);
 }
 
 static enum status cuda_memory(struct device *device, int64_t *used, int64_t *all)
@@ -142,7 +179,8 @@ static void lane_destroy(struct lane *lane)
   mem_free(lane);
 }
 
-/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. */
+/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. A lane's
+ * name, which is the plan's, is all that a device knows of what will be on it. */
 static enum status create_stream(const char *name, cudaStream_t *out)
 {
   int least = 0, greatest = 0;
@@ -218,7 +256,7 @@ static enum status lane_check(struct lane *lane)
 
 struct mark {
   cudaEvent_t event;
-  bool set;
+  atomic_bool set; /* a watchdog asks while a driver sets */
 };
 
 static void mark_destroy(struct mark *mark)
@@ -249,7 +287,7 @@ static enum status mark_create(struct device *device, struct mark **out)
 
 static enum status mark_set(struct lane *lane, struct mark *mark)
 {
-  mark->set = true;
+  atomic_store(&mark->set, true);
   return cuda_check(cudaEventRecord(mark->event, cuda_lane(lane)->stream), "recording an event");
 }
 
@@ -274,13 +312,13 @@ static enum status mark_wait(struct mark *mark)
 
 static bool mark_reached(struct mark *mark)
 {
-  return !mark->set || cudaEventQuery(mark->event) != cudaErrorNotReady;
+  return !atomic_load(&mark->set) || cudaEventQuery(mark->event) != cudaErrorNotReady;
 }
 
 static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
 {
   float ms = 0;
-  if (!from->set || !to->set)
+  if (!atomic_load(&from->set) || !atomic_load(&to->set))
     return status_set(STATUS_INTERNAL, "the time between two marks was asked for, of which one was never set");
   enum status status = cuda_check(cudaEventElapsedTime(&ms, from->event, to->event), "asking for the time between two events");
   if (!status)
@@ -492,9 +530,12 @@ static bool wants_cudnn(const struct device *device, const struct attention *op)
   return cuda_device(device)->cudnn && device->compute == DTYPE_BF16 && op->past == 0 && op->kv_batch_stride == 0 && op->lse &&
          op->head_width % 8 == 0;
 }
-#endif
 
-#ifdef SLUICE_HAVE_CUDNN
+static void *half_at(const void *base, int64_t elements)
+{
+  return (uint16_t *)base + elements;
+}
+
 static void warn_of_plain_attention(struct device *device)
 {
   struct cuda_device *cuda = cuda_device(device);
@@ -503,13 +544,72 @@ static void warn_of_plain_attention(struct device *device)
   cuda->warned = true;
 }
 
+/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits: it is given as many sequences at a time as need no more than this, or where one
+ * sequence needs more, as many of its heads. */
+static int64_t pieces_within(int64_t n, double bytes_each, double most)
+{
+  int64_t pieces = 1;
+  while (pieces < n && (n % pieces != 0 || (double)(n / pieces) * bytes_each > most))
+    pieces++;
+  return pieces;
+}
+
+static struct attention piece_of(const struct device *device, const struct attention *op, int64_t *sequences, int64_t *groups)
+{
+  const double most = (double)cuda_device(device)->most_scores;
+  const double scores = 2.0 * (double)op->tokens * (double)op->tokens, group = scores * (double)(op->heads / op->kv_heads);
+  struct attention piece = *op;
+  *sequences = pieces_within(op->batch, scores * (double)op->heads, most);
+  *groups = *sequences == op->batch ? pieces_within(op->kv_heads, group, most) : 1;
+  piece.batch /= *sequences;
+  piece.heads /= *groups;
+  piece.kv_heads /= *groups;
+  return piece;
+}
+
+/* The part of op that begins with sequence b and the group g of heads; op's own shape is the part's. */
+static struct attention_backward part_of(const struct attention_backward *op, const struct attention *piece, int64_t b, int64_t g)
+{
+  const int64_t D = piece->head_width, T = piece->tokens, h = g * piece->heads * D, k = g * piece->kv_heads * D;
+  struct attention_backward part = *op;
+  struct attention *f = &part.forward;
+  f->batch = piece->batch;
+  f->heads = piece->heads;
+  f->kv_heads = piece->kv_heads;
+  f->q = half_at(f->q, b * T * f->q_stride + h);
+  f->k = half_at(f->k, b * T * f->k_stride + k);
+  f->v = half_at(f->v, b * T * f->v_stride + k);
+  f->out = half_at(f->out, b * T * f->out_stride + h);
+  f->lse += (b * op->forward.heads + g * piece->heads) * T;
+  part.dout = half_at(part.dout, b * T * f->out_stride + h);
+  part.dq = half_at(part.dq, b * T * part.dq_stride + h);
+  part.dk = half_at(part.dk, b * T * part.dk_stride + k);
+  part.dv = half_at(part.dv, b * T * part.dv_stride + k);
+  return part;
+}
+
+static enum status cudnn_backward(struct lane *lane, const struct attention_backward *op)
+{
+  int64_t sequences, groups;
+  const struct attention piece = piece_of(lane->device, &op->forward, &sequences, &groups);
+  enum status status = STATUS_OK;
+  for (int64_t s = 0; s < sequences && !status; s++)
+    for (int64_t g = 0; g < groups && !status; g++) {
+      const struct attention_backward part = part_of(op, &piece, s * piece.batch, g);
+      status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream, &part);
+    }
+  return status;
+}
+
 /* Builds the graphs too, so that no call has to: forward, and backward with gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
 static size_t cudnn_workspace(struct device *device, const struct attention *op)
 {
+  int64_t sequences, groups;
+  const struct attention piece = piece_of(device, op, &sequences, &groups);
   const struct attention_backward calls[] = {
       {.forward = *op},
-      {.forward = *op, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
-      {.forward = *op, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride},
+      {.forward = piece, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
+      {.forward = piece, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride},
   };
   size_t most = 0;
   for (int i = 0; i < 3; i++) {
@@ -525,10 +625,11 @@ static size_t cudnn_workspace(struct device *device, const struct attention *op)
 
 static size_t attention_workspace(struct device *device, const struct attention *op, int threads)
 {
-  (void)device;
   (void)threads;
   size_t most = gpu_attention_workspace(op);
-#ifdef SLUICE_HAVE_CUDNN
+#ifndef SLUICE_HAVE_CUDNN
+  (void)device;
+#else
   float lse; /* pointers are not read, but without this one the plain kernel would be asked */
   struct attention kept = *op;
   kept.lse = &lse;
@@ -560,7 +661,7 @@ static enum status attention_backward(struct lane *lane, const struct attention_
   const struct gpu_launch launch = cuda_launch(lane);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, &op->forward)) {
-    enum status status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, launch.stream, op);
+    enum status status = cudnn_backward(lane, op);
     if (status != STATUS_UNSUPPORTED)
       return status;
   }
@@ -583,11 +684,15 @@ static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
-  enum status status = dwte ? cuda_lane_room(lane, gpu_embedding_workspace(rows, C, V), "an embedding's gradient", &work) : STATUS_OK;
+  size_t bytes = 0;
+  enum status status = STATUS_OK;
+  if (dwte)
+    status = cuda_check(gpu_embedding_workspace(rows, C, V, &bytes), "asking what an embedding's gradient needs");
+  if (dwte && !status)
+    status = cuda_lane_room(lane, bytes, "an embedding's gradient", &work);
   if (status)
     return status;
-  gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work);
-  return cuda_check_launch("an embedding's gradient");
+  return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work), "an embedding's gradient");
 }
 
 static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
@@ -659,6 +764,8 @@ static void destroy(struct device *device)
 #endif
   if (cuda->blas)
     (void)cublasLtDestroy(cuda->blas);
+  pthread_mutex_destroy(&cuda->mutex);
+  mem_free(cuda->block);
   mem_free(cuda);
 }
 
@@ -714,22 +821,32 @@ const struct device_ops cuda_ops = {
     .adamw = adamw,
 };
 
+/* Without any driver, or where it sees no GPU, there is none; everything else is a machine that wants mending. */
+static enum status count_gpus(int *out)
+{
+  int count = 0, driver = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorNoDevice || (error == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver == 0)) {
+    (void)cudaGetLastError();
+    count = 0;
+  } else if (error) {
+    return cuda_check(error, "counting the GPUs");
+  }
+  *out = count;
+  return STATUS_OK;
+}
+
 int cuda_device_count(void)
 {
   int count = 0;
-  if (cudaGetDeviceCount(&count)) {
-    (void)cudaGetLastError();
-    return 0;
-  }
-  return count;
+  return count_gpus(&count) ? -1 : count;
 }
 
 static enum status find(struct cuda_device *cuda)
 {
   struct cudaDeviceProp properties;
   int count = 0;
-  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", false); /* streams that share a connection wait for each other */
-  enum status status = cuda_check(cudaGetDeviceCount(&count), "counting the GPUs");
+  enum status status = count_gpus(&count);
   if (!status && count == 0)
     status = status_set(STATUS_UNSUPPORTED, "there is no GPU here: use the host device");
   if (!status && cuda->ordinal >= count)
@@ -764,7 +881,7 @@ static enum status start(struct cuda_device *cuda)
 
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
-  enum { CHUNK_LOGITS = 1 << 29, ROW_MULTIPLE = 64 };
+  const int64_t most_scores = INT64_C(1) << 32;
   void *block;
   if (compute != DTYPE_F32 && compute != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device computes in fp32 or bf16, not in %s", dtype_name(compute));
@@ -774,10 +891,15 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   if (status)
     return status;
   struct cuda_device *cuda = block;
-  *cuda = (struct cuda_device){
-      .device = {.ops = &cuda_ops, .compute = compute, .gradient = DTYPE_F32, .chunk_logits = CHUNK_LOGITS, .row_multiple = ROW_MULTIPLE},
-      .ordinal = ordinal,
-      .keeps_cache = true};
+  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops,
+                                          .compute = compute,
+                                          .gradient = DTYPE_F32,
+                                          .chunk_logits = DEVICE_CUDA_CHUNK_LOGITS,
+                                          .row_multiple = DEVICE_CUDA_ROW_MULTIPLE},
+                               .most_scores = most_scores,
+                               .ordinal = ordinal,
+                               .keeps_cache = true};
+  pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
   if (status) {
     destroy(&cuda->device);

@@ -178,12 +178,13 @@ int key_bits(int64_t V)
   return bits;
 }
 
-size_t sort_bytes(int64_t rows, int bits)
+cudaError_t sort_bytes(int64_t rows, int bits, size_t *out)
 {
   size_t bytes = 0;
-  cub::DeviceRadixSort::SortPairs(nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr, (int32_t *)nullptr,
-                                  (int)rows, 0, bits);
-  return aligned(bytes);
+  const cudaError_t error = cub::DeviceRadixSort::SortPairs(nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr,
+                                                            (int32_t *)nullptr, (int)rows, 0, bits);
+  *out = aligned(bytes);
+  return error;
 }
 
 template <typename T, int W>
@@ -226,26 +227,35 @@ void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C,
   }
 }
 
-size_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V)
+cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *out)
 {
   const size_t parts = (size_t)pieces_of(rows, CHUNK) * 2 * (size_t)C * sizeof(float);
-  return sort_bytes(rows, key_bits(V)) + 4 * aligned((size_t)rows * sizeof(int32_t)) + parts;
+  size_t sort = 0;
+  const cudaError_t error = sort_bytes(rows, key_bits(V), &sort);
+  *out = sort + 4 * aligned((size_t)rows * sizeof(int32_t)) + parts;
+  return error;
 }
 
-void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                            float *dwte, bool wpe_accumulate, float *dwpe, void *work)
+cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
+                                   float *dwte, bool wpe_accumulate, float *dwpe, void *work)
 {
   if (rows == 0)
-    return;
+    return cudaSuccess;
   const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL) : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
   if (dwte) {
     const int bits = key_bits(V);
-    size_t bytes = sort_bytes(rows, bits), column = aligned((size_t)rows * sizeof(int32_t));
+    const size_t column = aligned((size_t)rows * sizeof(int32_t));
+    size_t bytes = 0;
+    cudaError_t error = sort_bytes(rows, bits, &bytes);
+    if (error)
+      return error;
     char *at = (char *)work + bytes;
     int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column), *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
     float *part = (float *)(at + 4 * column);
     number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key, row);
-    cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0, bits, launch->stream);
+    error = cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0, bits, launch->stream);
+    if (error)
+      return error;
     const sorted s = {rows, V, C, sorted_key, order};
     if (launch->bf16)
       wide ? run_words<bf16, 8>(launch, &s, dx, dwte, part) : run_words<bf16, 1>(launch, &s, dx, dwte, part);
@@ -260,4 +270,5 @@ void gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, i
       wide ? run_positions<float, 4>(launch, rows, T, C, dx, wpe_accumulate, dwpe)
            : run_positions<float, 1>(launch, rows, T, C, dx, wpe_accumulate, dwpe);
   }
+  return cudaGetLastError();
 }

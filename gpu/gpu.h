@@ -5,7 +5,8 @@
 #include "device/device.h"
 
 extern const struct device_ops cuda_ops;
-int cuda_device_count(void); /* GPUs that this process sees; 0 without a driver */
+/* GPUs that this process sees; 0 where there is none, or no driver; -1 where that cannot be told (status set): a driver that is too old, or does not start. */
+int cuda_device_count(void);
 /* fp32 or bf16. The creating thread has entered it. */
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out);
 

@@ -2,8 +2,11 @@
  * memory.
  *
  * Which algorithm serves a shape, and whether a GELU is better part of the product or a pass behind it, is measured at its first product: where nothing is read from c,
- * on c itself, which the product overwrites afterwards. It is the same with and without accumulation, and it is learned(): a table of bytes, which may also lie in the
- * user's cache, by GPU and version of the library. Algorithms that add up parts in no fixed order, or in less than fp32, are left out. */
+ * on c itself, which the product overwrites afterwards. It is the same with and without accumulation, and it is learned(): a table of bytes. The same bytes lie in the user's
+ * cache, by GPU and version of the library, which is asked for shapes that nobody has told of. Algorithms that add up parts in no fixed order, or in less than fp32, are left
+ * out. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,10 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "gpu/cuda.h"
 
-enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5, SLOTS = 1024, MOST_ALIGN = 16 };
+enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5, FIRST_SLOTS = 256, MOST_KEPT = 4096, MOST_ALIGN = 16 };
 static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may take, and the comparison of the best */
 
 /* How much of the epilogue is part of the product; the rest follows it. */
@@ -32,12 +36,20 @@ _Static_assert(sizeof(struct shape_key) == 6 * sizeof(int64_t) + 5 * sizeof(int3
 struct record {
   struct shape_key key;
   cublasLtMatmulAlgo_t algo;
-  int64_t way;
+  int32_t way, measured; /* measured 0: cuBLAS' guess, which no file keeps */
 };
 
-struct header {
+/* What a table is good for. */
+struct kind {
   char magic[8], name[256];
   int64_t version, multiprocessors, workspace, record_bytes;
+};
+
+/* Before the records of a table. */
+struct header {
+  struct kind kind;
+  int64_t records;
+  uint64_t sum; /* hash() of the records */
 };
 
 /* What a shape's products share. Pointers of bias and aux are set at each call. */
@@ -48,16 +60,19 @@ struct product {
 
 struct entry {
   struct record record;
-  bool used, described;
+  bool known, used; /* used: there is a product of it, and the algorithm was found or checked here */
   struct product product;
 };
 
 struct matmul_cache {
   pthread_mutex_t mutex; /* of all that follows, and of a product's pointers until it is enqueued */
-  struct header header;
+  struct kind kind;
   char *path; /* NULL: nowhere */
-  int entries;
-  struct entry entry[SLOTS];
+  bool news;  /* something was measured that the file does not have */
+  int64_t entries, slots;
+  struct entry *entry; /* [slots], a power of two, at most half of it known */
+  int64_t n_kept;
+  struct record *kept; /* the file's, oldest first, until a shape of it is met */
 };
 
 static uint8_t alignment_of(const void *p)
@@ -83,28 +98,44 @@ static struct shape_key key_of(const struct device *device, const struct matmul 
                             .align = {alignment_of(op->a), alignment_of(op->b), alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 
-static uint64_t hash_key(const struct shape_key *key)
+/* FNV-1a */
+static uint64_t hash(const void *data, size_t bytes)
 {
-  const unsigned char *byte = (const unsigned char *)key;
-  uint64_t hash = UINT64_C(0xcbf29ce484222325);
-  for (size_t i = 0; i < sizeof *key; i++)
-    hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
-  return hash;
+  const unsigned char *byte = data;
+  uint64_t value = UINT64_C(0xcbf29ce484222325);
+  for (size_t i = 0; i < bytes; i++)
+    value = (value ^ byte[i]) * UINT64_C(0x100000001b3);
+  return value;
 }
 
-/* The key's slot, or the free one that is to be its. One slot stays free. */
-static struct entry *find_entry(struct matmul_cache *cache, const struct shape_key *key)
+/* The key's slot, or the free one that is to be its. */
+static struct entry *find_entry(const struct matmul_cache *cache, const struct shape_key *key)
 {
-  for (uint64_t i = hash_key(key);; i++) {
-    struct entry *entry = &cache->entry[i % SLOTS];
-    if (!entry->used || memcmp(&entry->record.key, key, sizeof *key) == 0)
+  for (uint64_t i = hash(key, sizeof *key);; i++) {
+    struct entry *entry = &cache->entry[i & (uint64_t)(cache->slots - 1)];
+    if (!entry->known || memcmp(&entry->record.key, key, sizeof *key) == 0)
       return entry;
   }
 }
 
-static enum status too_many(void)
+/* Room for one more. Entries move. */
+static enum status make_room(struct matmul_cache *cache)
 {
-  return status_set(STATUS_UNSUPPORTED, "more than %d shapes of matrix products in one run", SLOTS - 1);
+  if (2 * (cache->entries + 1) <= cache->slots)
+    return STATUS_OK;
+  struct matmul_cache wider = {.slots = cache->slots > 0 ? 2 * cache->slots : FIRST_SLOTS};
+  void *block;
+  enum status status = mem_alloc(MEM_META, (size_t)wider.slots * sizeof(struct entry), &block);
+  if (status)
+    return status;
+  wider.entry = block;
+  for (int64_t i = 0; i < cache->slots; i++)
+    if (cache->entry[i].known)
+      *find_entry(&wider, &cache->entry[i].record.key) = cache->entry[i];
+  mem_free(cache->entry);
+  cache->entry = wider.entry;
+  cache->slots = wider.slots;
+  return STATUS_OK;
 }
 
 /* --- one product's descriptors --------------------------------------------------------------------------------------------------------------- */
@@ -424,20 +455,32 @@ static enum status choose_way(const struct trial *any, const struct shape_key *k
   return STATUS_OK;
 }
 
-/* Where c is read, outputs go to scratch memory, so that nothing is added twice. */
-static enum status choose(struct lane *lane, const struct matmul *op, const struct shape_key *key, struct entry *entry)
+/* What a trial needs besides the operands. Where c is read, outputs go to scratch memory, so that nothing is added twice. */
+static bool prepare(struct trial *trial, void **scratch)
 {
-  const size_t element = op->trans_a ? sizeof(float) : dtype_size(lane->device->compute);
+  const struct matmul *op = trial->op;
+  const size_t element = op->trans_a ? sizeof(float) : dtype_size(trial->lane->device->compute);
+  for (int i = 0; i <= CANDIDATES; i++)
+    if (cudaEventCreate(&trial->event[i]))
+      return false;
+  if (!op->accumulate && op->add != op->c)
+    return true;
+  if (cudaMalloc(scratch, (size_t)op->m * (size_t)op->ldc * element))
+    return false;
+  trial->c = *scratch;
+  return true;
+}
+
+static enum status choose(struct lane *lane, const struct matmul *op, const struct shape_key *key, struct entry *out)
+{
   struct trial any = {.lane = lane, .op = op, .c = op->c};
   struct choice best;
   void *scratch = NULL;
-  bool measured = true;
-  for (int i = 0; measured && i <= CANDIDATES; i++)
-    measured = !cudaEventCreate(&any.event[i]);
-  if (measured && (op->accumulate || op->add == op->c)) {
-    measured = !cudaMalloc(&scratch, (size_t)op->m * (size_t)op->ldc * element);
-    any.c = scratch;
-  }
+  const bool measured = prepare(&any, &scratch);
+  if (!measured)
+    log_warn("no memory of the GPU is left to try algorithms for a product of %" PRId64 " x %" PRId64 " x %" PRId64
+             ": cuBLAS' first guess computes it, which may be slow",
+             op->m, op->n, op->k);
   enum status status = choose_way(&any, key, measured, &best);
   (void)cudaFree(scratch);
   for (int i = 0; i <= CANDIDATES; i++)
@@ -448,34 +491,78 @@ static enum status choose(struct lane *lane, const struct matmul *op, const stru
     return status;
   if (!best.there)
     return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
-  const struct record record = {.key = *key, .algo = best.algo, .way = best.way};
-  *entry = (struct entry){.record = record, .used = true, .described = true, .product = best.product};
+  const struct record record = {.key = *key, .algo = best.algo, .way = (int32_t)best.way, .measured = measured};
+  *out = (struct entry){.record = record, .known = true, .used = true, .product = best.product};
   return STATUS_OK;
 }
 
-static void write_cache(const struct matmul_cache *cache);
+/* The product of a record that another process has made, which need not run here. */
+static enum status adopt(const struct device *device, const struct matmul *op, const struct record *record, struct entry *out)
+{
+  struct entry entry = {.record = *record, .known = true, .used = true};
+  cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_SUCCESS};
+  enum status status = describe(device, op, (enum way)record->way, &entry.product);
+  if (status)
+    return status;
+  const struct product *p = &entry.product;
+  cublasStatus_t error = cublasLtMatmulAlgoCheck(cuda_device(device)->blas, p->desc, p->a, p->b, p->c, p->c, &record->algo, &result);
+  if (!error)
+    error = result.state;
+  if (!error && result.workspaceSize > CUDA_WORKSPACE)
+    error = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (error) {
+    destroy_product(&entry.product);
+    return cublas_check(error, "checking an algorithm that was found before");
+  }
+  *out = entry;
+  return STATUS_OK;
+}
+
+/* The file's record of a shape, NULL: it has none. */
+static const struct record *find_kept(const struct matmul_cache *cache, const struct shape_key *key)
+{
+  for (int64_t i = 0; i < cache->n_kept; i++)
+    if (memcmp(&cache->kept[i].key, key, sizeof *key) == 0)
+      return &cache->kept[i];
+  return NULL;
+}
+
+/* An entry of a shape that nobody has told of. */
+static enum status meet(struct lane *lane, const struct matmul *op, const struct shape_key *key)
+{
+  struct matmul_cache *cache = cuda_device(lane->device)->algorithms;
+  const struct record *kept = find_kept(cache, key);
+  struct entry entry;
+  enum status status = make_room(cache);
+  if (status)
+    return status;
+  bool there = kept && !adopt(lane->device, op, kept, &entry);
+  if (kept && !there)
+    log_debug("%s: measured anew", status_text());
+  if (!there) {
+    status = choose(lane, op, key, &entry);
+    if (status)
+      return status;
+    cache->news = cache->news || entry.record.measured;
+  }
+  *find_entry(cache, key) = entry;
+  cache->entries++;
+  return STATUS_OK;
+}
 
 static enum status entry_of(struct lane *lane, const struct matmul *op, struct entry **out)
 {
-  const struct cuda_device *device = cuda_device(lane->device);
-  struct matmul_cache *cache = device->algorithms;
+  struct matmul_cache *cache = cuda_device(lane->device)->algorithms;
   const struct shape_key key = key_of(lane->device, op);
   struct entry *entry = find_entry(cache, &key);
   enum status status = STATUS_OK;
-  if (!entry->used) {
-    status = cache->entries + 1 < SLOTS ? choose(lane, op, &key, entry) : too_many();
-    if (status)
-      return status;
-    cache->entries++;
-    if (device->keeps_cache)
-      write_cache(cache);
-  } else if (!entry->described) {
-    status = describe(lane->device, op, (enum way)entry->record.way, &entry->product);
-    entry->described = !status;
-  } else {
+  if (!entry->known)
+    status = meet(lane, op, &key);
+  else if (!entry->used)
+    status = adopt(lane->device, op, &entry->record, entry);
+  else
     status = cublas_check(set_pointers(entry->product.desc, op, (enum way)entry->record.way), "describing a matrix product");
-  }
-  *out = entry;
+  *out = find_entry(cache, &key);
   return status;
 }
 
@@ -514,57 +601,94 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 
 /* --- what was learned, as bytes --------------------------------------------------------------------------------------------------------------------- */
 
-static int64_t bytes_of(const struct matmul_cache *cache)
+static int64_t bytes_of(int64_t records)
 {
-  return cache->entries > 0 ? (int64_t)sizeof cache->header + cache->entries * (int64_t)sizeof(struct record) : 0;
+  return (int64_t)sizeof(struct header) + records * (int64_t)sizeof(struct record);
 }
 
-static void put(const struct matmul_cache *cache, char *to)
+static int64_t count_used(const struct matmul_cache *cache)
 {
-  memcpy(to, &cache->header, sizeof cache->header);
-  to += sizeof cache->header;
-  for (int i = 0; i < SLOTS; i++)
-    if (cache->entry[i].used) {
-      memcpy(to, &cache->entry[i].record, sizeof(struct record));
-      to += sizeof(struct record);
-    }
+  int64_t n = 0;
+  for (int64_t i = 0; i < cache->slots; i++)
+    n += cache->entry[i].used;
+  return n;
 }
 
-/* Whether `data` is a table of this kind of GPU and library. */
-static bool is_ours(const struct matmul_cache *cache, const void *data, int64_t bytes)
+/* Of the used ones, or of those that were measured. How many those are. */
+static int64_t put_records(const struct matmul_cache *cache, bool measured, struct record *to)
 {
-  const int64_t records = bytes - (int64_t)sizeof cache->header;
-  return records >= 0 && records % (int64_t)sizeof(struct record) == 0 && memcmp(data, &cache->header, sizeof cache->header) == 0;
+  int64_t n = 0;
+  for (int64_t i = 0; i < cache->slots; i++)
+    if (cache->entry[i].used && (!measured || cache->entry[i].record.measured))
+      to[n++] = cache->entry[i].record;
+  return n;
 }
 
-/* What is there of the same shape gives way: everybody is to use what one has found. */
-static enum status take(struct matmul_cache *cache, const void *data, int64_t bytes)
+static void put_header(const struct matmul_cache *cache, int64_t records, void *table)
 {
-  const char *at = (const char *)data + sizeof cache->header, *end = (const char *)data + bytes;
-  for (; at < end; at += sizeof(struct record)) {
-    struct record record;
-    memcpy(&record, at, sizeof record);
-    struct entry *entry = find_entry(cache, &record.key);
-    if (!entry->used && cache->entries + 1 >= SLOTS)
-      return too_many();
-    cache->entries += !entry->used;
-    destroy_product(&entry->product);
-    *entry = (struct entry){.record = record, .used = true};
+  struct header header = {.kind = cache->kind, .records = records};
+  header.sum = hash((const char *)table + sizeof header, (size_t)records * sizeof(struct record));
+  memcpy(table, &header, sizeof header);
+}
+
+/* Of a table, wherever it lies. */
+static struct record record_at(const void *table, int64_t i)
+{
+  struct record record;
+  memcpy(&record, (const char *)table + bytes_of(i), sizeof record);
+  return record;
+}
+
+/* STATUS_INPUT where `data` is no table of this kind of GPU and library, or is not as it was written. */
+static enum status check_table(const struct matmul_cache *cache, const void *data, int64_t bytes)
+{
+  struct header header;
+  if (bytes >= (int64_t)sizeof header)
+    memcpy(&header, data, sizeof header);
+  if (bytes < (int64_t)sizeof header || memcmp(&header.kind, &cache->kind, sizeof header.kind) != 0)
+    return status_set(STATUS_INPUT,
+                      "what was learned of matrix products is another kind of GPU's, or another version of cuBLAS', than %s with %" PRId64,
+                      cache->kind.name, cache->kind.version);
+  const int64_t records = (bytes - (int64_t)sizeof header) / (int64_t)sizeof(struct record);
+  bool good = header.records == records && bytes == bytes_of(records) &&
+              header.sum == hash((const char *)data + sizeof header, (size_t)records * sizeof(struct record));
+  for (int64_t i = 0; good && i < records; i++) {
+    const struct record record = record_at(data, i);
+    good = record.way >= WAY_ALL && record.way <= WAY_NONE;
   }
+  return good ? STATUS_OK : status_set(STATUS_INPUT, "what was learned of matrix products is damaged");
+}
+
+static enum status take(struct matmul_cache *cache, struct record record)
+{
+  enum status status = make_room(cache);
+  if (status)
+    return status;
+  struct entry *entry = find_entry(cache, &record.key);
+  cache->entries += !entry->known;
+  destroy_product(&entry->product);
+  *entry = (struct entry){.record = record, .known = true};
   return STATUS_OK;
 }
 
+static void write_cache(struct matmul_cache *cache);
+
+/* Whoever asks is who found out for all: what is new goes to the file. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;
   void *block = NULL;
   enum status status = STATUS_OK;
   pthread_mutex_lock(&cache->mutex);
-  const int64_t need = bytes_of(cache);
+  const int64_t records = count_used(cache), need = records > 0 ? bytes_of(records) : 0;
   if (need > 0)
     status = mem_alloc(MEM_META, (size_t)need, &block);
-  if (!status && need > 0)
-    put(cache, block);
+  if (!status && need > 0) {
+    (void)put_records(cache, false, (void *)((char *)block + sizeof(struct header)));
+    put_header(cache, records, block);
+  }
+  if (!status && cuda_device(device)->keeps_cache)
+    write_cache(cache);
   pthread_mutex_unlock(&cache->mutex);
   if (status)
     return status;
@@ -573,69 +697,131 @@ enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
   return STATUS_OK;
 }
 
+/* What is there of the same shape gives way, and the file is not asked: everybody is to use what one has found. */
 enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;
   if (bytes == 0)
     return STATUS_OK;
-  if (!is_ours(cache, data, bytes))
-    return status_set(STATUS_INPUT,
-                      "what was learned of matrix products is another kind of GPU's, or another version of cuBLAS', than %s with %" PRId64,
-                      cache->header.name, cache->header.version);
+  enum status status = check_table(cache, data, bytes);
+  if (status)
+    return status;
   pthread_mutex_lock(&cache->mutex);
-  enum status status = take(cache, data, bytes);
+  for (int64_t i = 0; !status && bytes_of(i) < bytes; i++)
+    status = take(cache, record_at(data, i));
   pthread_mutex_unlock(&cache->mutex);
   return status;
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------------------------------------------ */
 
-/* It is a cache: what cannot be read is measured again. */
-static void read_cache(struct matmul_cache *cache)
+/* Its records, the caller's to mem_free; *n 0 where there are none. It is a cache: what cannot be read is measured again. */
+static struct record *read_cache(const struct matmul_cache *cache, int64_t *n)
 {
-  const size_t most = sizeof(struct header) + SLOTS * sizeof(struct record);
+  const int64_t most = bytes_of(MOST_KEPT);
   FILE *file = fopen(cache->path, "rb");
-  void *data;
+  void *data = NULL;
+  *n = 0;
   if (!file)
+    return NULL;
+  if (mem_alloc(MEM_META, (size_t)most, &data)) {
+    fclose(file);
+    return NULL;
+  }
+  const int64_t bytes = (int64_t)fread(data, 1, (size_t)most, file);
+  fclose(file);
+  if (check_table(cache, data, bytes)) {
+    log_debug("%s is not used: %s", cache->path, status_text());
+    mem_free(data);
+    return NULL;
+  }
+  *n = (bytes - (int64_t)sizeof(struct header)) / (int64_t)sizeof(struct record);
+  memmove(data, (char *)data + sizeof(struct header), (size_t)*n * sizeof(struct record));
+  return data;
+}
+
+static bool write_bytes(int file, const char *data, int64_t bytes)
+{
+  for (ssize_t n = 0; bytes > 0; data += n, bytes -= n) {
+    n = write(file, data, (size_t)bytes);
+    if (n < 0 && errno == EINTR)
+      n = 0;
+    else if (n <= 0)
+      return false;
+  }
+  return !fsync(file) || errno == EINVAL; /* EINVAL: this file system has no such thing */
+}
+
+static bool sync_folder(const char *path)
+{
+  const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0)
+    return false;
+  const bool good = !fsync(folder) || errno == EINVAL;
+  return !close(folder) && good;
+}
+
+/* Complete under its name, or not there; other processes may do the same, on other machines too. */
+static bool replace_file(const char *path, const void *data, int64_t bytes)
+{
+  char *temporary = mem_printf("%s.XXXXXX", path), *folder = mem_strdup(path);
+  const int file = temporary && folder ? mkstemp(temporary) : -1;
+  bool good = file >= 0 && write_bytes(file, data, bytes);
+  if (file >= 0) {
+    good = !close(file) && good && !rename(temporary, path);
+    if (!good)
+      (void)unlink(temporary);
+  }
+  if (good) {
+    *strrchr(folder, '/') = '\0';
+    good = sync_folder(folder);
+  }
+  mem_free(temporary);
+  mem_free(folder);
+  return good;
+}
+
+/* To `to`: what the file holds now, without what is known better here. How much that is. */
+static int64_t put_others(const struct matmul_cache *cache, const struct record *kept, int64_t n, struct record *to)
+{
+  int64_t others = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const struct entry *entry = find_entry(cache, &kept[i].key);
+    if (!entry->used || !entry->record.measured)
+      to[others++] = kept[i];
+  }
+  return others;
+}
+
+/* What other runs have written meanwhile stays, oldest first, and the oldest go where there is too much. */
+static void write_cache(struct matmul_cache *cache)
+{
+  if (!cache->path || !cache->news)
     return;
-  if (!mem_alloc(MEM_META, most, &data)) {
-    const int64_t bytes = (int64_t)fread(data, 1, most, file);
-    if (is_ours(cache, data, bytes))
-      (void)take(cache, data, bytes);
+  int64_t n = 0;
+  struct record *kept = read_cache(cache, &n);
+  void *data;
+  if (!mem_alloc(MEM_META, (size_t)bytes_of(n + count_used(cache)), &data)) {
+    struct record *record = (void *)((char *)data + sizeof(struct header));
+    const int64_t others = put_others(cache, kept, n, record), all = others + put_records(cache, true, record + others);
+    const int64_t written = all < MOST_KEPT ? all : MOST_KEPT;
+    memmove(record, record + all - written, (size_t)written * sizeof *record);
+    put_header(cache, written, data);
+    if (replace_file(cache->path, data, bytes_of(written)))
+      cache->news = false;
+    else
+      log_debug("%s was not written: %s", cache->path, strerror(errno));
     mem_free(data);
   }
-  fclose(file);
-}
-
-static bool write_bytes(const char *path, const void *data, size_t bytes)
-{
-  FILE *file = fopen(path, "wb");
-  if (!file)
-    return false;
-  const bool written = fwrite(data, 1, bytes, file) == bytes;
-  return !fclose(file) && written;
-}
-
-static void write_cache(const struct matmul_cache *cache)
-{
-  const int64_t bytes = bytes_of(cache);
-  char *temporary = cache->path ? mem_printf("%s.%ld", cache->path, (long)getpid()) : NULL;
-  void *data = NULL;
-  if (temporary && !mem_alloc(MEM_META, (size_t)bytes, &data)) {
-    put(cache, data);
-    if (!write_bytes(temporary, data, (size_t)bytes) || rename(temporary, cache->path))
-      (void)remove(temporary);
-  }
-  mem_free(data);
-  mem_free(temporary);
+  mem_free(kept);
 }
 
 /* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither nothing is kept. */
-static char *cache_path(const struct header *header)
+static char *cache_path(const struct kind *kind)
 {
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  char name[sizeof header->name];
-  snprintf(name, sizeof name, "%s", header->name);
+  char name[sizeof kind->name];
+  snprintf(name, sizeof name, "%s", kind->name);
   for (char *c = name; *c; c++)
     if (*c == ' ' || *c == '/')
       *c = '-';
@@ -643,7 +829,7 @@ static char *cache_path(const struct header *header)
   if (!folder)
     return NULL;
   (void)mkdir(folder, 0700);
-  char *path = mem_printf("%s/sluice-matmul-%s-%" PRId64, folder, name, header->version);
+  char *path = mem_printf("%s/sluice-matmul-%s-%" PRId64, folder, name, kind->version);
   mem_free(folder);
   return path;
 }
@@ -656,15 +842,20 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
     return status;
   struct matmul_cache *cache = block;
   pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
-  cache->header = (struct header){.magic = "sluice2",
-                                  .version = (int64_t)cublasLtGetVersion(),
-                                  .multiprocessors = device->multiprocessors,
-                                  .workspace = CUDA_WORKSPACE,
-                                  .record_bytes = sizeof(struct record)};
-  snprintf(cache->header.name, sizeof cache->header.name, "%s", device->name);
-  cache->path = cache_path(&cache->header);
+  cache->kind = (struct kind){.magic = "sluice3",
+                              .version = (int64_t)cublasLtGetVersion(),
+                              .multiprocessors = device->multiprocessors,
+                              .workspace = CUDA_WORKSPACE,
+                              .record_bytes = sizeof(struct record)};
+  snprintf(cache->kind.name, sizeof cache->kind.name, "%s", device->name);
+  status = make_room(cache);
+  if (status) {
+    matmul_cache_destroy(cache);
+    return status;
+  }
+  cache->path = cache_path(&cache->kind);
   if (cache->path)
-    read_cache(cache);
+    cache->kept = read_cache(cache, &cache->n_kept);
   *out = cache;
   return STATUS_OK;
 }
@@ -673,9 +864,11 @@ void matmul_cache_destroy(struct matmul_cache *cache)
 {
   if (!cache)
     return;
-  for (int i = 0; i < SLOTS; i++)
+  for (int64_t i = 0; i < cache->slots; i++)
     destroy_product(&cache->entry[i].product);
   pthread_mutex_destroy(&cache->mutex);
+  mem_free(cache->entry);
+  mem_free(cache->kept);
   mem_free(cache->path);
   mem_free(cache);
 }

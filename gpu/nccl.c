@@ -9,10 +9,12 @@
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is handed over as bytes");
 
+enum { MOST_REGISTERED = 4 }; /* two arenas, and as many again: a list that grew could fail on one member alone */
+
 struct nccl_group {
-  ncclComm_t comm;
-  ncclWindow_t *registered;
-  int64_t n_registered, room;
+  ncclComm_t comm; /* NULL: not started */
+  ncclWindow_t registered[MOST_REGISTERED];
+  int n_registered;
 };
 
 static enum status nccl_check(ncclResult_t error, const char *what)
@@ -40,67 +42,74 @@ enum status nccl_id(void *id)
   return status;
 }
 
-enum status nccl_group_create(const char *name, const void *id, int size, int index, struct nccl_group **out)
+enum status nccl_group_create(struct nccl_group **out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, sizeof(struct nccl_group), &block);
+  if (!status)
+    *out = block;
+  return status;
+}
+
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, int size, int index)
 {
   ncclUniqueId unique;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct nccl_group), &block);
-  if (status)
-    return status;
-  struct nccl_group *group = block;
+  ncclComm_t comm = NULL;
   config.commName = name;
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products and waits for them, a copy engine does neither */
   memcpy(&unique, id, sizeof unique);
-  status = nccl_check(ncclCommInitRankConfig(&group->comm, size, unique, index, &config), "starting a group");
-  if (status) {
-    (void)status_prefix(status, "%s, member %d of %d", name, index, size);
-    mem_free(group);
-    return status;
-  }
-  *out = group;
+  enum status status = nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
+  if (status)
+    return status_prefix(status, "%s, member %d of %d", name, index, size);
+  group->comm = comm;
   return STATUS_OK;
-}
-
-static void free_group(struct nccl_group *group)
-{
-  mem_free(group->registered);
-  mem_free(group);
 }
 
 void nccl_group_destroy(struct nccl_group *group)
 {
   if (!group)
     return;
-  for (int64_t i = 0; i < group->n_registered; i++)
+  for (int i = 0; i < group->n_registered; i++)
     nccl_warn(ncclCommWindowDeregister(group->comm, group->registered[i]), "forgetting memory");
-  nccl_warn(ncclCommDestroy(group->comm), "ending a group");
-  free_group(group);
+  if (group->comm)
+    nccl_warn(ncclCommDestroy(group->comm), "ending a group");
+  mem_free(group);
 }
 
 void nccl_group_abort(struct nccl_group *group)
 {
   if (!group)
     return;
-  nccl_warn(ncclCommAbort(group->comm), "giving up a group");
-  free_group(group);
+  if (group->comm)
+    nccl_warn(ncclCommAbort(group->comm), "giving up a group");
+  mem_free(group);
 }
 
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes)
 {
-  enum status status = mem_grow(MEM_META, (void **)&group->registered, &group->room, group->n_registered + 1, (int64_t)sizeof *group->registered);
-  if (!status)
-    status = nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered], NCCL_WIN_COLL_SYMMETRIC),
-                        "registering memory");
+  if (group->n_registered == MOST_REGISTERED)
+    return status_set(STATUS_INTERNAL, "a group registers more than %d pieces of memory", MOST_REGISTERED);
+  enum status status =
+      nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered], NCCL_WIN_COLL_SYMMETRIC),
+                 "registering memory");
   if (!status)
     group->n_registered++;
   return status;
 }
 
+/* Too little memory shows as any error of CUDA's does. */
+static bool is_short_of(size_t bytes)
+{
+  size_t unused = 0, all = 0;
+  (void)cudaGetLastError(); /* told here, and not once more by lane_check() */
+  return !cudaMemGetInfo(&unused, &all) && unused < bytes;
+}
+
 enum status nccl_memory_create(size_t bytes, void **out)
 {
   const ncclResult_t error = ncclMemAlloc(out, bytes);
-  if (error == ncclUnhandledCudaError)
+  if (error == ncclUnhandledCudaError && is_short_of(bytes))
     return status_set(STATUS_MEMORY, "NCCL: allocating %zu bytes of the GPU failed: %s", bytes, ncclGetLastError(NULL));
   return nccl_check(error, "allocating memory of the GPU");
 }

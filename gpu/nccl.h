@@ -14,17 +14,19 @@ struct nccl_group;
 enum { NCCL_ID_BYTES = 128 };
 /* A new name for a group, made by one member and handed to the others. Local. */
 enum status nccl_id(void *id);
+/* Made first, so that what can fail on one member alone does so before others wait for it in start(). Local. */
+enum status nccl_group_create(struct nccl_group **out);
 /* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and traces, must live as long as the group. Collective. */
-enum status nccl_group_create(const char *name, const void *id, int size, int index, struct nccl_group **out);
-void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective */
-/* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL. Local. */
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, int size, int index);
+void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective where it was started */
+/* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL, and a group that was not started. Local. */
 void nccl_group_abort(struct nccl_group *group);
 
 /* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed. Local. */
 enum status nccl_memory_create(size_t bytes, void **out);
 void nccl_memory_destroy(void *ptr); /* takes NULL */
 /* Memory by nccl_memory_create() that collectives will use until the group is destroyed, at the same places on all members, and which must live as long: a window that the members'
- * copy engines reach, so that inside a node data move without a kernel. Collective. */
+ * copy engines reach, so that inside a node data move without a kernel. Up to four of them. Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
 /* full holds size * count elements; `shard` is this member's part: at its place in full, or anywhere else. Enqueued on the lane. Collective. */

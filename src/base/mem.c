@@ -41,6 +41,13 @@ static void count(enum mem_tag tag, int64_t bytes)
     ;
 }
 
+void mem_note(enum mem_tag tag, int64_t bytes)
+{
+  if (bytes > 0)
+    atomic_fetch_add(&usage[tag].calls, 1);
+  count(tag, bytes);
+}
+
 static size_t round_up(size_t bytes, size_t to)
 {
   return (bytes + to - 1) / to * to;
@@ -192,4 +199,17 @@ int64_t mem_available_bytes(void)
   long long kib;
   const char *line = read_proc("/proc/meminfo", text, sizeof text) ? strstr(text, "MemAvailable:") : NULL;
   return line && sscanf(line, "MemAvailable: %lld", &kib) == 1 ? kib * 1024 : -1;
+}
+
+int64_t mem_limit_bytes(void)
+{
+  static const char *const paths[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}; /* version 2, version 1 */
+  static const int64_t none = INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
+  for (int i = 0; i < 2; i++) {
+    char text[64];
+    long long bytes;
+    if (read_proc(paths[i], text, sizeof text))
+      return sscanf(text, "%lld", &bytes) == 1 && bytes < none ? bytes : -1;
+  }
+  return -1;
 }

@@ -37,10 +37,14 @@ void mem_free(void *ptr);
 char *mem_strdup(const char *text); /* MEM_META; NULL when memory is out (status set) */
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Memory that is owned in the same way but comes from elsewhere, as a GPU's does: into mem_usage(). A positive count is an allocation, a negative one a release. */
+void mem_note(enum mem_tag tag, int64_t bytes);
+
 struct mem_usage { int64_t bytes, peak_bytes, calls; };
 struct mem_usage mem_usage(enum mem_tag tag); /* now held, most ever held, allocations so far */
 int64_t mem_calls(void);                      /* allocations so far, all tags */
 int64_t mem_resident_bytes(void);             /* VmRSS of this process, -1 if unknown */
 int64_t mem_available_bytes(void);            /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
+int64_t mem_limit_bytes(void);                /* what the control group at /sys/fs/cgroup, a container's own, may hold in all, -1 if there is no limit */
 
 #endif

@@ -82,7 +82,7 @@ static enum status run_steps(struct job *job, int64_t first, int64_t n, struct s
 
 static enum status measure(struct job *job, const struct values *values, struct measurement *out)
 {
-  enum status status = stats_create(values->steps, &out->stats);
+  enum status status = comm_agree(job->comm, stats_create(values->steps, &out->stats));
   if (!status)
     status = run_steps(job, 0, values->warmup, NULL, &out->loss);
   if (status)
@@ -240,7 +240,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status && comm_rank(arguments->comm) == 0)
     measurement.counters = counters_create(); /* before the job, whose threads inherit them */
   if (!status)
-    status = job_create(arguments->comm, &deck, JOB_TRAIN, &job);
+    status = job_create(arguments->comm, &deck, JOB_BENCH, &job);
   if (!status)
     status = comm_agree(arguments->comm, job_state_init(job));
   if (!status) {

@@ -115,15 +115,17 @@ struct target {
 
 static enum status create_target(const struct values *values, const struct deck *deck, struct target *out)
 {
-  const int gpus = device_count("cuda");
-  enum status status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
+  int gpus = 0;
+  enum status status = job_count_gpus(deck, &gpus);
+  if (!status)
+    status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
   out->estimated = !status && strcmp(out->place.device, "host") != 0 && gpus == 0;
   if (!status)
     status = device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
   if (!status && out->estimated) { /* what decides sizes, as the CUDA device has it */
     out->device->by_sequence = out->device->host_memory = false;
-    out->device->chunk_logits = 1 << 29;
-    out->device->row_multiple = 64;
+    out->device->chunk_logits = DEVICE_CUDA_CHUNK_LOGITS;
+    out->device->row_multiple = DEVICE_CUDA_ROW_MULTIPLE;
   }
   return status;
 }

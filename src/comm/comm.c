@@ -167,9 +167,12 @@ enum { CARRIERS = sizeof carriers / sizeof carriers[0] };
 static enum status set_carrier(struct comm *comm, const char *name)
 {
   char known[64] = "";
+  const char *cure = "";
   size_t used = 0;
   for (int i = 0; i < CARRIERS; i++) {
     const struct comm_carrier_ops *ops = comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
+    if (!ops && strcmp(carriers[i].name, name) == 0)
+      cure = ": configure it with --with-nccl, or say run.device=host";
     if (!ops)
       continue;
     if (strcmp(carriers[i].name, name) == 0) {
@@ -178,7 +181,7 @@ static enum status set_carrier(struct comm *comm, const char *name)
     }
     used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", carriers[i].name);
   }
-  return status_set(STATUS_UNSUPPORTED, "this build cannot carry data by '%s'; it has: %s", name, known);
+  return status_set(STATUS_UNSUPPORTED, "this build cannot carry data by '%s'; it has: %s%s", name, known, cure);
 }
 
 enum status comm_set_carrier(struct comm *comm, const char *name)

@@ -5,9 +5,11 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-static enum status name_of(const struct comm_group *group, void *id)
+/* All that a member does alone. */
+static enum status prepare(const struct comm_group *group, void *id, struct nccl_group **out)
 {
-  return group->index == 0 ? nccl_id(id) : STATUS_OK;
+  enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
+  return status ? status : nccl_group_create(out);
 }
 
 /* NCCL waits for a member that never comes: all ranks agree before it is called. */
@@ -15,14 +17,12 @@ static enum status open_group(struct comm_group *group)
 {
   static const char *const names[] = {[COMM_WORLD] = "sluice-world", [COMM_SHARD] = "sluice-shard", [COMM_REPLICA] = "sluice-replica"};
   char id[NCCL_ID_BYTES] = {0};
-  enum status status = comm_agree(group->comm, name_of(group, id));
-  if (status)
-    return status;
-  status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
-  if (status)
-    return status;
   struct nccl_group *nccl = NULL;
-  status = comm_agree(group->comm, nccl_group_create(names[group->kind], id, group->size, group->index, &nccl));
+  enum status status = comm_agree(group->comm, prepare(group, id, &nccl));
+  if (!status)
+    status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
+  if (!status)
+    status = comm_agree(group->comm, nccl_group_start(nccl, names[group->kind], id, group->size, group->index));
   if (status)
     nccl_group_abort(nccl);
   else

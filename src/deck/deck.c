@@ -34,7 +34,7 @@ const struct option deck_table[] = {
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "where the model is computed; auto: on a GPU where this build and the machine have CUDA, on the host elsewhere"},
     {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .choices = computes,
-     .text = "type of activations and of the weights that are computed with; auto: fp32 on the host, bf16 on GPUs; masters are fp32"},
+     .text = "type of activations and working weights; auto: fp32 on the host, bf16 on GPUs. bf16 on the host: slow, and memory beside the plan"},
 
     {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
     {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16, .unit = "blocks", .text = "decoder blocks"},

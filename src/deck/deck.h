@@ -63,7 +63,7 @@ struct deck_shape {
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace, comm.timeout). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

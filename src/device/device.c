@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "device/host/host.h"
-#if HAVE_CUDA
+#ifdef HAVE_CUDA
 #include "gpu/gpu.h"
 #endif
 
@@ -16,7 +16,7 @@ static const struct back_end {
   int (*count)(void);
 } back_ends[] = {
     {&host_ops, host_device_create, host_device_count},
-#if HAVE_CUDA
+#ifdef HAVE_CUDA
     {&cuda_ops, cuda_device_create, cuda_device_count},
 #endif
 };

@@ -230,12 +230,15 @@ struct device {
   char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
 };
 
+/* Those of the CUDA device, for plans that are made where there is none. */
+enum { DEVICE_CUDA_CHUNK_LOGITS = 1 << 29, DEVICE_CUDA_ROW_MULTIPLE = 64 };
+
 /* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
  * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
 void device_prepare(char **argv);
 
 /* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists them. `ordinal`: which of this process' devices of that name; the host is one.
- * device_count(): how many there are, 0 where the build does not know the name. */
+ * device_count(): how many there are, 0 where the build does not know the name; -1 where that cannot be told (status set). */
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
 int device_count(const char *name);
 void device_destroy(struct device *device); /* takes NULL */

@@ -1,6 +1,5 @@
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "exec/engine.h"
 
 enum status exec_failure(struct exec *exec)

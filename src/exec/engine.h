@@ -59,8 +59,8 @@ struct exec {
 
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
-/* The same outside of any step, on whatever its buffers hold: for an operation that is to be tried. */
-enum status exec_try(struct exec *exec, struct lane *lane, int index);
+/* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */
+enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
 
 /* Run the instructions of one lane for step n, each after what it waits for. */
 enum status driver_step(struct driver *driver, int64_t n);

@@ -128,6 +128,12 @@ static bool has_op(const struct plan *plan, enum op op)
   return false;
 }
 
+/* Where the masters are whole a window is made by a cast alone. */
+static bool gathers_between_ranks(const struct plan *plan)
+{
+  return has_op(plan, OP_GATHER) && plan->input.strategy != STRATEGY_NO_SHARD;
+}
+
 static void sort_by_lane(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -215,7 +221,7 @@ static enum status make_groups(struct exec *exec)
     bool wanted;
     enum comm_kind kind;
   } groups[GROUP_COUNT] = {
-      [GROUP_GATHER] = {has_op(plan, OP_GATHER), COMM_SHARD},
+      [GROUP_GATHER] = {gathers_between_ranks(plan), COMM_SHARD},
       [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
       [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
       [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
@@ -227,18 +233,33 @@ static enum status make_groups(struct exec *exec)
   return status;
 }
 
+/* A carrier may want what it moves at the same places on all ranks. */
+static enum status check_places(const struct exec *exec)
+{
+  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  for (int b = 0; b < exec->plan->buffers; b++) {
+    const struct plan_buffer *buffer = &exec->plan->buffer[b];
+    const int64_t word[] = {buffer->offset, buffer->bytes};
+    for (size_t byte = 0; byte < sizeof word && buffer->parent < 0; byte++) /* its own part of a buffer each rank has elsewhere */
+      hash = (hash ^ ((const unsigned char *)word)[byte]) * UINT64_C(1099511628211);
+  }
+  return comm_check_same(exec->config.comm, "the memory layout of the plan", &hash, sizeof hash);
+}
+
 /* What collectives read and write lies in the arenas. */
 static enum status register_memory(struct exec *exec)
 {
   const struct exec_memory *memory = exec->config.memory;
-  enum status status = STATUS_OK;
-  for (int g = GROUP_GATHER; !status && g < GROUP_WORLD; g++) {
-    if (exec->group[g] && memory->transient[TIER_DEVICE])
-      status = comm_group_register(exec->group[g], memory->transient[TIER_DEVICE], memory->transient_bytes[TIER_DEVICE]);
-    if (!status && exec->group[g] && memory->persistent[TIER_DEVICE])
-      status = comm_group_register(exec->group[g], memory->persistent[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]);
-  }
-  return comm_agree(exec->config.comm, status);
+  void *const arena[] = {memory->transient[TIER_DEVICE], memory->persistent[TIER_DEVICE]};
+  const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]};
+  if (exec->config.device->host_memory)
+    return STATUS_OK;
+  enum status status = check_places(exec);
+  for (int g = GROUP_GATHER; g < GROUP_WORLD; g++)
+    for (int a = 0; a < 2 && !status && exec->group[g]; a++)
+      if (bytes[a] > 0)
+        status = comm_agree(exec->config.comm, comm_group_register(exec->group[g], arena[a], bytes[a]));
+  return status;
 }
 
 /* Sets of up to 8192 CPUs: the kernel refuses one that is smaller than the machine. */
@@ -397,7 +418,8 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   return STATUS_OK;
 }
 
-/* Step n may only take the arguments' place of step n - 2 when that is complete. */
+/* Step n takes the arguments' and the marks' place of step n - 2. That every lane has issued that step is enough for the waits on its marks; that it is complete, which its times and
+ * results need, exec_step() made sure of before it returned from step n - 1. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->released > 0 && args->step != exec->next_step)
@@ -407,13 +429,14 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
     status = exec_wait_issued(exec, exec->released - 1);
   if (status)
     return status;
+  const int64_t n = exec->released + 1;
+  status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[n & 1]);
+  if (status)
+    return exec_fail(exec, status);
   exec->cached = args->past + args->tokens;
   exec->next_step = args->step + 1;
-  exec->released++;
-  exec->args[exec->released & 1] = *args;
-  status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[exec->released & 1]);
-  if (status)
-    return status;
+  exec->args[n & 1] = *args;
+  exec->released = n;
   token_signal(exec->board, exec->plan->n, exec->released);
   return STATUS_OK;
 }
@@ -470,7 +493,9 @@ static void read_results(const struct exec *exec, struct exec_result *result)
 static enum status take_earlier_times(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released - 1);
-  return status ? status : exec_take_times(exec, exec->released - 1);
+  if (!status)
+    status = exec_take_times(exec, exec->released - 1);
+  return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
@@ -496,7 +521,9 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
 enum status exec_drain(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released);
-  return status ? status : exec_take_times(exec, exec->released);
+  if (!status)
+    status = exec_take_times(exec, exec->released);
+  return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)

@@ -334,10 +334,10 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
   return status ? status : handlers[instr->op].run(&call);
 }
 
-enum status exec_try(struct exec *exec, struct lane *lane, int index)
+enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens)
 {
-  const struct step_args args = {.tokens = exec->tokens};
+  const struct step_args args = {.tokens = tokens};
   const struct instr *instr = &exec->plan->instr[index];
-  return instr->op == OP_RELEASE ? STATUS_OK
-                                 : handlers[instr->op].run(&(struct call){.exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args});
+  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
+  return instr->op == OP_RELEASE ? STATUS_OK : handlers[instr->op].run(&call);
 }

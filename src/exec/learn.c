@@ -51,13 +51,13 @@ static enum status fill(struct exec *exec, struct lane *lane)
 }
 
 /* Two micro-batches hold every shape: the first one writes its sums, later ones add to them. */
-static enum status try_all(struct exec *exec, struct lane *lane)
+static enum status try_all(struct exec *exec, struct lane *lane, int64_t tokens)
 {
   const struct driver *compute = &exec->driver[LANE_COMPUTE];
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < compute->n; i++)
     if (exec->plan->instr[compute->instr[i]].micro < 2)
-      status = exec_try(exec, lane, compute->instr[i]);
+      status = exec_try(exec, lane, compute->instr[i], tokens);
   return status;
 }
 
@@ -67,7 +67,9 @@ static enum status try_out(struct exec *exec)
   const double start = clock_s();
   enum status status = fill(exec, lane);
   if (!status)
-    status = try_all(exec, lane);
+    status = try_all(exec, lane, exec->plan->input.shape.sequence);
+  if (!status && exec->plan->input.mode == PLAN_GENERATE)
+    status = try_all(exec, lane, 1);
   const enum status waited = wait_for_lane(lane);
   if (!status)
     status = waited;
@@ -133,6 +135,7 @@ static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t wh
   enum status status = device->ops->mark_create(device, &mark[0]);
   if (!status)
     status = device->ops->mark_create(device, &mark[1]);
+  status = comm_agree(exec->config.comm, status);
   *best = 0;
   for (int i = 0; !status && i < TRIALS; i++) {
     double seconds = 0;
@@ -142,7 +145,7 @@ static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t wh
   }
   device->ops->mark_destroy(mark[0]);
   device->ops->mark_destroy(mark[1]);
-  return status;
+  return comm_agree(exec->config.comm, status);
 }
 
 enum status exec_measure_link(struct exec *exec, double *bytes_s)
@@ -153,10 +156,12 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s)
   if (!group || comm_group_size(group) == 1)
     return STATUS_OK;
   const int64_t size = comm_group_size(group), grain = 256 * size, all = exec->plan->transient_bytes[TIER_DEVICE];
-  const int64_t whole = (all < MOST ? all : MOST) / grain * grain;
+  int64_t less = -((all < MOST ? all : MOST) / grain * grain); /* ranks may differ in their workspaces */
   double seconds = 0;
-  enum status status = whole > 0 ? time_gathers(exec, exec->driver[LANE_GATHER].lane, whole, &seconds) : STATUS_OK;
+  enum status status = comm_max_i64(exec->config.comm, &less, 1);
+  if (!status && less < 0)
+    status = time_gathers(exec, exec->driver[LANE_GATHER].lane, -less, &seconds);
   if (!status && seconds > 0)
-    *bytes_s = (double)whole * (double)(size - 1) / (double)size / seconds;
-  return comm_agree(exec->config.comm, status);
+    *bytes_s = (double)-less * (double)(size - 1) / (double)size / seconds;
+  return status;
 }

@@ -1,6 +1,4 @@
 /* When instructions began and ended, by the marks that their lanes set: for the profile and for traces. */
-#include <math.h>
-
 #include "base/mem.h"
 #include "exec/engine.h"
 

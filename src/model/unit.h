@@ -6,6 +6,7 @@
 #include "model/model.h"
 
 enum { UNIT_ROWS = 64 };
+_Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0, "rows of logits run over the room of the vocabulary");
 
 /* A model's `ops` is always the first member of one of these. One explicit list of them is in model.c. */
 struct architecture {

@@ -315,7 +315,7 @@ static int add_part(struct builder *b, const char *name, int u, int whole, bool 
 /* Of unit `of` by name only, unless the values are those of its parameters. */
 static int add_transient(struct builder *b, const char *name, int of, enum plan_purpose purpose, int64_t bytes)
 {
-  bool owned = purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_ACTIVATIONS;
+  bool owned = purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRADS || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_ACTIVATIONS;
   return add_buffer(b, name, of,
                     (struct plan_buffer){.purpose = purpose, .unit = owned ? of : -1, .parent = -1, .bytes = bytes, .first = INT_MAX, .last = -1});
 }
@@ -390,12 +390,15 @@ static int add_state(struct builder *b, const char *name, int u, enum plan_purpo
   return wanted ? add_persistent(b, name, u, purpose, bytes_of(b->plan->owned[u])) : -1;
 }
 
+/* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  unit->grads = unit->shard = unit->piece = add_state(b, "grads", u, PURPOSE_GRADS);
-  if (unit->grads < 0)
+  unit->grads = unit->shard = unit->piece = -1;
+  if (b->plan->input.mode != PLAN_TRAIN || b->plan->layout[u].trained == 0)
     return;
+  unit->grads = b->grads_whole ? add_state(b, "grads", u, PURPOSE_GRADS) : add_transient(b, "grads", u, PURPOSE_GRADS, bytes_of(b->plan->owned[u]));
+  unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
     unit->shard = add_view(b, "shard", unit->grads, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
   unit->piece = unit->shard;
@@ -503,6 +506,9 @@ static void add_pending(struct builder *b, int u)
     return;
   if (b->staging < 0 && b->plan->input.ranks > 1)
     add_staging(b);
+  struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
+  if (grads->first > b->plan->n) /* from where the reduce may start, beside the next backward pass */
+    grads->first = b->plan->n;
   b->pending[b->n_pending++] = u;
 }
 

@@ -1,6 +1,6 @@
 /* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start with the same ones agree on them. Transient ones are
  * packed by lifetime, each at the lowest free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the activations that
- * the backward pass takes down again, and largest first, which serves the rest; the tighter of the two results is kept. */
+ * the backward pass takes down again, largest first, largest product of the two first, and in order of use; the tightest result is kept, the first one of equals. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -99,6 +99,17 @@ static int longer_first(const void *left, const void *right)
   return order != 0 ? order : larger_first(left, right);
 }
 
+static int more_first(const void *left, const void *right)
+{
+  const double a = (double)bytes_of(left) * (double)(1 + duration_of(left)), b = (double)bytes_of(right) * (double)(1 + duration_of(right));
+  return a != b ? (a < b) - (a > b) : larger_first(left, right);
+}
+
+static int earlier_first(const void *left, const void *right)
+{
+  return in_order(left, right);
+}
+
 /* Put `block` into `placed`, which is sorted by begin, at the lowest place where it meets none that lives at the same time. */
 static enum status insert(struct block *placed, int n, struct block block)
 {
@@ -152,17 +163,14 @@ static enum status pack(struct plan *plan, const struct block *block, int n, str
 
 static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct block *block, struct block *placed)
 {
+  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first};
   int n;
   int64_t bytes = INT64_MAX;
   enum status status = list_transient(plan, tier, block, &n);
-  if (status)
-    return status;
-  qsort(block, (size_t)n, sizeof *block, longer_first);
-  status = pack(plan, block, n, placed, bytes, &bytes);
-  if (status)
-    return status;
-  qsort(block, (size_t)n, sizeof *block, larger_first);
-  status = pack(plan, block, n, placed, bytes, &bytes);
+  for (size_t o = 0; !status && o < sizeof orders / sizeof *orders; o++) {
+    qsort(block, (size_t)n, sizeof *block, orders[o]);
+    status = pack(plan, block, n, placed, bytes, &bytes);
+  }
   if (!status)
     plan->transient_bytes[tier] = bytes;
   return status;

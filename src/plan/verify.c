@@ -792,10 +792,36 @@ static enum status check_squares(const struct plan *plan, int i)
   return check_role(plan, i, 1, plan->metrics);
 }
 
-/* A reduced shard inside of what is reduced takes its place: added, this rank's part would count twice. */
+/* Who takes part, from the shape alone. */
+static int64_t members_of(const struct plan *plan, enum op op)
+{
+  const struct plan_input *input = &plan->input;
+  bool whole = input->strategy == STRATEGY_NO_SHARD;
+  switch (op) {
+  case OP_GATHER: return whole ? 1 : input->shape.group;
+  case OP_REPLICA_REDUCE: return input->shape.replicas;
+  case OP_GATHER_GRADS: return whole ? input->shape.group : input->shape.replicas;
+  default: return input->shape.group;
+  }
+}
+
+/* Of a whole that the members share evenly, use `part` is one part. */
+static enum status check_part(const struct plan *plan, int i, int whole, int part)
+{
+  const struct instr *instr = &plan->instr[i];
+  return check_size_of(plan, i, part, plan->buffer[instr->use[whole].buffer].bytes / members_of(plan, instr->op));
+}
+
+/* A reduced shard inside of what is reduced takes its place: added, this rank's part would count twice. And what all send must be received somewhere. */
 static enum status check_reduce(const struct plan *plan, int i)
 {
   const struct plan_use *use = plan->instr[i].use;
+  enum status status = check_part(plan, i, 0, 2);
+  if (status)
+    return status;
+  if (plan->buffer[use[1].buffer].bytes < plan->buffer[use[0].buffer].bytes)
+    return status_set(STATUS_PLAN, "%s receives into %s, which is smaller than %s", name_of(plan, i, i).text, plan->buffer[use[1].buffer].name,
+                      plan->buffer[use[0].buffer].name);
   if (use[2].access == ACCESS_ADD && plan_root(plan, use[0].buffer, NULL) == plan_root(plan, use[2].buffer, NULL))
     return status_set(STATUS_PLAN, "%s adds to %s, which is a part of what it reduces", name_of(plan, i, i).text, plan->buffer[use[2].buffer].name);
   return STATUS_OK;
@@ -810,7 +836,7 @@ static enum status check_gather(const struct plan *plan, int i)
   int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
   enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, plan->master[instr->unit]);
   if (!status)
-    status = check_bytes_of(plan, i, 0, elements / plan_instr_ranks(plan, instr));
+    status = check_bytes_of(plan, i, 0, elements / members_of(plan, OP_GATHER));
   if (!status)
     status = check_size_of(plan, i, 1, elements * element_of(plan));
   plan_root(plan, instr->use[1].buffer, &offset);
@@ -853,7 +879,9 @@ static enum status check_roles(const struct plan *plan, int i)
   case OP_DECODE: return check_decode(plan, i);
   case OP_BACKWARD: return check_gradient(plan, i, 5, 5);
   case OP_EMBED_BACKWARD: return check_gradient(plan, i, 3, 2);
-  case OP_REDUCE: return check_reduce(plan, i);
+  case OP_REDUCE:
+  case OP_REPLICA_REDUCE: return check_reduce(plan, i);
+  case OP_GATHER_GRADS: return check_part(plan, i, 1, 0);
   case OP_SQUARES: return check_squares(plan, i);
   case OP_METRICS: status = check_role(plan, i, 0, plan->loss); return status ? status : check_role(plan, i, 1, plan->metrics);
   case OP_ADAM: return check_update(plan, i);

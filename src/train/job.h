@@ -18,6 +18,10 @@ struct job_place {
 enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out);
 /* run.device=auto has to mean the same on every rank: STATUS_USAGE where only some see a GPU. Collective. */
 enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu);
+/* GPUs that this process sees; a deck that says run.device=host does not ask. STATUS_LIBRARY where they cannot be counted: a driver that is there and broken. Local. */
+enum status job_count_gpus(const struct deck *deck, int *out);
+
+enum { JOB_PLANS = PLAN_GENERATE + 1 };
 
 struct job {
   struct comm *comm;
@@ -27,8 +31,8 @@ struct job {
   struct job_place place;
   struct device *device;
   struct model *model;
-  struct plan *plan[3]; /* by enum plan_mode, NULL where not asked for */
-  struct exec *exec[3];
+  struct plan *plan[JOB_PLANS]; /* by enum plan_mode, NULL where not asked for */
+  struct exec *exec[JOB_PLANS];
   struct exec_memory memory;
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
   int threads;
@@ -36,10 +40,11 @@ struct job {
 };
 
 /* Which plans a job needs. Training evaluates too.
+ * JOB_BENCH: training steps, of which nothing is loaded or saved.
  * JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at most 8; model.context).
  * JOB_GENERATE: one sequence; data.sequence tokens fit into the cache (0: model.context, at most 2048), and a step takes at most 256 new ones of them
  * (plan->input.capacity, plan->input.shape.sequence). */
-enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE };
+enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
 /* Everything up to memory; parameters are zero. `deck` must outlive the job. The log opens with what the job is. Collective. */
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out);
@@ -57,8 +62,10 @@ struct job_arenas { int64_t persistent, transient; };
 struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier);
 /* In all tiers. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
-/* Whether the arenas of plans fit into the memory that is there now, and what moves the state between a device and files too. STATUS_MEMORY names tier, need, have and cures.
- * Local. */
+/* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
+int64_t job_device_reserve(int ranks);
+/* Whether the arenas of plans fit into the memory that is there now, with that reserve, and on the host the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY
+ * names tier, need, have and cures. Where nothing will be saved or loaded, that copy is a warning only. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

@@ -30,7 +30,7 @@ struct run {
   struct data_order order;
   struct results *results; /* rank 0 */
   struct stats stats;
-  char *checkpoint_dir, *results_path;
+  char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
   int64_t samples;
   double start_s, last_loss, save_s;
@@ -84,7 +84,42 @@ static enum status run_paths(struct run *run)
 {
   run->checkpoint_dir = mem_printf("%s/ckpt", run->deck->run.dir);
   run->results_path = mem_printf("%s/results.jsonl", run->deck->run.dir);
-  return run->checkpoint_dir && run->results_path ? STATUS_OK : STATUS_MEMORY;
+  run->learned_path = mem_printf("%s/device.bin", run->deck->run.dir);
+  return run->checkpoint_dir && run->results_path && run->learned_path ? STATUS_OK : STATUS_MEMORY;
+}
+
+/* --- what the device learned ---------------------------------------------------------------------------------------------------- */
+
+/* A run that goes on computes with the algorithms that it began with, whatever has been learned elsewhere since. Another device, or another version of its libraries, has its own. */
+static enum status recall(const struct run *run)
+{
+  enum { MOST = 1 << 26 };
+  struct device *device = run->job->device;
+  char *data = NULL;
+  size_t bytes = 0;
+  if (!file_exists(run->learned_path))
+    return STATUS_OK;
+  enum status status = file_read_all(run->learned_path, MOST, &data, &bytes);
+  if (status)
+    return status;
+  status = device->ops->learn(device, data, (int64_t)bytes);
+  mem_free(data);
+  if (status != STATUS_INPUT)
+    return status;
+  log_warn("%s cannot be used here, so bits may differ from here on: %s", run->learned_path, status_text());
+  return STATUS_OK;
+}
+
+static enum status keep_learned(const struct run *run)
+{
+  struct device *device = run->job->device;
+  void *data = NULL;
+  int64_t bytes = 0;
+  enum status status = device->ops->learned(device, &data, &bytes);
+  if (!status && bytes > 0)
+    status = file_write_all(run->learned_path, data, (size_t)bytes);
+  mem_free(data);
+  return status;
 }
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
@@ -436,7 +471,9 @@ static enum status start_data(struct run *run)
   run->order.rank = comm_rank(run->comm);
   run->order.first_step = run->step;
   run->order.first_sample = run->samples;
-  status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
+  status = comm_agree(run->comm, leads(run) ? recall(run) : STATUS_OK); /* rank 0 tells the others what it knows when plans start */
+  if (!status)
+    status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
   if (status || !deck->eval.every)
     return status;
   return evaluator_open(run->job, &run->evaluator);
@@ -466,6 +503,8 @@ static enum status open_run(struct run *run)
   enum status status = open_folder(run);
   if (!status)
     status = lock_folder(run);
+  if (!status)
+    status = keep_learned(run);
   return status ? status : open_results(run);
 }
 
@@ -504,6 +543,7 @@ static void release(struct run *run)
   stats_destroy(&run->stats);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);
+  mem_free(run->learned_path);
   if (run->lock >= 0)
     close(run->lock);
 }

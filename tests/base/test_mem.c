@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -154,6 +155,20 @@ static void test_available(void **state)
   assert_true(available + mem_resident_bytes() <= physical);
 }
 
+/* Oracle: the kernel's files. */
+static void test_limit(void **state)
+{
+  (void)state;
+  double limit = 0;
+  FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
+  if (!file)
+    file = fopen("/sys/fs/cgroup/memory/memory.limit_in_bytes", "r");
+  const int limited = file && fscanf(file, "%lf", &limit) == 1 && limit < 0x1p60;
+  if (file)
+    fclose(file);
+  assert_true((double)mem_limit_bytes() == (limited ? limit : -1.0));
+}
+
 /* Oracle: the rule in mem.h, and what was written before. */
 static void test_grow(void **state)
 {
@@ -176,11 +191,29 @@ static void test_grow(void **state)
   mem_free(array);
 }
 
+/* Oracle: the sums of what was noted. */
+static void test_note(void **state)
+{
+  (void)state;
+  const struct mem_usage start = mem_usage(MEM_IO);
+  const int64_t calls = mem_calls();
+  mem_note(MEM_IO, (int64_t)1 << 40);
+  mem_note(MEM_IO, 1000);
+  assert_int_equal(mem_usage(MEM_IO).bytes - start.bytes, ((int64_t)1 << 40) + 1000);
+  assert_int_equal(mem_usage(MEM_IO).peak_bytes, start.bytes + ((int64_t)1 << 40) + 1000);
+  mem_note(MEM_IO, -1000);
+  mem_note(MEM_IO, -((int64_t)1 << 40));
+  assert_int_equal(mem_usage(MEM_IO).bytes, start.bytes);
+  assert_int_equal(mem_usage(MEM_IO).calls - start.calls, 2);
+  assert_int_equal(mem_calls() - calls, 2);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_grow),
       cmocka_unit_test(test_available),
+      cmocka_unit_test(test_limit),
       cmocka_unit_test(test_counters),
       cmocka_unit_test(test_alignment_and_zeros),
       cmocka_unit_test(test_resize_keeps_content),
@@ -188,6 +221,7 @@ int main(void)
       cmocka_unit_test(test_untouched),
       cmocka_unit_test(test_texts),
       cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_note), /* behind those that look at the peak */
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,19 @@
 #!/bin/sh
-# Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in fp32 within rounding; bit equality of two runs, after a resume, and with everything on and
-# off that must not change the numbers; checkpoints that go on on the other device. Skipped without a GPU.
+# Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in fp32 and in bf16 within rounding; bit equality of two runs, after a resume, with everything
+# on and off that must not change the numbers, and of strategies that reduce alike; checkpoints that go on on the other device; the number of allocations. Skipped without a GPU.
 visible=${CUDA_VISIBLE_DEVICES-unset}
 . "$top_srcdir/tests/cli/common.sh"
 unset CUDA_VISIBLE_DEVICES
 test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
+
+# What is learned of a GPU for new runs: nothing yet, wherever this runs.
+export XDG_CACHE_HOME="$scratch/cache1"
+mkdir "$XDG_CACHE_HOME"
+fresh_cache() {
+  export XDG_CACHE_HOME="$scratch/cache-$1"
+  mkdir "$XDG_CACHE_HOME"
+}
+field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/results.jsonl"; }
 
 make_deck
 make_data
@@ -29,45 +38,62 @@ train 1 lhost $llama run.device=host
 train 1 lcuda $llama run.device=cuda run.compute=fp32
 close_to lhost lcuda 2e-5
 
-# Two runs, an interrupted one, and what must not change a bit.
-train 1 again run.device=cuda run.compute=bf16
+# Two runs, which share a cache; what must not change a bit; no allocation for longer runs.
+train 1 again run.device=cuda run.steps=6
 same half again
+train 1 choices run.device=cuda tiers.activations=recompute shard.prefetch=3
+same half choices
 train 1 pieces run.device=cuda run.steps=3
-train 1 pieces run.device=cuda run.steps=6 --resume auto
-same half pieces
-train 1 recompute run.device=cuda tiers.activations=recompute
-same half recompute
-train 1 deep run.device=cuda shard.prefetch=3
-same half deep
-train 1 once run.device=cuda shard.strategy=shard_grad_op
-same half once
+short=$(field pieces allocations) long=$(field again allocations)
+test -z "$short" || test "$short" = "$long" || die "allocations: $short in 3 steps, $long in 6"
 
-# From the GPU to the CPU and back: the losses go on as they were.
+# A run that goes on finds what it learned in its folder.
+test -s pieces/device.bin || die "pieces keeps nothing of what was learned"
+test ! -e host/device.bin || die "the host device learns nothing, but host/device.bin is there"
+(
+  fresh_cache pieces
+  train 1 pieces run.device=cuda run.steps=6 --resume auto
+)
+same half pieces
+
+# From the GPU to the CPU and back: the losses go on as they were. Two ranks of the host in bf16.
 train 1 there run.device=cuda run.compute=fp32 run.steps=3
 train 1 there run.device=host run.steps=5 --resume auto
 train 1 there run.device=cuda run.compute=fp32 run.steps=6 --resume auto
 close_to host there 2e-5
+train 1 around run.device=cuda run.compute=bf16 run.steps=2
+train 2 around run.device=host run.compute=bf16 run.steps=4 --resume auto
+train 1 around run.device=cuda run.compute=bf16 run.steps=6 --resume auto
+close_to half around 1e-2
 
 "$SLUICE" eval half run.device=cuda > eval.out 2>&1 || { cat eval.out >&2; die "eval"; }
 "$SLUICE" generate half prompt="the gate" tokens=20 temperature=0 run.device=cuda > generate.out 2>&1 || { cat generate.out >&2; die "generate"; }
 
 test "$gpus" -ge 2 || exit 0
-for ranks in 2 4; do
-  test "$ranks" -le "$gpus" || continue
-  train $ranks many$ranks run.device=cuda run.compute=fp32
-  close_to host many$ranks 2e-5
-  train $ranks half$ranks run.device=cuda
-  close_to half half$ranks 1e-2
-  train $ranks again$ranks run.device=cuda
-  same half$ranks again$ranks
-  for strategy in shard_grad_op shard_optim; do
-    train $ranks $strategy$ranks run.device=cuda shard.strategy=$strategy shard.reduce=micro
-    same half$ranks $strategy$ranks
-  done
-  train $ranks no$ranks run.device=cuda shard.strategy=no_shard
-  close_to half no$ranks 1e-2
-  train $ranks pieces$ranks run.device=cuda run.steps=3
-  train 1 pieces$ranks run.device=cuda run.steps=4 --resume auto
-  train $ranks pieces$ranks run.device=cuda run.steps=6 --resume auto
-  close_to half pieces$ranks 1e-2
+
+# The most ranks: everything that moves between them. Gradients are sharded or not, reduced after each micro-batch or once a step: the order of additions is that of shard.reduce alone.
+train "$gpus" many run.device=cuda run.compute=fp32
+close_to host many 2e-5
+train "$gpus" micro run.device=cuda
+close_to half micro 1e-2
+for strategy in shard_grad_op shard_optim; do
+  train "$gpus" $strategy run.device=cuda shard.strategy=$strategy shard.reduce=micro
+  same micro $strategy
 done
+train "$gpus" step run.device=cuda shard.reduce=step
+train "$gpus" no_shard run.device=cuda shard.strategy=no_shard shard.reduce=step
+same step no_shard
+if test "$gpus" = 4; then
+  train 4 hybrid run.device=cuda shard.strategy=hybrid_shard shard.group=2 shard.reduce=step
+  same step hybrid
+  train 2 two run.device=cuda run.compute=fp32
+  close_to host two 2e-5
+fi
+
+# Interrupted, and gone on with on as many ranks: without the cache that the others share.
+train "$gpus" stopped run.device=cuda run.steps=3
+(
+  fresh_cache stopped
+  train "$gpus" stopped run.device=cuda run.steps=6 --resume auto
+)
+same micro stopped

@@ -24,12 +24,12 @@ for file in "$decks"/*.yaml; do
 done
 test $count -ge 12 || die "only $count decks"
 
-# Full sharding: each of 8 ranks owns an eighth of the parameters, at 16 bytes, and little beside them from step to step (padding).
+# Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments), and little beside them from step to step (padding).
 while read -r deck parameters; do
   grep -q "^# $parameters parameters" "$decks/$deck.yaml" || die "$deck does not have the published $parameters parameters"
   plan "$deck" 8 shard.strategy=full_shard
   sed -n 's/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out | head -n 1 > total
-  awk -v n="$(echo "$parameters" | tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (16 * n / 8) - 1; found = 1 }
+  awk -v n="$(echo "$parameters" | tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (12 * n / 8) - 1; found = 1 }
     END { exit !(found && e > -0.001 && e < 0.01) }' total || { cat plan.out >&2; die "$deck: a rank of 8 owns $(cat total)"; }
 done <<LIST
 gpt2-124m 124,439,808

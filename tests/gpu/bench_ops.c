@@ -575,9 +575,10 @@ static void stop(void)
 int main(int argc, char **argv)
 {
   static const struct model any = {.name = "any"};
-  if (cuda_device_count() == 0) {
-    printf("skipped: no GPU\n");
-    return 77;
+  const int gpus = cuda_device_count();
+  if (gpus <= 0) {
+    printf("%s\n", gpus ? status_text() : "skipped: no GPU");
+    return gpus ? 1 : 77;
   }
   start();
   const int64_t n[] = {128 << 20};

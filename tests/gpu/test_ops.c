@@ -8,9 +8,12 @@
 
 #include <cmocka.h>
 #include <cuda_runtime_api.h>
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "device/device.h"
@@ -252,7 +255,7 @@ static void test_learning(void **state)
   product_to(other, lane, &a, &b, c.there, second);
   assert_memory_equal(first, second, sizeof first);
   must(other->ops->learned(other, &again, &n_again));
-  assert_true(n_again >= n); /* the user's cache may have held more */
+  assert_true(n_again > 0 && n_again <= n); /* what it used itself */
 
   assert_int_equal(other->ops->learn(other, bytes, n - 1), STATUS_INPUT);
   ((char *)bytes)[8] ^= 1; /* the GPU's name */
@@ -263,6 +266,305 @@ static void test_learning(void **state)
   device_destroy(other);
   mem_free(bytes);
   mem_free(again);
+  twin_free(&a);
+  twin_free(&b);
+  twin_free(&c);
+}
+
+/* --- the user's cache of algorithms --------------------------------------------------------------------------------------------------------------- */
+
+/* A folder of our own in place of the user's, and the file in it. */
+struct cache {
+  char folder[64], *before;
+  unsigned char *data;
+  int64_t bytes;
+};
+
+static struct cache cache_start(void)
+{
+  struct cache cache = {.folder = "/tmp/sluice-cache-XXXXXX"};
+  const char *before = getenv("XDG_CACHE_HOME");
+  cache.before = before ? mem_strdup(before) : NULL;
+  assert_non_null(mkdtemp(cache.folder));
+  assert_int_equal(setenv("XDG_CACHE_HOME", cache.folder, true), 0);
+  return cache;
+}
+
+static char *cache_path_of(const struct cache *cache)
+{
+  glob_t found = {0};
+  char pattern[128], *path = NULL;
+  snprintf(pattern, sizeof pattern, "%s/*", cache->folder);
+  const int nothing = glob(pattern, 0, NULL, &found);
+  if (!nothing) {
+    assert_int_equal(found.gl_pathc, 1); /* no temporary file is left */
+    path = mem_strdup(found.gl_pathv[0]);
+  }
+  globfree(&found);
+  return path;
+}
+
+static void cache_load(struct cache *cache)
+{
+  char *path = cache_path_of(cache);
+  assert_non_null(path);
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  mem_free(cache->data);
+  must(mem_alloc(MEM_DATA, 1 << 20, (void **)&cache->data));
+  cache->bytes = (int64_t)fread(cache->data, 1, 1 << 20, file);
+  fclose(file);
+  mem_free(path);
+}
+
+static void cache_store(const struct cache *cache)
+{
+  char *path = cache_path_of(cache);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(cache->data, 1, (size_t)cache->bytes, file), cache->bytes);
+  assert_int_equal(fclose(file), 0);
+  mem_free(path);
+}
+
+static void cache_stop(struct cache *cache)
+{
+  char *path = cache_path_of(cache);
+  if (path)
+    (void)unlink(path);
+  (void)rmdir(cache->folder);
+  if (cache->before)
+    (void)setenv("XDG_CACHE_HOME", cache->before, true);
+  else
+    (void)unsetenv("XDG_CACHE_HOME");
+  mem_free(path);
+  mem_free(cache->before);
+  mem_free(cache->data);
+}
+
+/* The table's layout: what it is good for, how many records, their FNV-1a; then records, key first and `measured` last. */
+enum { TABLE_RECORD_BYTES = 288, TABLE_RECORDS = 296, TABLE_SUM = 304, TABLE_HEADER = 312, RECORD_ALGORITHM = 72 };
+
+static int64_t word_at(const unsigned char *data, int64_t at)
+{
+  int64_t word;
+  memcpy(&word, data + at, sizeof word);
+  return word;
+}
+
+static void seal(unsigned char *table, int64_t bytes)
+{
+  uint64_t sum = UINT64_C(0xcbf29ce484222325);
+  for (int64_t i = TABLE_HEADER; i < bytes; i++)
+    sum = (sum ^ table[i]) * UINT64_C(0x100000001b3);
+  const int64_t records = (bytes - TABLE_HEADER) / word_at(table, TABLE_RECORD_BYTES);
+  memcpy(table + TABLE_RECORDS, &records, sizeof records);
+  memcpy(table + TABLE_SUM, &sum, sizeof sum);
+}
+
+/* A device's products of n columns, and what it then tells. */
+struct learner {
+  struct device *device;
+  struct lane *lane;
+  unsigned char *table;
+  int64_t bytes;
+};
+
+static struct learner learner_start(bool keeps)
+{
+  struct learner learner = {0};
+  must(cuda_device_create(0, compute, &learner.device));
+  cuda_device(learner.device)->keeps_cache = keeps;
+  must(learner.device->ops->lane_create(learner.device, "compute", 1, &learner.lane));
+  return learner;
+}
+
+static void learner_tell(struct learner *learner)
+{
+  mem_free(learner->table);
+  must(learner->device->ops->learned(learner->device, (void **)&learner->table, &learner->bytes));
+}
+
+static void learner_multiply(struct learner *learner, int64_t n)
+{
+  struct twin a = input(64 * 128), b = input(n * 64), c = output(128 * n);
+  struct matmul op = {.m = 128, .n = n, .k = 64, .trans_b = true, .lda = 64, .ldb = 64, .ldc = n};
+  op.a = a.here, op.b = b.here, op.c = c.here;
+  must(host->ops->matmul(host_lane, &op));
+  op.a = a.there, op.b = b.there, op.c = c.there;
+  must(learner->device->ops->matmul(learner->lane, &op));
+  must_cuda(cudaDeviceSynchronize());
+  expect_same("a product by what was learned", &c);
+  twin_free(&a);
+  twin_free(&b);
+  twin_free(&c);
+  learner_tell(learner);
+}
+
+static void learner_stop(struct learner *learner)
+{
+  learner->device->ops->lane_destroy(learner->lane);
+  device_destroy(learner->device);
+  mem_free(learner->table);
+}
+
+/* Oracle: the bytes of the table in memory and in the file. */
+static void test_cache_file(void **state)
+{
+  struct cache cache = cache_start();
+  struct learner other = learner_start(true), first = learner_start(false);
+  (void)state;
+  learner_multiply(&first, 96);
+  assert_null(cache_path_of(&cache)); /* was not asked to keep anything */
+  cuda_device(first.device)->keeps_cache = true;
+  learner_tell(&first);
+  cache_load(&cache);
+  assert_int_equal(cache.bytes, first.bytes);
+  assert_memory_equal(cache.data, first.table, (size_t)first.bytes);
+  const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES);
+  assert_int_equal(first.bytes, TABLE_HEADER + record);
+
+  learner_multiply(&other, 104); /* began before there was a file: adds to it */
+  assert_int_equal(other.bytes, TABLE_HEADER + record);
+  cache_load(&cache);
+  assert_int_equal(cache.bytes, TABLE_HEADER + 2 * record);
+  assert_memory_equal(cache.data + TABLE_HEADER, first.table + TABLE_HEADER, (size_t)record);
+  assert_memory_equal(cache.data + TABLE_HEADER + record, other.table + TABLE_HEADER, (size_t)record);
+
+  struct learner reader = learner_start(true);
+  learner_multiply(&reader, 96); /* tells what it used, of the two in the file */
+  assert_int_equal(reader.bytes, first.bytes);
+  assert_memory_equal(reader.table, first.table, (size_t)first.bytes);
+
+  struct learner told = learner_start(true);
+  memset(first.table + first.bytes - 4, 0, 4); /* a record that differs from the file's: not measured */
+  seal(first.table, first.bytes);
+  must(told.device->ops->learn(told.device, first.table, first.bytes));
+  learner_multiply(&told, 96);
+  assert_int_equal(told.bytes, first.bytes);
+  assert_memory_equal(told.table, first.table, (size_t)first.bytes);
+
+  learner_stop(&first);
+  learner_stop(&other);
+  learner_stop(&reader);
+  learner_stop(&told);
+  cache_stop(&cache);
+}
+
+/* Files that are cut off, changed, or hold what is no algorithm: measured again, and the file is whole after that. Oracle: the product; the file's length. */
+static void test_cache_damage(void **state)
+{
+  struct cache cache = cache_start();
+  struct learner first = learner_start(true);
+  (void)state;
+  learner_multiply(&first, 96);
+  cache_load(&cache);
+  const int64_t whole = cache.bytes;
+  for (int damage = 0; damage < 3; damage++) {
+    if (damage == 0)
+      cache.bytes--;
+    if (damage == 1)
+      cache.data[TABLE_HEADER + RECORD_ALGORITHM] ^= 1;
+    if (damage == 2) {
+      memset(cache.data + TABLE_HEADER + RECORD_ALGORITHM, 0xff, sizeof(cublasLtMatmulAlgo_t));
+      seal(cache.data, cache.bytes);
+    }
+    cache_store(&cache);
+    struct learner again = learner_start(true);
+    learner_multiply(&again, 96);
+    learner_stop(&again);
+    cache_load(&cache);
+    assert_int_equal(cache.bytes, whole);
+    assert_memory_equal(cache.data + TABLE_HEADER, first.table + TABLE_HEADER, RECORD_ALGORITHM);
+  }
+  learner_stop(&first);
+  cache_stop(&cache);
+}
+
+/* A file that is full: what is new takes the place of the oldest. Oracle: its records. */
+static void test_cache_full(void **state)
+{
+  enum { MOST = 4096 };
+  struct cache cache = cache_start();
+  struct learner first = learner_start(true);
+  (void)state;
+  learner_multiply(&first, 96);
+  cache_load(&cache);
+  const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES), whole = TABLE_HEADER + MOST * record;
+  assert_true(whole < 1 << 20);
+  for (int64_t i = 0; i < MOST; i++) {
+    const int64_t m = 100000 + i;
+    memmove(cache.data + TABLE_HEADER + i * record, cache.data + TABLE_HEADER, (size_t)record);
+    memcpy(cache.data + TABLE_HEADER + i * record, &m, sizeof m);
+  }
+  cache.bytes = whole;
+  seal(cache.data, whole);
+  cache_store(&cache);
+
+  struct learner second = learner_start(true);
+  learner_multiply(&second, 104);
+  cache_load(&cache);
+  assert_int_equal(cache.bytes, whole);
+  assert_int_equal(word_at(cache.data, TABLE_HEADER), 100001);
+  assert_memory_equal(cache.data + whole - record, second.table + TABLE_HEADER, (size_t)record);
+  learner_stop(&first);
+  learner_stop(&second);
+  cache_stop(&cache);
+}
+
+/* More shapes than the table has room for at first; oracle: the host, and how many are told of. */
+static void test_many_shapes(void **state)
+{
+  enum { SHAPES = 160 };
+  struct cache cache = cache_start();
+  struct learner many = learner_start(false);
+  (void)state;
+  for (int64_t i = 1; i <= SHAPES; i++)
+    learner_multiply(&many, 8 * i);
+  assert_int_equal(word_at(many.table, TABLE_RECORDS), SHAPES);
+  learner_multiply(&many, 8);
+  assert_int_equal(word_at(many.table, TABLE_RECORDS), SHAPES);
+  learner_stop(&many);
+  cache_stop(&cache);
+}
+
+/* All but some 24 MiB of the GPU's memory. */
+static void *hog_memory(void)
+{
+  void *block = NULL;
+  size_t unused = 0, all = 0;
+  must_cuda(cudaMemGetInfo(&unused, &all));
+  for (size_t left = 24 << 20; left < 48 << 20; left += 2 << 20)
+    if (unused > left && !cudaMalloc(&block, unused - left))
+      return block;
+  (void)cudaGetLastError();
+  return NULL;
+}
+
+/* Where there is no memory to try algorithms for a product that accumulates, it is computed all the same, and the file does not hear of it; oracle: the host. */
+static void test_no_scratch(void **state)
+{
+  const int64_t m = 4096, k = 64;
+  struct cache cache = cache_start();
+  struct learner poor = learner_start(true);
+  struct twin a = input(m * k), b = input(m * k), c = sums(m * m, true);
+  struct matmul op = {.m = m, .n = m, .k = k, .trans_a = true, .accumulate = true, .lda = m, .ldb = m, .ldc = m};
+  (void)state;
+  op.a = a.here, op.b = b.here, op.c = c.here;
+  must(host->ops->matmul(host_lane, &op));
+  must(poor.device->ops->lane_reserve(poor.lane));
+  void *hog = hog_memory();
+  assert_non_null(hog);
+  op.a = a.there, op.b = b.there, op.c = c.there;
+  must(poor.device->ops->matmul(poor.lane, &op));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaFree(hog));
+  expect_same("a product that was not measured", &c);
+  learner_tell(&poor);
+  assert_int_equal(word_at(poor.table, TABLE_RECORDS), 1);
+  assert_null(cache_path_of(&cache));
+  learner_stop(&poor);
+  cache_stop(&cache);
   twin_free(&a);
   twin_free(&b);
   twin_free(&c);
@@ -641,6 +943,12 @@ static void test_attention(void **state)
   check_attention(2, 256, 12, 12, 64, 0);
   check_attention(1, 300, 4, 4, 64, 33);
   check_attention(2, 65, 6, 3, 33, 7);
+  /* In as many pieces as can be. */
+  const int64_t most = cuda_device(gpu)->most_scores;
+  cuda_device(gpu)->most_scores = 1;
+  check_attention(2, 256, 12, 12, 64, 0);
+  check_attention(3, 128, 8, 2, 128, 0);
+  cuda_device(gpu)->most_scores = most;
 }
 
 /* --- embedding, classifier, optimizer --------------------------------------------------------------------------------------------------------------- */
@@ -1004,6 +1312,39 @@ static void test_conclude(void **state)
   }
 }
 
+/* --- what the kernels do not take ------------------------------------------------------------------------------------------------------------------- */
+
+/* Nothing is touched: pointers are NULL. */
+static void test_refusals(void **state)
+{
+  const struct device_ops *ops = gpu->ops;
+  const int64_t wide = 32768 + 1;
+  const struct rmsnorm norm = {.rows = 1, .groups = 1, .C = wide, .x_stride = wide, .y_stride = wide};
+  const struct rmsnorm_backward back = {.rows = 1, .groups = 1, .C = wide};
+  struct rope turn = {.rows = 1, .T = 1, .heads = 1, .D = 1026, .stride = 1026};
+  const struct attention heads = {.batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
+  void *work = NULL;
+  (void)state;
+  assert_int_equal(ops->layernorm(gpu_lane, 1, wide, 1e-5f, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "32769"));
+  assert_int_equal(ops->layernorm_backward(gpu_lane, 1, wide, 1, NULL, NULL, NULL, NULL, NULL, false, NULL, false, NULL, NULL, NULL),
+                   STATUS_UNSUPPORTED);
+  assert_int_equal(ops->rmsnorm(gpu_lane, &norm), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->rmsnorm_backward(gpu_lane, &back), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->rope(gpu_lane, &turn), STATUS_UNSUPPORTED);
+  turn.D = 33;
+  assert_int_equal(ops->rope(gpu_lane, &turn), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "33 elements"));
+  assert_int_equal(ops->attention(gpu_lane, &heads), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "257"));
+  assert_int_equal(cuda_lane_room(gpu_lane, CUDA_WORKSPACE + (size_t)1, "a test", &work), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "a test needs 67108865 bytes"));
+  assert_null(work);
+  must(cuda_lane_room(gpu_lane, CUDA_WORKSPACE, "a test", &work));
+  assert_non_null(work);
+  must(ops->lane_check(gpu_lane));
+}
+
 /* --- memory, lanes and marks ------------------------------------------------------------------------------------------------------------------------------- */
 
 static void test_memory(void **state)
@@ -1011,6 +1352,7 @@ static void test_memory(void **state)
   int64_t used = 0, all = 0, before = 0;
   unsigned char *pinned = NULL;
   void *block = NULL;
+  const struct mem_usage start = mem_usage(MEM_DATA);
   (void)state;
   must(gpu->ops->enter(gpu));
   must(gpu->ops->memory(gpu, &before, &all));
@@ -1018,6 +1360,8 @@ static void test_memory(void **state)
   must(gpu->ops->memory(gpu, &used, &all));
   assert_true(used >= before && used <= all && all > 256 << 20);
   must(gpu->ops->alloc_host(gpu, MEM_DATA, 1 << 20, (void **)&pinned));
+  assert_int_equal(mem_usage(MEM_DATA).bytes - start.bytes, (256 << 20) + (1 << 20));
+  assert_int_equal(mem_usage(MEM_DATA).calls - start.calls, 2);
   for (int i = 0; i < 1 << 20; i++)
     assert_int_equal(pinned[i], 0);
   memset(pinned, 7, 1 << 20);
@@ -1028,6 +1372,9 @@ static void test_memory(void **state)
   gpu->ops->release_host(gpu, pinned);
   gpu->ops->release(gpu, block);
   assert_int_equal(gpu->ops->alloc(gpu, MEM_DATA, (size_t)1 << 50, &block), STATUS_MEMORY);
+  assert_int_equal(mem_usage(MEM_DATA).bytes, start.bytes);
+  gpu->ops->release(gpu, NULL);
+  gpu->ops->release_host(gpu, NULL);
   must(gpu->ops->lane_check(gpu_lane));
 }
 
@@ -1126,10 +1473,10 @@ static int stop(void **state)
 
 int main(void)
 {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) || count == 0) {
-    printf("skipped: no GPU\n");
-    return 77;
+  const int gpus = cuda_device_count();
+  if (gpus <= 0) {
+    printf("%s\n", gpus ? status_text() : "skipped: no GPU");
+    return gpus ? 1 : 77;
   }
   static enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
   int failed = 0;
@@ -1147,7 +1494,9 @@ int main(void)
                                        TEST(test_adamw),       TEST(test_adamw_outcome), TEST(test_sum_parts),
                                        TEST(test_sum_squares), TEST(test_sum_exact),     TEST(test_conclude),
                                        TEST(test_memory),      TEST(test_marks),         TEST(test_devices),
-                                       TEST(test_table),       TEST(test_finish),        TEST(test_norm_repeats)};
+                                       TEST(test_table),       TEST(test_finish),        TEST(test_norm_repeats),
+                                       TEST(test_refusals),    TEST(test_cache_file),    TEST(test_cache_damage),
+                                       TEST(test_cache_full),  TEST(test_many_shapes),   TEST(test_no_scratch)};
     failed += cmocka_run_group_tests(tests, NULL, NULL);
   }
   return failed;

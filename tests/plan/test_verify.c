@@ -176,15 +176,23 @@ static bool only_writes(const struct plan *plan, int i, int buffer)
   return true;
 }
 
-/* A buffer that begins to live between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads, or lives on and is
+static int first_use(const struct plan *plan, int buffer)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (uses_family(plan, i, buffer))
+      return i;
+  return plan->n;
+}
+
+/* A buffer that is first used between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads, or lives on and is
  * destroyed by what it writes. */
 static int find_intruder(const struct plan *plan, int buffer, int before, int last)
 {
   for (int b = 0; b < plan->buffers; b++) {
     const struct plan_buffer *other = &plan->buffer[b];
+    int first = first_use(plan, b);
     bool harmless = only_writes(plan, last, buffer) && other->last < last;
-    if (b != buffer && is_transient(other) && other->first > before && other->first <= last && other->bytes <= plan->buffer[buffer].bytes &&
-        !harmless)
+    if (b != buffer && is_transient(other) && first > before && first <= last && other->bytes <= plan->buffer[buffer].bytes && !harmless)
       return b;
   }
   return -1;
@@ -619,6 +627,23 @@ static void buffers_have_their_roles(void **state)
   expect_refusal(plan, "adds to shard.h.0, which is a part of what it reduces");
 }
 
+/* Of what a collective works on each part has its size, and there is room for what arrives. */
+static void collectives_have_their_sizes(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&full_shard);
+  const struct plan_use *use = plan->instr[find_unit_instr(plan, OP_REDUCE, 0)].use;
+  plan->buffer[use[1].buffer].bytes = plan->buffer[use[0].buffer].bytes - 4;
+  settle(plan);
+  expect_refusal(plan, "receives into staging, which is smaller than dparams.");
+
+  plan = make_plan(&no_shard);
+  use = plan->instr[find_unit_instr(plan, OP_REDUCE, 1)].use;
+  plan->buffer[use[2].buffer].bytes -= 4;
+  settle(plan);
+  expect_refusal(plan, "shard.h.0 where there must be");
+}
+
 /* ---- frozen parameters and generation ---- */
 
 static int find_micro_instr(const struct plan *plan, enum op op, int unit, int micro)
@@ -764,6 +789,7 @@ int main(void)
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
       cmocka_unit_test(buffers_have_their_roles),
+      cmocka_unit_test(collectives_have_their_sizes),
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
       cmocka_unit_test(what_is_frozen_stays),
       cmocka_unit_test(each_part_is_gathered_to_its_place),

@@ -1,5 +1,6 @@
 check_PROGRAMS += \
 	tests/train/test_exchange \
+	tests/train/test_learned \
 	tests/train/test_place \
 	tests/train/test_sample \
 	tests/train/test_state \
@@ -8,6 +9,8 @@ check_PROGRAMS += \
 train_fixture = \
 	tests/train/fixture.c \
 	tests/train/fixture.h
+tests_train_test_learned_SOURCES = tests/train/test_learned.c $(train_fixture)
+tests_train_test_learned_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=device_create -Wl,--wrap=device_count
 tests_train_test_place_SOURCES = tests/train/test_place.c $(train_fixture)
 tests_train_test_state_SOURCES = tests/train/test_state.c $(train_fixture)
 tests_train_test_tensors_SOURCES = tests/train/test_tensors.c $(train_fixture)

@@ -115,15 +115,17 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   fixture_open(&job, &deck, NULL, 0, 2, true);
   const struct plan *plans[] = {job.plan[PLAN_TRAIN]};
   const struct job_arenas device = job_arenas(1, plans, TIER_DEVICE);
-  const int64_t need = device.persistent + device.transient;
+  const int64_t need = device.persistent + device.transient + job_device_reserve(2);
   assert_true(device.persistent > 0 && device.transient > 0);
+  assert_true(job_device_reserve(1) == (INT64_C(256) << 20) && job_device_reserve(2) == job_device_reserve(8) &&
+              job_device_reserve(2) == (INT64_C(2304) << 20));
   apart_set_memory(1000, need + 1000);
   must(job_check_fits(&job, JOB_TRAIN, 1, plans));
   apart_set_memory(1001, need + 1000);
   assert_int_equal(job_check_fits(&job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
   check_text("GiB of device memory (");
   check_text(
-      "of its apart device 0.00 are free: use more ranks, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch");
+      "of its apart device 2.25 are free: use more ranks, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch");
   assert_int_equal(job_check_fits(&job, JOB_EVAL, 1, plans), STATUS_MEMORY);
   check_text("use more ranks, a shorter data.sequence, or a smaller data.micro_batch");
 
@@ -134,10 +136,51 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   must(job_check_fits(&job, JOB_TRAIN, 1, bigs));
   big.transient_bytes[TIER_HOST] = INT64_C(1) << 60;
   assert_int_equal(job_check_fits(&job, JOB_TRAIN, 1, bigs), STATUS_MEMORY);
-  check_text("a rank needs 1073741824.00 GiB of host memory, the 2 ranks of this node 2147483648.00 GiB, but only ");
+  check_text(
+      "a rank needs 1073741824.00 GiB of host memory (1073741824.00 for its steps, 0.00 to load and save what its device holds), the 2 ranks of");
+  check_text("are there: use more nodes, or fewer ranks a node");
+  assert_int_equal(job_check_fits(&job, JOB_BENCH, 1, bigs), STATUS_MEMORY);
   apart_set_memory(-1, 0);
   fixture_close(&job);
   deck_destroy(&deck);
+}
+
+/* What is never asked for is only warned of. */
+static void state_that_cannot_be_saved_is_refused(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *saves;
+    enum job_use use;
+    enum status status;
+  } known[] = {{"checkpoint.at_end=true", JOB_TRAIN, STATUS_MEMORY}, {"checkpoint.every=5", JOB_TRAIN_AND_EVAL, STATUS_MEMORY},
+               {"train.init=elsewhere", JOB_TRAIN, STATUS_MEMORY},   {"checkpoint.at_end=false", JOB_TRAIN, STATUS_OK},
+               {"checkpoint.at_end=false", JOB_EVAL, STATUS_MEMORY}, {"checkpoint.at_end=false", JOB_GENERATE, STATUS_MEMORY},
+               {"checkpoint.at_end=true", JOB_BENCH, STATUS_OK}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    struct job job;
+    struct layout_range owned[8];
+    fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
+    must(options_assign(deck.set, "checkpoint.at_end=false"));
+    must(options_assign(deck.set, "checkpoint.every=0"));
+    must(options_assign(deck.set, known[i].saves));
+    fixture_open(&job, &deck, NULL, 0, 2, true);
+    struct plan big = *job.plan[PLAN_TRAIN];
+    const struct plan *const plans[] = {&big};
+    assert_in_range(job.model->units, 1, 8);
+    memcpy(owned, big.owned, (size_t)job.model->units * sizeof *owned);
+    big.owned = owned;
+    apart_set_memory(0, INT64_C(1) << 62);
+    must(job_check_fits(&job, known[i].use, 1, plans));
+    owned[0].end = owned[0].begin + (INT64_C(1) << 56);
+    if (job_check_fits(&job, known[i].use, 1, plans) != known[i].status)
+      fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
+    check_text("GiB of host memory (0.00 for its steps, ");
+    apart_set_memory(-1, 0);
+    fixture_close(&job);
+    deck_destroy(&deck);
+  }
 }
 
 /* Where the memory is one, both tiers are compared with it. */
@@ -169,6 +212,7 @@ int main(void)
       cmocka_unit_test(auto_takes_what_is_there),
       cmocka_unit_test(what_does_not_go_together_is_said),
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
+      cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

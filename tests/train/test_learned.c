@@ -1,0 +1,262 @@
+/* What a device learned by trying is the run's: kept in its folder, and given back to the device before a plan of the run that goes on starts. Oracles: the bytes that a device told, which
+ * is the host's with a memory of its own; how many lanes there were when it was told. And GPUs that cannot be counted. */
+/* ranks: 1 2 */
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+#include "io/file.h"
+#include "io/tokens_shard.h"
+#include "train/train.h"
+
+static struct comm *comm;
+static char *dir;
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+/* --- the device ----------------------------------------------------------------------------------------------------------------- */
+
+static struct {
+  struct device_ops ops;
+  const struct device_ops *host;
+  const char *knows;  /* what it has learned */
+  enum status answer; /* to what it is given */
+  char given[64];
+  int lanes, calls, lanes_then; /* made; of learn; made when it was called */
+  bool broken;                  /* its GPUs cannot be counted */
+} memory;
+
+static enum status tell(struct device *device, void **out, int64_t *bytes)
+{
+  (void)device;
+  *bytes = (int64_t)strlen(memory.knows);
+  *out = *bytes > 0 ? mem_strdup(memory.knows) : NULL;
+  return STATUS_OK;
+}
+
+static enum status take(struct device *device, const void *data, int64_t bytes)
+{
+  (void)device;
+  assert_in_range(bytes, 1, sizeof memory.given - 1);
+  memcpy(memory.given, data, (size_t)bytes);
+  memory.given[bytes] = '\0';
+  memory.calls++;
+  memory.lanes_then = memory.lanes;
+  return memory.answer ? status_set(memory.answer, "it is another one's") : STATUS_OK;
+}
+
+static enum status count_lane(struct device *device, const char *name, int threads, struct lane **out)
+{
+  memory.lanes++;
+  return memory.host->lane_create(device, name, threads, out);
+}
+
+enum status __real_device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
+enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
+int __real_device_count(const char *name);
+int __wrap_device_count(const char *name);
+
+enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute, struct device **out)
+{
+  enum status status = __real_device_create(name, ordinal, compute, out);
+  if (status)
+    return status;
+  memory.host = (*out)->ops;
+  memory.ops = *memory.host;
+  memory.ops.learned = tell;
+  memory.ops.learn = take;
+  memory.ops.lane_create = count_lane;
+  (*out)->ops = &memory.ops;
+  return STATUS_OK;
+}
+
+int __wrap_device_count(const char *name)
+{
+  if (!memory.broken)
+    return __real_device_count(name);
+  status_set(STATUS_LIBRARY, "the driver is broken");
+  return -1;
+}
+
+/* --- runs ----------------------------------------------------------------------------------------------------------------------- */
+
+static void make_data(const char *to)
+{
+  enum { TOKENS = 400 };
+  uint16_t token[TOKENS];
+  char name[SHARD_NAME], path[512];
+  const struct shard_info info = {.split = SPLIT_TRAIN,
+                                  .groups = 1,
+                                  .last = true,
+                                  .tokenizer = "test",
+                                  .vocab = 31,
+                                  .part_tokens = {TOKENS, 0},
+                                  .documents = 1,
+                                  .text_bytes = TOKENS};
+  for (int i = 0; i < TOKENS; i++)
+    token[i] = (uint16_t)(i * i % 31);
+  must(file_make_folders(to));
+  shard_name(SPLIT_TRAIN, 0, 0, name);
+  snprintf(path, sizeof path, "%s/%s", to, name);
+  must(shard_write(path, &info, "source", token, &(uint64_t){0}));
+}
+
+static void make_deck(struct deck *deck, int steps)
+{
+  char text[3][512];
+  snprintf(text[0], sizeof text[0], "run.dir=%s/run", dir);
+  snprintf(text[1], sizeof text[1], "data.train=%s/data", dir);
+  snprintf(text[2], sizeof text[2], "run.steps=%d", steps);
+  fixture_deck(deck, "gpt2", "full_shard", "world", "[]");
+  for (int i = 0; i < 3; i++)
+    must(options_assign(deck->set, text[i]));
+  must(options_assign(deck->set, "run.device=host"));
+  must(options_assign(deck->set, "eval.every=0"));
+}
+
+/* Up to `steps` steps, on a device that knows `knows` at its end. */
+static enum status train(int steps, const char *resume, const char *knows, enum status answer)
+{
+  struct deck deck;
+  enum train_end end;
+  memory.knows = knows;
+  memory.answer = answer;
+  memory.lanes = memory.calls = 0;
+  memory.lanes_then = -1;
+  memory.given[0] = '\0';
+  make_deck(&deck, steps);
+  const enum status status = train_run(comm, &deck, resume, &end);
+  deck_destroy(&deck);
+  return status;
+}
+
+static void check_file(const char *content)
+{
+  char *path = mem_printf("%s/run/device.bin", dir), *text = NULL;
+  size_t bytes = 0;
+  must(comm_barrier(comm));
+  must(file_read_all(path, 64, &text, &bytes));
+  assert_string_equal(text, content);
+  must(comm_barrier(comm));
+  mem_free(text);
+  mem_free(path);
+}
+
+/* Rank 0 alone, which tells the others, before there is a lane. */
+static void check_given(const char *content)
+{
+  if (comm_rank(comm) != 0) {
+    assert_int_equal(memory.calls, 0);
+    return;
+  }
+  assert_int_equal(memory.calls, 1);
+  assert_int_equal(memory.lanes_then, 0);
+  assert_string_equal(memory.given, content);
+}
+
+static void a_run_goes_on_with_what_it_learned(void **state)
+{
+  (void)state;
+  must(train(1, "none", "", STATUS_OK)); /* nothing to keep */
+  char *path = mem_printf("%s/run/device.bin", dir);
+  assert_false(file_exists(path));
+  mem_free(path);
+
+  must(train(2, "auto", "first", STATUS_OK));
+  assert_int_equal(memory.calls, 0);
+  assert_true(memory.lanes > 0);
+  check_file("first");
+
+  must(train(3, "auto", "first and second", STATUS_OK));
+  check_given("first");
+  check_file("first and second");
+
+  must(train(4, "auto", "another one", STATUS_INPUT)); /* a warning */
+  check_given("first and second");
+  check_file("another one");
+
+  assert_int_equal(train(5, "auto", "never told", STATUS_MEMORY), STATUS_MEMORY);
+  check_given("another one");
+  check_file("another one");
+
+  must(train(5, "auto", "", STATUS_INPUT)); /* as the host answers: what is there stays for the device that comes back */
+  check_given("another one");
+  check_file("another one");
+}
+
+static void gpus_that_cannot_be_counted_are_no_host(void **state)
+{
+  (void)state;
+  struct deck deck;
+  struct job *job = NULL;
+  int gpus = -7;
+  make_deck(&deck, 1);
+  memory.broken = true;
+  must(job_count_gpus(&deck, &gpus)); /* does not ask */
+  assert_int_equal(gpus, 0);
+  must(options_assign(deck.set, "run.device=auto"));
+  gpus = -7;
+  assert_int_equal(job_count_gpus(&deck, &gpus), STATUS_LIBRARY);
+  assert_int_equal(gpus, -7);
+  assert_int_equal(job_create(comm, &deck, JOB_TRAIN, &job), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "the driver is broken"));
+  memory.broken = false;
+  deck_destroy(&deck);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  if (comm_rank(comm) == 0) {
+    dir = mem_printf("%s/sluice-learned-XXXXXX", root && root[0] ? root : "/tmp");
+    if (!dir || !mkdtemp(dir))
+      return -1;
+    char *data = mem_printf("%s/data", dir);
+    make_data(data);
+    mem_free(data);
+  }
+  return comm_broadcast_text(comm, &dir, 0);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  mem_free(dir);
+  return failed;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_run_goes_on_with_what_it_learned),
+      cmocka_unit_test(gpus_that_cannot_be_counted_are_no_host),
+  };
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(comm);
+  return failed;
+}
