@@ -30,6 +30,7 @@ struct cuda_block {
 
 struct cuda_device {
   struct device device; /* first: a device is one of these */
+  struct device_ops ops; /* the device's: cuda_ops, and around its operations what measures them */
   int ordinal, multiprocessors;
   pthread_mutex_t mutex; /* of the blocks */
   int64_t blocks, blocks_room;
@@ -45,6 +46,20 @@ struct cuda_device {
 
 enum { CUDA_WORKSPACE = 64 << 20 };
 
+/* An operation that was put on a lane while it was measured. */
+struct cuda_sample {
+  cudaEvent_t begin, end;
+  enum device_class kind;
+  double work;
+};
+
+/* on, n: the thread's that puts work on the lane. Samples up to `made` have events, those up to n are of operations. */
+struct cuda_measure {
+  bool on;
+  int64_t n, made, room;
+  struct cuda_sample *sample;
+};
+
 struct cuda_lane {
   struct lane lane; /* first: a lane is one of these */
   cudaStream_t stream;
@@ -52,6 +67,7 @@ struct cuda_lane {
   uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours say what it tells */
   unsigned long long *fault_there;
   _Atomic int64_t vocabulary; /* of the last operation on tokens */
+  struct cuda_measure measure;
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -75,6 +91,13 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
 enum status cuda_lane_reserve(struct lane *lane);
 /* Room in it, or STATUS_UNSUPPORTED naming `what`. */
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out);
+
+/* device_ops.measure and .measured. */
+enum status cuda_measure(struct lane *lane, bool on);
+enum status cuda_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);
+/* Put in place of the operations of a table, which has cuda_ops', those that measure them where that is on. */
+void cuda_measure_operations(struct device_ops *ops);
+void cuda_measure_end(struct cuda_measure *measure);
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
 void matmul_cache_destroy(struct matmul_cache *cache); /* takes NULL */

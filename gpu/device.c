@@ -174,6 +174,7 @@ static void lane_destroy(struct lane *lane)
     (void)cudaStreamSynchronize(cuda->stream);
     (void)cudaStreamDestroy(cuda->stream);
   }
+  cuda_measure_end(&cuda->measure);
   (void)cudaFree(cuda->workspace);
   cuda_release_host(lane->device, cuda->fault);
   mem_free(lane);
@@ -783,6 +784,8 @@ const struct device_ops cuda_ops = {
     .lane_reserve = cuda_lane_reserve,
     .label = label,
     .lane_check = lane_check,
+    .measure = cuda_measure,
+    .measured = cuda_measured,
     .mark_create = mark_create,
     .mark_destroy = mark_destroy,
     .mark_set = mark_set,
@@ -891,14 +894,16 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   if (status)
     return status;
   struct cuda_device *cuda = block;
-  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops,
+  *cuda = (struct cuda_device){.device = {.ops = &cuda->ops,
                                           .compute = compute,
                                           .gradient = DTYPE_F32,
                                           .chunk_logits = DEVICE_CUDA_CHUNK_LOGITS,
                                           .row_multiple = DEVICE_CUDA_ROW_MULTIPLE},
+                               .ops = cuda_ops,
                                .most_scores = most_scores,
                                .ordinal = ordinal,
                                .keeps_cache = true};
+  cuda_measure_operations(&cuda->ops);
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
   if (status) {

@@ -25,6 +25,7 @@ gpu_sources = \
 	gpu/gpu.h \
 	gpu/kernels.h \
 	gpu/matmul.c \
+	gpu/measure.c \
 	gpu/norm.cu \
 	gpu/optim.cu
 gpu_cudnn_sources = \

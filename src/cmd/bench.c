@@ -252,6 +252,9 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     status = job_start(job, PLAN_TRAIN, data_load_train, &order);
     if (!status)
       status = measure(job, values, &measurement);
+    struct trace_summary unread; /* the files of a trace say it */
+    if (!status)
+      status = job_end_trace(job, &unread);
   }
   if (!status && comm_rank(arguments->comm) == 0) {
     print(job, &measurement, values->peak);

@@ -109,6 +109,23 @@ struct outcome {
  * With `outcome` (device memory) its scale takes the place of grad_scale, and where it is not finite nothing is changed. */
 struct adamw { double lr, beta1, beta2, eps, decay; float grad_scale; double bias1, bias2; /* 1 - beta^step */ const struct outcome *outcome; };
 
+/* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
+enum device_class {
+  CLASS_PRODUCTS,    /* matmul, its epilogue included */
+  CLASS_ATTENTION,
+  CLASS_NORMS,
+  CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
+  CLASS_CLASSIFIER,  /* cross_entropy */
+  CLASS_EMBEDDING,
+  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, conclude, cast */
+  CLASS_UPDATE,      /* adamw */
+  CLASS_COUNT
+};
+
+/* work: of products and attention FLOP, where a query counts only with the keys that it sees, and the gradient of attention has 5 products (the scores once more) where it has 2.
+ * Of the rest bytes: every array read or written once; statistics and vectors as long as a row are left out, and tokens count as if all differed. */
+struct class_total { int64_t calls; double seconds, work; };
+
 struct device_ops {
   const char *name;
   void (*destroy)(struct device *device);
@@ -135,6 +152,11 @@ struct device_ops {
 
   /* For profilers: what the calling thread puts on the lane from now on belongs to `text`; NULL: to nothing. */
   void (*label)(struct lane *lane, const char *text);
+
+  /* Times of operations by class, for traces. measure: from now on (forgetting what was before), or no longer; by the thread that puts work on the lane. Measuring delays the lane a little.
+   * measured: of what was put on the lane while it was on; waits for the lane, on which nothing may be put meanwhile. The host device does not measure: all zeros. */
+  enum status (*measure)(struct lane *lane, bool on);
+  enum status (*measured)(struct lane *lane, struct class_total total[CLASS_COUNT]);
 
   /* Marks. set: all that was put on the lane so far, in place of what the mark stood for. follow: what is put on the lane from now on runs after the mark, as it stands
    * at the call. wait: the calling thread does. seconds: from one mark to the other, both reached; 1e-6 or better. A mark that was never set is reached.

@@ -77,6 +77,16 @@ enum status driver_step(struct driver *driver, int64_t n)
   return STATUS_OK;
 }
 
+/* Of traced steps, what a lane's operations take; others are not held up for it. */
+static enum status measure_step(struct driver *driver, int64_t n)
+{
+  const bool wanted = exec_is_traced(driver->exec, driver->exec->args[n & 1].step);
+  if (wanted == driver->measures)
+    return STATUS_OK;
+  driver->measures = wanted;
+  return driver->lane->device->ops->measure(driver->lane, wanted);
+}
+
 enum status driver_loop(void *arg)
 {
   struct driver *driver = arg;
@@ -84,6 +94,8 @@ enum status driver_loop(void *arg)
   enum status status = exec->config.device->ops->enter(exec->config.device);
   for (int64_t n = 1; !status; n++) {
     status = token_wait(exec->board, exec->plan->n, n);
+    if (!status)
+      status = measure_step(driver, n);
     if (!status)
       status = driver_step(driver, n);
   }

@@ -23,6 +23,7 @@ struct driver {
   const int *instr; /* its instructions, in the plan's order */
   int n;
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
+  bool measures; /* operations, in a traced step; its thread's */
 };
 
 /* Begin and end of an instruction in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
@@ -74,6 +75,7 @@ enum status exec_wait_complete(struct exec *exec, int64_t n);
 /* Marks of all instructions. */
 enum status exec_marks_create(struct exec *exec);
 void exec_marks_destroy(struct exec *exec);
+bool exec_is_traced(const struct exec *exec, int64_t step);
 /* Take the times of steps up to n, which are complete. */
 enum status exec_take_times(struct exec *exec, int64_t n);
 

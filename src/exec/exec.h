@@ -79,4 +79,8 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s);
 struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };
 void exec_profile(struct exec *exec, struct exec_profile *out);
 
+
+/* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the device does not measure. Only after exec_drain(). Local. */
+enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);
+
 #endif

@@ -1,4 +1,6 @@
 /* When instructions began and ended, by the marks that their lanes set: for the profile and for traces. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "exec/engine.h"
 
@@ -40,7 +42,7 @@ void exec_marks_destroy(struct exec *exec)
   mem_free(exec->span);
 }
 
-static bool is_traced(const struct exec *exec, int64_t step)
+bool exec_is_traced(const struct exec *exec, int64_t step)
 {
   return exec->config.trace && step >= exec->config.trace_from && step < exec->config.trace_to;
 }
@@ -70,7 +72,7 @@ static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n
       status = ops->mark_seconds(exec->span[driver->instr[i - 1]].end[n & 1], span->begin[n & 1], &waited);
     if (!status)
       status = ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
-    if (!status && is_traced(exec, exec->args[n & 1].step))
+    if (!status && exec_is_traced(exec, exec->args[n & 1].step))
       status = trace_one(exec, driver->instr[i], n, busy);
     driver->wait_s += waited;
     driver->busy_s += busy;
@@ -83,7 +85,7 @@ static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n
 static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;
-  if (!is_traced(exec, exec->args[n & 1].step) || !is_traced(exec, exec->args[n & 1].step - 1) || n == 1)
+  if (!exec_is_traced(exec, exec->args[n & 1].step) || !exec_is_traced(exec, exec->args[n & 1].step - 1) || n == 1)
     return STATUS_OK;
   enum status status = exec->config.device->ops->mark_seconds(exec->base[(n - 1) & 1], exec->base[n & 1], &since);
   exec->trace_s += since;
@@ -100,6 +102,32 @@ enum status exec_take_times(struct exec *exec, int64_t n)
       status = time_lane(exec, &exec->driver[lane], step);
     exec->timed = step;
   }
+  return status;
+}
+
+static void add_totals(struct class_total sum[CLASS_COUNT], const struct class_total more[CLASS_COUNT])
+{
+  for (int c = 0; c < CLASS_COUNT; c++) {
+    sum[c].calls += more[c].calls;
+    sum[c].seconds += more[c].seconds;
+    sum[c].work += more[c].work;
+  }
+}
+
+enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT])
+{
+  struct class_total sum[CLASS_COUNT] = {0};
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
+    struct class_total of_lane[CLASS_COUNT];
+    if (!exec->driver[lane].thread)
+      continue;
+    status = exec->config.device->ops->measured(exec->driver[lane].lane, of_lane);
+    if (!status)
+      add_totals(sum, of_lane);
+  }
+  if (!status)
+    memcpy(total, sum, sizeof sum);
   return status;
 }
 

@@ -216,6 +216,36 @@ static void say_kinds(struct text *text, const struct trace_summary *sum, double
   }
 }
 
+static const char *const class_names[CLASS_COUNT] = {
+    [CLASS_PRODUCTS] = "products",     [CLASS_ATTENTION] = "attention", [CLASS_NORMS] = "norms", [CLASS_ACTIVATIONS] = "activations",
+    [CLASS_CLASSIFIER] = "classifier", [CLASS_EMBEDDING] = "embedding", [CLASS_SUMS] = "sums",   [CLASS_UPDATE] = "update"};
+
+static void say_class(struct text *text, const struct trace_summary *sum, enum device_class which)
+{
+  const struct class_total *total = &sum->operations[which];
+  const bool arithmetic = which == CLASS_PRODUCTS || which == CLASS_ATTENTION;
+  const double steps = (double)sum->steps;
+  say(text, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps, 1e3 * total->seconds / steps);
+  say_ratio(text, 11, total->seconds, sum->seconds);
+  if (total->seconds > 0)
+    say(text, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds, arithmetic ? "TFLOP/s" : "GB/s");
+  say(text, "\n");
+}
+
+static void say_classes(struct text *text, const struct trace_summary *sum)
+{
+  bool any = false;
+  for (int c = 0; c < CLASS_COUNT; c++)
+    any |= sum->operations[c].calls > 0;
+  if (!any)
+    return;
+  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "a step", "ms a step", "of the step", "rate");
+  for (int c = 0; c < CLASS_COUNT; c++)
+    if (sum->operations[c].calls > 0)
+      say_class(text, sum, c);
+  say(text, "Operations are timed one by one, which makes the traced steps a little slower; what lanes run at the same time counts in each.\n");
+}
+
 static void say_lanes(struct text *text, const struct trace_summary *sum)
 {
   say(text, "\n%-27s %12s %13s\n", "lane", "ms a step", "of the step");
@@ -253,6 +283,7 @@ static enum status write_summary(const struct trace_run *run)
     say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms a step\n", sum->first, sum->last, 1e3 * sum->seconds,
         1e3 * sum->seconds / (double)sum->steps);
     say_kinds(&text, sum, run->link_bytes_s);
+    say_classes(&text, sum);
     say_lanes(&text, sum);
     say_overlap(&text, sum, run->link_bytes_s);
   }
@@ -295,6 +326,11 @@ static void release(struct trace_run *run)
 void trace_run_set_link(struct trace_run *run, double link_bytes_s)
 {
   run->link_bytes_s = link_bytes_s;
+}
+
+void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT])
+{
+  memcpy(run->sum.operations, total, sizeof run->sum.operations);
 }
 
 enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out)

@@ -19,6 +19,7 @@ struct trace_summary {
   double exposed_s;          /* the part of it in which the compute lane ran nothing */
   double overlap;            /* 1 - exposed / communication; NAN without communication */
   double link_bytes_s;       /* as measured; 0: not known */
+  struct class_total operations[CLASS_COUNT]; /* no calls: not measured */
 };
 
 /* Makes `dir` and in it rank-00000.json, and at the end summary-00000.txt. The plan must outlive the trace. link_bytes_s: what the link was measured to carry, bytes a second;
@@ -26,6 +27,8 @@ struct trace_summary {
 enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out);
 /* The same later, before the end. Local. */
 void trace_run_set_link(struct trace_run *run, double link_bytes_s);
+/* What exec_measured() found, before the end. Local. */
+void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT]);
 /* exec_config.trace, with the trace as its argument. */
 void trace_run_event(void *run, const struct exec_event *event);
 /* Ends both files. The executor may not call back any more: after exec_drain() behind the last traced step. A failure since open is told here. Frees; takes NULL, which sums up to

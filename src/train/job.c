@@ -559,9 +559,13 @@ enum status job_end_trace(struct job *job, struct trace_summary *out)
   *out = (struct trace_summary){0};
   if (!job->trace)
     return STATUS_OK;
+  struct class_total total[CLASS_COUNT];
   enum status status = exec_drain(job->exec[PLAN_TRAIN]);
+  if (!status)
+    status = exec_measured(job->exec[PLAN_TRAIN], total);
   if (status)
     return status;
+  trace_run_set_classes(job->trace, total);
   status = trace_run_close(job->trace, out);
   job->trace = NULL; /* no step is traced behind this one: the caller runs none */
   return status;

@@ -18,6 +18,8 @@ old
 <!-- end -->
 <!-- measured: where qwen7b -->
 <!-- end -->
+<!-- measured: classes qwen7b -->
+<!-- end -->
 <!-- measured: missed -->
 <!-- end -->
 The end.
@@ -44,13 +46,17 @@ GATHER                   18        2.000        20.0 %     150.00        50.0 %
 FORWARD                   8        3.000        30.0 % 
 REDUCE                    8        1.000        10.0 %     100.00         n/a
 
+operations           a step    ms a step   of the step       rate
+products              113.5        5.000        50.0 %      632.0 TFLOP/s
+update                  4.0        1.000        10.0 %     2130.0 GB/s
+
 lane                           ms a step   of the step
 compute                            9.900        99.0 %
 
 communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967
 link: 300.00 GB/s measured
 END
-fill() { python3 "$tables" --doc page.md --peak 790 --trace qwen7b=trace.txt "$@" made.jsonl; }
+fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt "$@" made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| gpt2 | 615k | 50.0% | 500k | 40.7% | 1.23 | 530k | 600k | aim reached |'
@@ -63,6 +69,8 @@ has '| qwen7b-weak | 4 | 9.0k | 90.0% | – | – | 95% | missed |'
 has '| GATHER | 2.000 | 20.0 % | 150.00 | 50.0 % |'
 has '| FORWARD | 3.000 | 30.0 % |  |  |'
 has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'
+has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
+has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
 has '- speed of qwen7b: missed'
 has '- speed of llama8b: not measured'
 has '- weak scaling of qwen7b-weak on 4 GPUs: missed'

@@ -63,11 +63,24 @@ static void near(double value, double expected)
     fail_msg("%.17g, not %.17g", value, expected);
 }
 
-static void summary_says(const char *line)
+static char *read_summary(void)
 {
   char *text = NULL;
   size_t bytes;
   check(file_read_all(summary, 1 << 20, &text, &bytes));
+  return text;
+}
+
+static void summary_does_not_say(const char *line)
+{
+  char *text = read_summary();
+  assert_null(strstr(text, line));
+  mem_free(text);
+}
+
+static void summary_says(const char *line)
+{
+  char *text = read_summary();
   if (!strstr(text, line))
     fail_msg("the summary does not say '%s':\n%s", line, text);
   mem_free(text);
@@ -106,6 +119,7 @@ static void sums(const struct plan *plan)
   happened(run, 6, forward, 12, 20);
   happened(run, 6, reduce, 19, 25);
   happened(run, 6, adam, 1, 30);
+  trace_run_set_classes(run, (const struct class_total[CLASS_COUNT]){[CLASS_PRODUCTS] = {7, 0.012, 6e12}, [CLASS_UPDATE] = {2, 0.003, 1.5e9}});
   check(trace_run_close(run, &sum));
 
   assert_int_equal(sum.steps, 2);
@@ -125,6 +139,7 @@ static void sums(const struct plan *plan)
   assert_int_equal(sum.kind[OP_REDUCE].count, 2);
   assert_int_equal(sum.kind[OP_BACKWARD].count, 0);
   near(sum.kind[OP_GATHER].seconds, 0.006);
+  assert_int_equal(sum.operations[CLASS_PRODUCTS].calls, 7);
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes;
   near(sum.kind[OP_GATHER].wire_bytes, 2 * gathered * 2 / 3);
@@ -134,6 +149,8 @@ static void sums(const struct plan *plan)
   char line[160];
   summary_says("rank 1 of 3: steps 5 to 6 in 30.000 ms, 15.000 ms a step\n");
   summary_says("FORWARD                   2        9.000        60.0 %\n");
+  summary_says("products                3.5        6.000        40.0 %      500.0 TFLOP/s\n"
+               "update                  1.0        1.500        10.0 %      500.0 GB/s\n");
   const double rate = 2 * gathered * 2 / 3 / 0.006;
   snprintf(line, sizeof line, "GATHER                    2        3.000        20.0 %% %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
   summary_says(line);
@@ -156,6 +173,7 @@ static void spans(const struct plan *plan)
   check(trace_run_close(run, &sum));
   near(sum.overlap, 0);
   summary_says("link: n/a\n");
+  summary_does_not_say("operations"); /* none was measured */
 
   check(json_tree_read(timeline, 1 << 20, &tree));
   const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
@@ -287,6 +305,7 @@ static void every_instruction_of_a_traced_run(void **state)
   struct job job;
   struct witness witness;
   struct trace_summary sum;
+  struct class_total total[CLASS_COUNT];
   struct json_tree *tree;
   void *events, *seen;
   job_open(&job, world, &setup);
@@ -302,6 +321,10 @@ static void every_instruction_of_a_traced_run(void **state)
   }
   traced.n = job_parameters(&job);
   traced.params = job_collect(&job);
+  check(exec_drain(job.exec));
+  check(exec_measured(job.exec, total));
+  for (int c = 0; c < CLASS_COUNT; c++)
+    assert_int_equal(total[c].calls, 0); /* the host device does not measure */
   check(trace_run_close(witness.run, &sum));
   job_assert_same(&plain, &traced);
   each_waited(job.plan, &witness);

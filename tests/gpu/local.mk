@@ -9,3 +9,4 @@ endif
 if HAVE_NCCL
 check_PROGRAMS += tests/gpu/test_nccl
 endif
+EXTRA_DIST += tests/gpu/sanitize.sh

@@ -1436,6 +1436,91 @@ static void test_devices(void **state)
   assert_null(none);
 }
 
+/* --- measuring ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static void expect_none(const struct class_total *total, enum device_class but)
+{
+  for (int c = 0; c < CLASS_COUNT; c++)
+    if (c != (int)but && (total[c].calls != 0 || total[c].seconds != 0 || total[c].work != 0))
+      fail_msg("class %d: %lld calls, %g s, %g", c, (long long)total[c].calls, total[c].seconds, total[c].work);
+}
+
+static void expect_calls(const struct class_total *total, enum device_class which, int64_t calls, double work)
+{
+  expect_none(total, which);
+  assert_int_equal(total[which].calls, calls);
+  assert_true(total[which].seconds > 0 && total[which].seconds < 1);
+  if (total[which].work != work)
+    fail_msg("class %d: %.17g, not %.17g", (int)which, total[which].work, work);
+}
+
+/* Oracle: operations and bytes worked out here. */
+static void test_measure(void **state)
+{
+  enum { N = 256, ROUNDS = 3 };
+  struct twin a = input(N * N), b = input(N * N), c = output(N * N);
+  const struct matmul op = {.m = N, .n = 64, .k = 128, .a = a.there, .b = b.there, .c = c.there, .lda = 128, .ldb = 64, .ldc = 64};
+  struct matmul refused = op;
+  struct class_total total[CLASS_COUNT];
+  (void)state;
+  refused.accumulate = true, refused.add = b.there;
+  must(gpu->ops->matmul(gpu_lane, &op));
+  must(gpu->ops->measured(gpu_lane, total));
+  expect_none(total, CLASS_COUNT);
+
+  must(gpu->ops->measure(gpu_lane, true));
+  for (int i = 0; i < ROUNDS; i++) {
+    must(gpu->ops->matmul(gpu_lane, &op));
+    assert_int_equal(gpu->ops->matmul(gpu_lane, &refused), STATUS_INTERNAL); /* is none */
+  }
+  must(gpu->ops->measure(gpu_lane, false));
+  must(gpu->ops->matmul(gpu_lane, &op));
+  must(gpu->ops->measured(gpu_lane, total));
+  expect_calls(total, CLASS_PRODUCTS, ROUNDS, ROUNDS * 2.0 * N * 64 * 128);
+  must(gpu->ops->measured(gpu_lane, total)); /* a look changes nothing */
+  expect_calls(total, CLASS_PRODUCTS, ROUNDS, ROUNDS * 2.0 * N * 64 * 128);
+
+  must(gpu->ops->measure(gpu_lane, true)); /* anew, in the events of before */
+  must(gpu->ops->add(gpu_lane, N * N, a.there, b.there, c.there));
+  must(gpu->ops->measured(gpu_lane, total));
+  expect_calls(total, CLASS_ACTIVATIONS, 1, 3.0 * N * N * (double)dtype_size(compute));
+  must(gpu->ops->measure(gpu_lane, false));
+  twin_free(&a);
+  twin_free(&b);
+  twin_free(&c);
+}
+
+/* Oracle: the pairs of a query and a key that it sees, one by one. */
+static void test_measure_attention(void **state)
+{
+  enum { B = 2, T = 64, H = 4, D = 64 };
+  const int64_t windows[] = {0, 1, 24, T, 2 * T};
+  struct twin qkv = input(B * T * 3 * H * D), out = output(B * T * H * D);
+  float *lse = room(gpu, B * H * T * sizeof(float));
+  struct class_total total[CLASS_COUNT];
+  (void)state;
+  for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+    struct attention op = {.batch = B, .tokens = T, .heads = H, .kv_heads = H, .head_width = D, .window = windows[w], .lse = lse, .out = out.there};
+    const size_t part = H * D * dtype_size(compute);
+    int64_t pairs = 0;
+    op.q = qkv.there, op.k = (char *)qkv.there + part, op.v = (char *)qkv.there + 2 * part;
+    op.q_stride = op.k_stride = op.v_stride = 3 * H * D, op.out_stride = H * D;
+    op.work = room(gpu, gpu->ops->attention_workspace(gpu, &op, 1));
+    for (int64_t query = 0; query < T; query++)
+      for (int64_t key = 0; key <= query; key++)
+        pairs += windows[w] == 0 || query - key < windows[w];
+    must(gpu->ops->measure(gpu_lane, true));
+    must(gpu->ops->attention(gpu_lane, &op));
+    must(gpu->ops->measure(gpu_lane, false));
+    must(gpu->ops->measured(gpu_lane, total));
+    expect_calls(total, CLASS_ATTENTION, 1, 2 * 2.0 * D * H * B * (double)pairs);
+    gpu->ops->release(gpu, op.work);
+  }
+  gpu->ops->release(gpu, lse);
+  twin_free(&qkv);
+  twin_free(&out);
+}
+
 /* A table of pointers, of which none is NULL. */
 static void test_table(void **state)
 {
@@ -1485,18 +1570,44 @@ int main(void)
   {                                                                                                                                                  \
 #f, f, start, stop, &types[t]                                                                                                                    \
   }
-    const struct CMUnitTest tests[] = {TEST(test_matmul),      TEST(test_matmul_add),    TEST(test_matmul_refusals),
-                                       TEST(test_learning),    TEST(test_rmsnorm),       TEST(test_layernorm),
-                                       TEST(test_elementwise), TEST(test_cast),          TEST(test_copy_rows),
-                                       TEST(test_swiglu),      TEST(test_rope),          TEST(test_bias_gradient),
-                                       TEST(test_attention),   TEST(test_embedding),     TEST(test_embedding_repeats),
-                                       TEST(test_bad_token),   TEST(test_bad_target),    TEST(test_classifier),
-                                       TEST(test_adamw),       TEST(test_adamw_outcome), TEST(test_sum_parts),
-                                       TEST(test_sum_squares), TEST(test_sum_exact),     TEST(test_conclude),
-                                       TEST(test_memory),      TEST(test_marks),         TEST(test_devices),
-                                       TEST(test_table),       TEST(test_finish),        TEST(test_norm_repeats),
-                                       TEST(test_refusals),    TEST(test_cache_file),    TEST(test_cache_damage),
-                                       TEST(test_cache_full),  TEST(test_many_shapes),   TEST(test_no_scratch)};
+    const struct CMUnitTest tests[] = {TEST(test_matmul),
+                                       TEST(test_matmul_add),
+                                       TEST(test_matmul_refusals),
+                                       TEST(test_learning),
+                                       TEST(test_rmsnorm),
+                                       TEST(test_layernorm),
+                                       TEST(test_elementwise),
+                                       TEST(test_cast),
+                                       TEST(test_copy_rows),
+                                       TEST(test_swiglu),
+                                       TEST(test_rope),
+                                       TEST(test_bias_gradient),
+                                       TEST(test_attention),
+                                       TEST(test_embedding),
+                                       TEST(test_embedding_repeats),
+                                       TEST(test_bad_token),
+                                       TEST(test_bad_target),
+                                       TEST(test_classifier),
+                                       TEST(test_adamw),
+                                       TEST(test_adamw_outcome),
+                                       TEST(test_sum_parts),
+                                       TEST(test_sum_squares),
+                                       TEST(test_sum_exact),
+                                       TEST(test_conclude),
+                                       TEST(test_memory),
+                                       TEST(test_marks),
+                                       TEST(test_devices),
+                                       TEST(test_table),
+                                       TEST(test_finish),
+                                       TEST(test_norm_repeats),
+                                       TEST(test_refusals),
+                                       TEST(test_cache_file),
+                                       TEST(test_cache_damage),
+                                       TEST(test_cache_full),
+                                       TEST(test_many_shapes),
+                                       TEST(test_no_scratch),
+                                       TEST(test_measure),
+                                       TEST(test_measure_attention)};
     failed += cmocka_run_group_tests(tests, NULL, NULL);
   }
   return failed;

@@ -163,6 +163,23 @@ KIND = re.compile(r"^([A-Z_]+) +(\d+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) +(?:([\
 LANE = re.compile(r"^(compute|gather|reduce|host|io) +([\d.]+) +([\d.]+) %$")
 
 
+CLASS = re.compile(r"^(products|attention|norms|activations|classifier|embedding|sums|update) +([\d.]+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) (TFLOP/s|GB/s))?$")
+
+
+def classes_table(path, a):
+    """What a step's operations take by class, and how far that is from the GPU's two limits."""
+    if path is None:
+        return ""
+    rows = []
+    for line in pathlib.Path(path).read_text().splitlines():
+        if not (found := CLASS.match(line.rstrip())):
+            continue
+        name, calls, ms, share, rate, unit = found.groups()
+        limit = a.peak if unit == "TFLOP/s" else a.bandwidth * 1e3
+        rows.append([name, calls, ms, f"{share} %", f"{rate} {unit}" if rate else "", f"{float(rate) / limit:.1%}" if rate else ""])
+    return table(["operations", "a step", "ms a step", "of the step", "rate", "of the limit"], rows)
+
+
 def where_table(path):
     """Where a step's time goes, from the summary of a trace."""
     if path is None:
@@ -209,6 +226,8 @@ def content(name, measured, traces, a):
     word, *rest = name.split()
     if word == "where" and len(rest) == 1:
         return where_table(traces.get(rest[0]))
+    if word == "classes" and len(rest) == 1:
+        return classes_table(traces.get(rest[0]), a)
     if name == "roofline":
         return roofline_table(a)
     if name not in tables:

@@ -92,6 +92,8 @@ enum status host_lane_create(struct device *device, const char *name, int thread
 void host_lane_destroy(struct lane *lane);
 enum status host_lane_check(struct lane *lane);
 void host_label(struct lane *lane, const char *text);
+enum status host_measure(struct lane *lane, bool on);
+enum status host_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);
 enum status host_mark_create(struct device *device, struct mark **out);
 void host_mark_destroy(struct mark *mark);
 enum status host_mark_set(struct lane *lane, struct mark *mark);
@@ -143,7 +145,7 @@ enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, flo
   .release_host = host_release, .memory = host_memory, .lane_create = host_lane_create, .lane_destroy = host_lane_destroy,                   \
   .lane_reserve = host_lane_reserve, .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,                    \
   .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
-  .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds,                                                                      \
+  .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
   .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .conclude = host_conclude,      \
