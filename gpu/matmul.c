@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "gpu/cuda.h"
@@ -49,7 +50,7 @@ struct kind {
 struct header {
   struct kind kind;
   int64_t records;
-  uint64_t sum; /* hash() of the records */
+  uint64_t sum; /* hash_bytes() of the records */
 };
 
 /* What a shape's products share. Pointers of bias and aux are set at each call. */
@@ -98,20 +99,10 @@ static struct shape_key key_of(const struct device *device, const struct matmul 
                             .align = {alignment_of(op->a), alignment_of(op->b), alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 
-/* FNV-1a */
-static uint64_t hash(const void *data, size_t bytes)
-{
-  const unsigned char *byte = data;
-  uint64_t value = UINT64_C(0xcbf29ce484222325);
-  for (size_t i = 0; i < bytes; i++)
-    value = (value ^ byte[i]) * UINT64_C(0x100000001b3);
-  return value;
-}
-
 /* The key's slot, or the free one that is to be its. */
 static struct entry *find_entry(const struct matmul_cache *cache, const struct shape_key *key)
 {
-  for (uint64_t i = hash(key, sizeof *key);; i++) {
+  for (uint64_t i = hash_bytes(HASH_START, key, sizeof *key);; i++) {
     struct entry *entry = &cache->entry[i & (uint64_t)(cache->slots - 1)];
     if (!entry->known || memcmp(&entry->record.key, key, sizeof *key) == 0)
       return entry;
@@ -627,7 +618,7 @@ static int64_t put_records(const struct matmul_cache *cache, bool measured, stru
 static void put_header(const struct matmul_cache *cache, int64_t records, void *table)
 {
   struct header header = {.kind = cache->kind, .records = records};
-  header.sum = hash((const char *)table + sizeof header, (size_t)records * sizeof(struct record));
+  header.sum = hash_bytes(HASH_START, (const char *)table + sizeof header, (size_t)records * sizeof(struct record));
   memcpy(table, &header, sizeof header);
 }
 
@@ -651,7 +642,7 @@ static enum status check_table(const struct matmul_cache *cache, const void *dat
                       cache->kind.name, cache->kind.version);
   const int64_t records = (bytes - (int64_t)sizeof header) / (int64_t)sizeof(struct record);
   bool good = header.records == records && bytes == bytes_of(records) &&
-              header.sum == hash((const char *)data + sizeof header, (size_t)records * sizeof(struct record));
+              header.sum == hash_bytes(HASH_START, (const char *)data + sizeof header, (size_t)records * sizeof(struct record));
   for (int64_t i = 0; good && i < records; i++) {
     const struct record record = record_at(data, i);
     good = record.way >= WAY_ALL && record.way <= WAY_NONE;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -409,14 +410,6 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job, struct
   if (status == STATUS_OK)
     *result = worker.result;
   return status;
-}
-
-static uint64_t hash_text(const char *text)
-{
-  uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
-  for (; *text; text++)
-    hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
-  return hash;
 }
 
 static enum status run_in_folder(struct comm *comm, struct prepare_job *job, struct prepare_result *result)

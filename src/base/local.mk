@@ -7,6 +7,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/dtype.h \
 	src/base/exactsum.c \
 	src/base/exactsum.h \
+	src/base/hash.c \
+	src/base/hash.h \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/mem.c \

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/hash.h"
+
 static inline uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high)
 {
   uint64_t product = (uint64_t)a * b;
@@ -34,9 +36,7 @@ void rng_block(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
 
 struct rng_key rng_key_make(uint64_t seed, const char *purpose)
 {
-  uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
-  for (const char *c = purpose; *c; c++)
-    hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+  const uint64_t hash = hash_text(purpose);
   struct rng_key from = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
   uint32_t words[4];
   philox(from, 0, hash, words);

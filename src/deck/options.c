@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "deck/options_set.h"
 
@@ -559,15 +560,7 @@ const char *options_where(const struct option_set *set, const char *name)
   return index >= 0 && set->origin[index].where ? set->origin[index].where : "default";
 }
 
-/* FNV-1a */
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
-{
-  for (const unsigned char *b = bytes; n > 0; n--, b++)
-    hash = (hash ^ *b) * 0x100000001b3;
-  return hash;
-}
-
-static uint64_t hash_text(uint64_t hash, const char *text)
+static uint64_t hash_string(uint64_t hash, const char *text)
 {
   return hash_bytes(hash, text, strlen(text) + 1);
 }
@@ -580,15 +573,15 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
   case OPTION_INT: return hash_bytes(hash, from, sizeof(int64_t));
   case OPTION_REAL: return hash_bytes(hash, from, sizeof(double));
   case OPTION_BOOL: return hash_bytes(hash, from, sizeof(bool));
-  case OPTION_STRING: return hash_text(hash, *(char *const *)from);
-  case OPTION_CHOICE: /* by name: an index may change from version to version */ return hash_text(hash, option->choices[*(const int *)from]);
+  case OPTION_STRING: return hash_string(hash, *(char *const *)from);
+  case OPTION_CHOICE: /* by name: an index may change from version to version */ return hash_string(hash, option->choices[*(const int *)from]);
   case OPTION_REALS: return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
   case OPTION_INTS: ints = from; return hash_bytes(hash_bytes(hash, &ints->n, sizeof ints->n), ints->item, (size_t)ints->n * sizeof *ints->item);
   case OPTION_STRINGS:
     strings = from;
     hash = hash_bytes(hash, &strings->n, sizeof strings->n);
     for (int i = 0; i < strings->n; i++)
-      hash = hash_text(hash, strings->item[i]);
+      hash = hash_string(hash, strings->item[i]);
   }
   return hash;
 }
@@ -603,9 +596,9 @@ static bool is_among(const char *name, const char *const *names)
 
 uint64_t options_hash(const struct option_set *set, const char *const *except)
 {
-  uint64_t hash = 0xcbf29ce484222325;
+  uint64_t hash = HASH_START;
   for (const struct option *option = set->table; option->name; option++)
     if (!is_among(option->name, except))
-      hash = hash_value(hash_text(hash, option->name), option, field(set, option));
+      hash = hash_value(hash_string(hash, option->name), option, field(set, option));
   return hash;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/engine.h"
@@ -236,12 +237,12 @@ static enum status make_groups(struct exec *exec)
 /* A carrier may want what it moves at the same places on all ranks. */
 static enum status check_places(const struct exec *exec)
 {
-  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  uint64_t hash = HASH_START;
   for (int b = 0; b < exec->plan->buffers; b++) {
     const struct plan_buffer *buffer = &exec->plan->buffer[b];
     const int64_t word[] = {buffer->offset, buffer->bytes};
-    for (size_t byte = 0; byte < sizeof word && buffer->parent < 0; byte++) /* its own part of a buffer each rank has elsewhere */
-      hash = (hash ^ ((const unsigned char *)word)[byte]) * UINT64_C(1099511628211);
+    if (buffer->parent < 0) /* its own part of a buffer each rank has elsewhere */
+      hash = hash_bytes(hash, word, sizeof word);
   }
   return comm_check_same(exec->config.comm, "the memory layout of the plan", &hash, sizeof hash);
 }

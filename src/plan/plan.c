@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "plan/internal.h"
 
@@ -98,14 +99,13 @@ int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 
 uint64_t plan_collective_hash(const struct plan *plan)
 {
-  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+  uint64_t hash = HASH_START;
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     if (!op_traits[instr->op].collective)
       continue;
     const int64_t word[] = {instr->op, instr->unit, plan_instr_ranks(plan, instr), plan_instr_bytes(plan, instr), instr->lane};
-    for (size_t byte = 0; byte < sizeof word; byte++)
-      hash = (hash ^ ((const unsigned char *)word)[byte]) * UINT64_C(1099511628211);
+    hash = hash_bytes(hash, word, sizeof word);
   }
   return hash;
 }

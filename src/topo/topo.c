@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 enum { LIST_SIZE = 96 };
@@ -30,13 +31,6 @@ static enum status check(int result, const char *call)
   return result >= 0 ? STATUS_OK : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
-{
-  for (const unsigned char *b = bytes; n > 0; n--, b++)
-    hash = (hash ^ *b) * 0x100000001b3; /* FNV-1a */
-  return hash;
-}
-
 /* The boot's id rather than the host's name: two containers on one machine share its cores, whatever they are called. */
 static uint64_t hash_machine(void)
 {
@@ -47,7 +41,7 @@ static uint64_t hash_machine(void)
     fclose(file);
   if (!found && gethostname(text, sizeof text - 1) != 0)
     text[0] = '\0';
-  return hash_bytes(0xcbf29ce484222325, text, strlen(text));
+  return hash_text(text);
 }
 
 int64_t topo_mask_id(void)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
@@ -360,19 +361,11 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
                     cite(deck, "run.device", "auto").text);
 }
 
-static int64_t hash_of(const char *text)
-{
-  uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-  for (; *text; text++)
-    hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-  return (int64_t)(hash >> 1);
-}
-
 /* Where each rank sees one GPU, it may be its own or that of all. */
 static enum status find_shared_device(const struct job *job, int64_t *ids)
 {
   const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
-  ids[rank] = hash_of(job->device->id);
+  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
   enum status status = comm_sum_i64(job->comm, ids, ranks);
   for (int other = 0; other < ranks && !status; other++)
     if (*job->device->id && other != rank && ids[other] == ids[rank])

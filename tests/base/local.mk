@@ -1,6 +1,7 @@
 check_PROGRAMS += \
 	tests/base/test_dtype \
 	tests/base/test_exactsum \
+	tests/base/test_hash \
 	tests/base/test_log \
 	tests/base/test_mem \
 	tests/base/test_rng \
