@@ -54,11 +54,11 @@ row() {
 for name; do
   case $name in
   gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
-  qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "" tiers.activations=keep steps=6 warmup=2 ;;
-  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 3 --warmup 2" tiers.activations=keep steps=2 warmup=1 ;;
+  qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
+  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
   qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
-  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep steps=6 warmup=2 ;;
+  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 steps=6 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
 done
