@@ -605,14 +605,22 @@ static int64_t count_used(const struct matmul_cache *cache)
   return n;
 }
 
-/* Of the used ones, or of those that were measured. How many those are. */
-static int64_t put_records(const struct matmul_cache *cache, bool measured, struct record *to)
+/* What was measured here. How many those are. */
+static int64_t put_measured(const struct matmul_cache *cache, struct record *to)
 {
   int64_t n = 0;
   for (int64_t i = 0; i < cache->slots; i++)
-    if (cache->entry[i].used && (!measured || cache->entry[i].record.measured))
+    if (cache->entry[i].used && cache->entry[i].record.measured)
       to[n++] = cache->entry[i].record;
   return n;
+}
+
+/* What was used here, and what was told and not used: a run that goes on with other shapes for a while comes back to it. */
+static void put_known(const struct matmul_cache *cache, struct record *to)
+{
+  for (int64_t i = 0; i < cache->slots; i++)
+    if (cache->entry[i].known)
+      *to++ = cache->entry[i].record;
 }
 
 static void put_header(const struct matmul_cache *cache, int64_t records, void *table)
@@ -671,11 +679,11 @@ enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
   void *block = NULL;
   enum status status = STATUS_OK;
   pthread_mutex_lock(&cache->mutex);
-  const int64_t records = count_used(cache), need = records > 0 ? bytes_of(records) : 0;
+  const int64_t records = cache->entries, need = records > 0 ? bytes_of(records) : 0;
   if (need > 0)
     status = mem_alloc(MEM_META, (size_t)need, &block);
   if (!status && need > 0) {
-    (void)put_records(cache, false, (void *)((char *)block + sizeof(struct header)));
+    put_known(cache, (void *)((char *)block + sizeof(struct header)));
     put_header(cache, records, block);
   }
   if (!status && cuda_device(device)->keeps_cache)
@@ -794,7 +802,7 @@ static void write_cache(struct matmul_cache *cache)
   void *data;
   if (!mem_alloc(MEM_META, (size_t)bytes_of(n + count_used(cache)), &data)) {
     struct record *record = (void *)((char *)data + sizeof(struct header));
-    const int64_t others = put_others(cache, kept, n, record), all = others + put_records(cache, true, record + others);
+    const int64_t others = put_others(cache, kept, n, record), all = others + put_measured(cache, record + others);
     const int64_t written = all < MOST_KEPT ? all : MOST_KEPT;
     memmove(record, record + all - written, (size_t)written * sizeof *record);
     put_header(cache, written, data);

@@ -169,7 +169,7 @@ struct device_ops {
   bool (*mark_reached)(struct mark *mark);
   enum status (*mark_seconds)(struct mark *from, struct mark *to, double *out);
 
-  /* What the device learned by trying (which algorithm serves which product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes where there
+  /* What the device learned by trying, or was told by learn() (which algorithm serves which product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes where there
    * is nothing. learn: takes it in; STATUS_INPUT where it is another kind's. */
   enum status (*learned)(struct device *device, void **out, int64_t *bytes);
   enum status (*learn)(struct device *device, const void *data, int64_t bytes);
