@@ -30,7 +30,7 @@ void comm_mpi_set_count_limit(int64_t limit)
   count_limit = limit;
 }
 
-static enum status check(int error, const char *call)
+enum status comm_mpi_check(int error, const char *call)
 {
   if (error == MPI_SUCCESS)
     return STATUS_OK;
@@ -44,7 +44,7 @@ static enum status check(int error, const char *call)
 /* On the way out of a process a failure is told and does not stop what follows. */
 static void warn(int error, const char *call)
 {
-  if (check(error, call))
+  if (comm_mpi_check(error, call))
     log_warn("%s", status_text());
 }
 
@@ -55,10 +55,10 @@ enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
 static enum status wait_for(int error, const char *call, MPI_Request *request)
 {
   struct timespec pause = {.tv_nsec = SLEEP_NS};
-  enum status status = check(error, call);
+  enum status status = comm_mpi_check(error, call);
   for (int64_t poll = 0; !status; poll++) {
     int done;
-    status = check(MPI_Test(request, &done, MPI_STATUS_IGNORE), call);
+    status = comm_mpi_check(MPI_Test(request, &done, MPI_STATUS_IGNORE), call);
     if (status || done)
       return status;
     if (poll < POLLS)
@@ -81,7 +81,7 @@ static enum status free_span(struct span *span, enum status status)
 {
   if (!span->derived)
     return status;
-  enum status freed = check(MPI_Type_free(&span->type), "MPI_Type_free");
+  enum status freed = comm_mpi_check(MPI_Type_free(&span->type), "MPI_Type_free");
   return status ? status : freed;
 }
 
@@ -100,7 +100,7 @@ static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t lim
                                    (MPI_Datatype[]){chunks, type}, &span);
   if (!error)
     error = MPI_Type_commit(&span);
-  enum status status = check(error, "making a datatype");
+  enum status status = comm_mpi_check(error, "making a datatype");
   MPI_Datatype *parts[] = {&chunk, &chunks};
   for (int i = 0; i < 2; i++)
     if (*parts[i] != MPI_DATATYPE_NULL)
@@ -203,7 +203,7 @@ static enum status group_create(struct comm *comm, int color, int index, struct 
   if (status)
     return status;
   struct mpi_group *group = block;
-  status = check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split");
+  status = comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split");
   if (status)
     mem_free(block);
   else
@@ -294,7 +294,7 @@ static enum status describe(struct comm *comm)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
-  enum status status = check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  enum status status = comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
   if (status)
     return status;
   version[strcspn(version, ",\n")] = '\0';
@@ -308,21 +308,22 @@ static enum status describe(struct comm *comm)
 static enum status find_local_rank(struct mpi_comm *comm)
 {
   MPI_Comm node;
-  enum status status = check(MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, comm->base.rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  enum status status =
+      comm_mpi_check(MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, comm->base.rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   if (status)
     return status;
-  status = check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
+  status = comm_mpi_check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
   if (!status)
-    status = check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
-  enum status freed = check(MPI_Comm_free(&node), "MPI_Comm_free");
+    status = comm_mpi_check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
+  enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   return status ? status : freed;
 }
 
 static enum status find_ranks(struct mpi_comm *comm)
 {
-  enum status status = check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
+  enum status status = comm_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
   if (!status)
-    status = check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
+    status = comm_mpi_check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
   if (!status)
     status = find_local_rank(comm);
   return status ? status : describe(&comm->base);
@@ -331,14 +332,14 @@ static enum status find_ranks(struct mpi_comm *comm)
 static enum status start_mpi(int *argc, char ***argv)
 {
   int provided;
-  enum status status = check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  enum status status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (status)
     return status;
   if (provided < MPI_THREAD_MULTIPLE)
     return status_set(STATUS_UNSUPPORTED, "this MPI library provides thread level %d, not %d (MPI_THREAD_MULTIPLE): use a build with thread support",
                       provided, MPI_THREAD_MULTIPLE);
-  status = check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return status ? status : check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  status = comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return status ? status : comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
 enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
@@ -354,7 +355,7 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   comm->base.ops = &mpi_ops;
   comm->base.carrier = &comm_mpi_carrier;
   /* Duplicates and splits inherit the error handler. */
-  status = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
+  status = comm_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
   if (status)
     goto free_comm;
   status = find_ranks(comm);

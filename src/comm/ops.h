@@ -64,6 +64,9 @@ enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, i
 /* This member's part of a full buffer. */
 void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);
 
+/* The one reader of MPI's return codes here: STATUS_LIBRARY with "CALL failed: MPI's words". */
+enum status comm_mpi_check(int error, const char *call);
+
 /* Elements that one MPI count may say; more travel as one derived datatype. For tests: INT_MAX is what MPI's interface allows. */
 void comm_mpi_set_count_limit(int64_t limit);
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/ops.h"
 
 enum { TAG_ASK, TAG_STATE };
 
@@ -17,17 +18,6 @@ struct comm_report {
   MPI_Comm members; /* MPI_COMM_NULL: alone */
   int bytes;
 };
-
-static enum status check(int error, const char *call)
-{
-  if (error == MPI_SUCCESS)
-    return STATUS_OK;
-  char text[MPI_MAX_ERROR_STRING];
-  int length;
-  if (MPI_Error_string(error, text, &length) != MPI_SUCCESS)
-    snprintf(text, sizeof text, "error %d", error);
-  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
-}
 
 enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_report **out)
 {
@@ -41,7 +31,7 @@ enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_rep
   struct comm_report *report = block;
   *report = (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .bytes = (int)bytes};
   if (world && comm_ranks(comm) > 1)
-    status = check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
+    status = comm_mpi_check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
   if (status)
     mem_free(report);
   else
@@ -53,7 +43,7 @@ void comm_report_destroy(struct comm_report *report)
 {
   if (!report)
     return;
-  if (report->members != MPI_COMM_NULL && check(MPI_Comm_free(&report->members), "MPI_Comm_free"))
+  if (report->members != MPI_COMM_NULL && comm_mpi_check(MPI_Comm_free(&report->members), "MPI_Comm_free"))
     log_warn("%s", status_text());
   mem_free(report);
 }
@@ -64,7 +54,8 @@ enum status comm_report_wanted(struct comm_report *report, bool *wanted)
   int there = 0;
   enum status status = STATUS_OK;
   if (report->members != MPI_COMM_NULL)
-    status = check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_STATE : TAG_ASK, report->members, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    status =
+        comm_mpi_check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_STATE : TAG_ASK, report->members, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
   if (!status)
     *wanted = there;
   return status;
@@ -81,7 +72,7 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
     for (int i = 0; !status && i < n; i++) {
       int now = done[i];
       if (!now)
-        status = check(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE), "MPI_Test");
+        status = comm_mpi_check(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE), "MPI_Test");
       done[i] = now;
       left += !now;
     }
@@ -97,10 +88,10 @@ enum status comm_report_send(struct comm_report *report, const void *state, doub
   bool done = false;
   if (report->members == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = check(MPI_Isend(state, report->bytes, MPI_BYTE, 0, TAG_STATE, report->members, &request), "MPI_Isend");
+  enum status status = comm_mpi_check(MPI_Isend(state, report->bytes, MPI_BYTE, 0, TAG_STATE, report->members, &request), "MPI_Isend");
   if (!status)
     status = wait_for(1, &request, &done, seconds);
-  return status || done ? status : check(MPI_Request_free(&request), "MPI_Request_free");
+  return status || done ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
 }
 
 /* An empty message to each of the others, and room for what each says. */
@@ -108,9 +99,10 @@ static enum status ask_all(struct comm_report *report, char *states, MPI_Request
 {
   enum status status = STATUS_OK;
   for (int r = 1; !status && r < comm_ranks(report->comm); r++) {
-    status = check(MPI_Irecv(states + (int64_t)r * report->bytes, report->bytes, MPI_BYTE, r, TAG_STATE, report->members, &answer[r]), "MPI_Irecv");
+    status = comm_mpi_check(MPI_Irecv(states + (int64_t)r * report->bytes, report->bytes, MPI_BYTE, r, TAG_STATE, report->members, &answer[r]),
+                            "MPI_Irecv");
     if (!status)
-      status = check(MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_ASK, report->members, &asked[r]), "MPI_Isend");
+      status = comm_mpi_check(MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_ASK, report->members, &asked[r]), "MPI_Isend");
   }
   return status;
 }
@@ -121,11 +113,11 @@ static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
   enum status status = STATUS_OK;
   for (int r = 1; !status && r < ranks; r++) {
     if (answer[r] != MPI_REQUEST_NULL)
-      status = check(MPI_Cancel(&answer[r]), "MPI_Cancel");
+      status = comm_mpi_check(MPI_Cancel(&answer[r]), "MPI_Cancel");
     if (!status && answer[r] != MPI_REQUEST_NULL)
-      status = check(MPI_Request_free(&answer[r]), "MPI_Request_free");
+      status = comm_mpi_check(MPI_Request_free(&answer[r]), "MPI_Request_free");
     if (!status && asked[r] != MPI_REQUEST_NULL)
-      status = check(MPI_Request_free(&asked[r]), "MPI_Request_free");
+      status = comm_mpi_check(MPI_Request_free(&asked[r]), "MPI_Request_free");
   }
   return status;
 }

@@ -52,10 +52,8 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   struct exec *exec = driver->exec;
   const struct device_ops *ops = exec->config.device->ops;
   const struct span *span = &exec->span[index];
-  char name[96];
-  plan_instr_name(exec->plan, index, name, sizeof name);
   enum status status = ops->mark_set(driver->lane, span->begin[n & 1]);
-  ops->label(driver->lane, name);
+  ops->label(driver->lane, span->name);
   if (!status)
     status = exec_run(exec, driver->lane, index, n);
   ops->label(driver->lane, NULL);

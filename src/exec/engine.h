@@ -26,8 +26,9 @@ struct driver {
   bool measures; /* operations, in a traced step; its thread's */
 };
 
-/* Begin and end of an instruction in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
+/* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
 struct span {
+  char name[96];
   struct mark *begin[2], *end[2];
 };
 

@@ -162,22 +162,11 @@ static enum status zero_elements(const struct call *call, void *base, int64_t be
   return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));
 }
 
-/* The backward pass writes parameters only; a new gradient is whole, and what is reduced, squared and updated is all of it. Trained parameters lie in their
- * order. */
+/* A new gradient is whole, and what is reduced, squared and updated is all of it: the model writes it as far as its last parameter. */
 static enum status zero_padding(const struct call *call, int i)
 {
-  if (!use(call, i) || adds(call, i))
-    return STATUS_OK;
   const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
-  enum status status = STATUS_OK;
-  int64_t end = 0;
-  for (int p = 0; !status && p < layout->params; p++) {
-    if (layout->frozen[p])
-      continue;
-    status = zero_elements(call, use(call, i), end, layout->offset[p]);
-    end = layout->offset[p] + layout->elements[p];
-  }
-  return status ? status : zero_elements(call, use(call, i), end, layout->trained);
+  return use(call, i) && !adds(call, i) ? zero_elements(call, use(call, i), layout->used, layout->trained) : STATUS_OK;
 }
 
 static enum status run_loss(const struct call *call)

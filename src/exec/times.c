@@ -25,6 +25,7 @@ enum status exec_marks_create(struct exec *exec)
     return status;
   exec->span = block;
   for (int i = 0; !status && i < exec->plan->n; i++) {
+    plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
     status = create_pair(device, exec->span[i].begin);
     if (!status)
       status = create_pair(device, exec->span[i].end);
