@@ -5,8 +5,24 @@ dist_doc_DATA = \
 	doc/checkpoint.md \
 	doc/models.md \
 	doc/numerics.md \
+	doc/offload.md \
 	doc/performance.md
 EXTRA_DIST += doc/layers.txt
+
+# What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
+EXTRA_DIST += \
+	doc/measured/h200x2.jsonl \
+	doc/measured/h200x2-gpt2.txt \
+	doc/measured/h200x2-llama8b.txt \
+	doc/measured/h200x2-qwen0.5b.txt \
+	doc/measured/h200x2-qwen7b.txt
+# What tests/peers/offload_table.py makes the tables of doc/offload.md of, and what else was printed.
+EXTRA_DIST += \
+	doc/measured/adam-h200.txt \
+	doc/measured/adam-h200x2.txt \
+	doc/measured/io-h200.txt \
+	doc/measured/offload-h200x2.jsonl \
+	doc/measured/offload-h200x2-rates.yaml
 
 # The program writes its man pages, from the table of options.
 man_pages = \

@@ -42,6 +42,7 @@ struct cuda_device {
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
   bool warned;                   /* that attention is slow */
   int64_t most_scores;           /* bytes that the backward pass of attention keeps at a time, if it can be cut so */
+  int64_t least_scores;          /* the same where room is tight */
 };
 
 enum { CUDA_WORKSPACE = 64 << 20 };

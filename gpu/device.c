@@ -151,6 +151,22 @@ static void cuda_release_host(struct device *device, void *ptr)
   (void)cudaFreeHost(ptr);
 }
 
+static enum status cuda_pin(struct device *device, void *ptr, size_t bytes)
+{
+  (void)device;
+  return cuda_check(cudaHostRegister(ptr, bytes, cudaHostRegisterPortable), "pinning memory of the host");
+}
+
+static void cuda_unpin(struct device *device, void *ptr)
+{
+  (void)device;
+  const cudaError_t error = ptr ? cudaHostUnregister(ptr) : cudaSuccess;
+  if (!error)
+    return;
+  (void)cudaGetLastError(); /* or a lane would be told of it */
+  log_warn("CUDA: memory of the host stays pinned: %s", cudaGetErrorString(error));
+}
+
 static enum status cuda_memory(struct device *device, int64_t *used, int64_t *all)
 {
   size_t unused = 0, total = 0;
@@ -313,7 +329,10 @@ static enum status mark_wait(struct mark *mark)
 
 static bool mark_reached(struct mark *mark)
 {
-  return !atomic_load(&mark->set) || cudaEventQuery(mark->event) != cudaErrorNotReady;
+  if (!atomic_load(&mark->set) || cudaEventQuery(mark->event) != cudaErrorNotReady)
+    return true;
+  (void)cudaGetLastError(); /* it is no error, but is kept as one, for the next launch of this thread */
+  return false;
 }
 
 static enum status mark_seconds(struct mark *from, struct mark *to, double *out)
@@ -525,6 +544,11 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
 }
 
 #ifdef SLUICE_HAVE_CUDNN
+static size_t larger(size_t a, size_t b)
+{
+  return a > b ? a : b;
+}
+
 /* cuDNN's graphs are for bf16 and whole sequences; the plain kernels do the rest. */
 static bool wants_cudnn(const struct device *device, const struct attention *op)
 {
@@ -545,7 +569,7 @@ static void warn_of_plain_attention(struct device *device)
   cuda->warned = true;
 }
 
-/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits: it is given as many sequences at a time as need no more than this, or where one
+/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits: it is given as many sequences at a time as need no more than a limit, or where one
  * sequence needs more, as many of its heads. */
 static int64_t pieces_within(int64_t n, double bytes_each, double most)
 {
@@ -555,17 +579,23 @@ static int64_t pieces_within(int64_t n, double bytes_each, double most)
   return pieces;
 }
 
-static struct attention piece_of(const struct device *device, const struct attention *op, int64_t *sequences, int64_t *groups)
+/* The shape of a piece, and how many of them there are. */
+struct cut {
+  struct attention piece;
+  int64_t sequences, groups;
+};
+
+static struct cut cut_within(const struct attention *op, double most)
 {
-  const double most = (double)cuda_device(device)->most_scores;
   const double scores = 2.0 * (double)op->tokens * (double)op->tokens, group = scores * (double)(op->heads / op->kv_heads);
-  struct attention piece = *op;
-  *sequences = pieces_within(op->batch, scores * (double)op->heads, most);
-  *groups = *sequences == op->batch ? pieces_within(op->kv_heads, group, most) : 1;
-  piece.batch /= *sequences;
-  piece.heads /= *groups;
-  piece.kv_heads /= *groups;
-  return piece;
+  struct cut cut = {.piece = *op, .groups = 1};
+  cut.sequences = pieces_within(op->batch, scores * (double)op->heads, most);
+  if (cut.sequences == op->batch)
+    cut.groups = pieces_within(op->kv_heads, group, most);
+  cut.piece.batch /= cut.sequences;
+  cut.piece.heads /= cut.groups;
+  cut.piece.kv_heads /= cut.groups;
+  return cut;
 }
 
 /* The part of op that begins with sequence b and the group g of heads; op's own shape is the part's. */
@@ -589,56 +619,82 @@ static struct attention_backward part_of(const struct attention_backward *op, co
   return part;
 }
 
+/* Limits go from most_scores down to least_scores by halves. The first whose workspace fits into op->work_bytes; 0: the first. */
+static enum status choose_cut(const struct cuda_device *cuda, const struct attention_backward *op, struct cut *out)
+{
+  size_t need = 0;
+  for (int64_t most = cuda->most_scores;; most /= 2) {
+    *out = cut_within(&op->forward, (double)most);
+    if (op->work_bytes == 0)
+      return STATUS_OK;
+    const struct attention_backward part = part_of(op, &out->piece, 0, 0);
+    enum status status = cudnn_attention_workspace(cuda->cudnn, &part, true, &need);
+    if (status || need <= op->work_bytes)
+      return status;
+    if (most <= cuda->least_scores)
+      return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
+                        need);
+  }
+}
+
 static enum status cudnn_backward(struct lane *lane, const struct attention_backward *op)
 {
-  int64_t sequences, groups;
-  const struct attention piece = piece_of(lane->device, &op->forward, &sequences, &groups);
-  enum status status = STATUS_OK;
-  for (int64_t s = 0; s < sequences && !status; s++)
-    for (int64_t g = 0; g < groups && !status; g++) {
-      const struct attention_backward part = part_of(op, &piece, s * piece.batch, g);
+  struct cut cut;
+  enum status status = choose_cut(cuda_device(lane->device), op, &cut);
+  for (int64_t s = 0; s < cut.sequences && !status; s++)
+    for (int64_t g = 0; g < cut.groups && !status; g++) {
+      const struct attention_backward part = part_of(op, &cut.piece, s * cut.piece.batch, g);
       status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream, &part);
     }
   return status;
 }
 
-/* Builds the graphs too, so that no call has to: forward, and backward with gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
+/* What a graph needs, which this builds, so that no call has to; 0 where cuDNN has none. */
+static size_t graph_workspace(struct device *device, const struct attention_backward *op, bool backward)
+{
+  size_t bytes = 0;
+  if (cudnn_attention_workspace(cuda_device(device)->cudnn, op, backward, &bytes))
+    warn_of_plain_attention(device);
+  return bytes;
+}
+
+/* With gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
+static size_t gradient_workspace(struct device *device, const struct attention *op, int64_t most)
+{
+  const struct cut cut = cut_within(op, (double)most);
+  const struct attention_backward apart = {.forward = cut.piece, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
+                                  fused = {.forward = cut.piece, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride};
+  return larger(graph_workspace(device, &apart, true), graph_workspace(device, &fused, true));
+}
+
 static size_t cudnn_workspace(struct device *device, const struct attention *op)
 {
-  int64_t sequences, groups;
-  const struct attention piece = piece_of(device, op, &sequences, &groups);
-  const struct attention_backward calls[] = {
-      {.forward = *op},
-      {.forward = piece, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
-      {.forward = piece, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride},
-  };
-  size_t most = 0;
-  for (int i = 0; i < 3; i++) {
-    size_t bytes = 0;
-    if (cudnn_attention_workspace(cuda_device(device)->cudnn, &calls[i], i > 0, &bytes))
-      warn_of_plain_attention(device);
-    else if (bytes > most)
-      most = bytes;
-  }
-  return most;
+  const struct cuda_device *cuda = cuda_device(device);
+  const struct attention_backward whole = {.forward = *op};
+  const size_t forward = graph_workspace(device, &whole, false);
+  if (op->room == ATTENTION_FORWARD)
+    return forward;
+  int64_t most = cuda->most_scores;
+  size_t backward = gradient_workspace(device, op, most);
+  while (op->room == ATTENTION_TIGHT && most > cuda->least_scores)
+    backward = gradient_workspace(device, op, most /= 2);
+  return larger(forward, backward);
 }
 #endif
 
 static size_t attention_workspace(struct device *device, const struct attention *op, int threads)
 {
   (void)threads;
-  size_t most = gpu_attention_workspace(op);
+  const size_t plain = gpu_attention_workspace(op);
 #ifndef SLUICE_HAVE_CUDNN
   (void)device;
+  return plain;
 #else
   float lse; /* pointers are not read, but without this one the plain kernel would be asked */
   struct attention kept = *op;
   kept.lse = &lse;
-  const size_t bytes = wants_cudnn(device, &kept) ? cudnn_workspace(device, &kept) : 0;
-  if (bytes > most)
-    most = bytes;
+  return larger(plain, wants_cudnn(device, &kept) ? cudnn_workspace(device, &kept) : 0);
 #endif
-  return most;
 }
 
 static enum status attention(struct lane *lane, const struct attention *op)
@@ -667,6 +723,9 @@ static enum status attention_backward(struct lane *lane, const struct attention_
       return status;
   }
 #endif
+  if (op->work_bytes > 0 && op->work_bytes < gpu_attention_workspace(&op->forward))
+    return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
+                      gpu_attention_workspace(&op->forward));
   gpu_attention_backward(&launch, op);
   return cuda_check_launch("attention's gradient");
 }
@@ -747,9 +806,25 @@ static enum status sum_squares(struct lane *lane, int64_t n, const void *x, stru
   return cuda_check_launch("a sum of squares");
 }
 
-static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *working)
+static enum status check_adamw(const struct adamw *op, bool copies)
+{
+  if (op->master != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s", dtype_name(op->master));
+  if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates by gradients of fp32 or bf16, not of %s", dtype_name(op->grad));
+  if (op->moments != DTYPE_F32 && op->moments != DTYPE_BF16 && op->moments != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device keeps moments in fp32, bf16 or fp16, not in %s", dtype_name(op->moments));
+  if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device makes working copies in fp32 or bf16, not in %s", dtype_name(op->copy));
+  return STATUS_OK;
+}
+
+static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working)
 {
   const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_adamw(op, working);
+  if (status)
+    return status;
   gpu_adamw(&launch, n, op, master, grad, m, v, working);
   return cuda_check_launch("AdamW");
 }
@@ -778,6 +853,8 @@ const struct device_ops cuda_ops = {
     .release = cuda_release,
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release_host,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
     .memory = cuda_memory,
     .lane_create = lane_create,
     .lane_destroy = lane_destroy,
@@ -884,7 +961,7 @@ static enum status start(struct cuda_device *cuda)
 
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
-  const int64_t most_scores = INT64_C(1) << 32;
+  const int64_t most_scores = INT64_C(1) << 32, least_scores = INT64_C(1) << 30;
   void *block;
   if (compute != DTYPE_F32 && compute != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device computes in fp32 or bf16, not in %s", dtype_name(compute));
@@ -901,6 +978,7 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
                                           .row_multiple = DEVICE_CUDA_ROW_MULTIPLE},
                                .ops = cuda_ops,
                                .most_scores = most_scores,
+                               .least_scores = least_scores,
                                .ordinal = ordinal,
                                .keeps_cache = true};
   cuda_measure_operations(&cuda->ops);

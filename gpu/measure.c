@@ -243,10 +243,11 @@ static enum status sum_squares(struct lane *lane, int64_t n, const void *x, stru
   return status ? status : end(lane, cuda_ops.sum_squares(lane, n, x, sum));
 }
 
-static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *working)
+static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working)
 {
-  const double master_and_moments = 6.0 * (double)sizeof(float), gradient = (double)sizeof(float);
-  enum status status = begin(lane, CLASS_UPDATE, (double)n * (master_and_moments + gradient) + (working ? bytes_of(lane, (double)n) : 0));
+  const size_t copied = working ? dtype_size(op->copy) : 0;
+  const size_t each = 2 * dtype_size(op->master) + dtype_size(op->grad) + 4 * dtype_size(op->moments) + copied;
+  enum status status = begin(lane, CLASS_UPDATE, (double)n * (double)each);
   return status ? status : end(lane, cuda_ops.adamw(lane, n, op, master, grad, m, v, working));
 }
 

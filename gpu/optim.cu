@@ -1,6 +1,18 @@
 /* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm and what is concluded from them, AdamW. */
+#include <cuda_fp16.h>
+
+#include "device/rounding.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
+
+__device__ __forceinline__ float to_float(__half x)
+{
+  return __half2float(x);
+}
+template <> __device__ __forceinline__ __half from_float<__half>(float x)
+{
+  return __float2half_rn(x);
+}
 
 namespace {
 
@@ -190,33 +202,33 @@ __global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 
 constexpr int BLOCK = 256; /* elements whose squares are one term */
 
-/* A warp squares a block, in double and in an order that does not depend on W; its sum is one term. */
+/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a block is
+ * one term. The last block is filled with zeros, which change nothing. */
 template <int W> __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {
+  constexpr int TEAM = 4, LANES = 16, TEAMS = 32 / TEAM; /* teams of a warp */
   __shared__ accumulator mine;
   clear(&mine);
   const int64_t warps = (int64_t)gridDim.x * THREADS / 32;
-  const int lane = threadIdx.x % 32;
-  for (int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b * BLOCK < n; b += warps) {
-    float v[8];
-    for (int half = 0; half < 2; half++) {
-      const int64_t at = b * BLOCK + half * 128 + lane * 4;
-      if (W == 4 && at + 4 <= n) {
-        const pack<float, 4> four = load<float, 4>(x + at);
+  const int team = threadIdx.x % 32 / TEAM, member = threadIdx.x % TEAM;
+  for (int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32 * TEAMS; first * BLOCK < n; first += warps * TEAMS) {
+    double square[4] = {};
+#pragma unroll 8
+    for (int row = 0; row < BLOCK / LANES; row++) {
+      const int64_t at = (first + team) * BLOCK + row * LANES + member * 4;
+      pack<float, 4> v;
+      if (W == 4 && at + 4 <= n)
+        v = load<float, 4>(x + at);
+      else
         for (int k = 0; k < 4; k++)
-          v[half * 4 + k] = four.at[k];
-      } else {
-        for (int k = 0; k < 4; k++)
-          v[half * 4 + k] = at + k < n ? x[at + k] : 0;
-      }
+          v.at[k] = at + k < n ? x[at + k] : 0;
+      for (int k = 0; k < 4; k++)
+        square[k] += (double)v.at[k] * (double)v.at[k];
     }
-    double square = 0;
-    for (int k = 0; k < 8; k++)
-      square += (double)v[k] * (double)v[k];
-    square = warp_sum(square);
-    term t;
-    if (lane == 0 && term_of(&mine, square, &t))
-      add_parts_of(&mine, t);
+    for (int half = TEAM / 2; half > 0; half /= 2)
+      for (int k = 0; k < 4; k++)
+        square[k] += __shfl_down_sync(0xFFFFFFFF, square[k], half, TEAM);
+    add_warp(&mine, member == 0 ? (square[0] + square[2]) + (square[1] + square[3]) : 0);
   }
   add_out(&mine, sum);
 }
@@ -333,43 +345,153 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
 
 struct scalars {
   float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
+  bool stochastic;
+  uint64_t seed;
+  int64_t first;
 };
 
-template <typename T, int W>
-__global__ void __launch_bounds__(THREADS)
-    update(int64_t n, const scalars k, const outcome *outcome, float *master, const float *grad, float *m, float *v, T *copy)
+/* Gradients of type G, moments of type M, the working copy of type C. */
+template <typename G, typename M, typename C> struct state {
+  float *master;
+  const G *grad;
+  M *m, *v;
+  C *copy;
+};
+
+template <typename M> __device__ __forceinline__ M stochastically(float x, uint16_t bits);
+template <> __device__ __forceinline__ bf16 stochastically<bf16>(float x, uint16_t bits)
 {
-  const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
-  if (i >= n)
+  return __ushort_as_bfloat16(rounding_bf16(x, bits));
+}
+template <> __device__ __forceinline__ __half stochastically<__half>(float x, uint16_t bits)
+{
+  return __ushort_as_half(rounding_fp16(x, bits));
+}
+
+/* rounding_bits(), with the key of an element close before. */
+__device__ __forceinline__ uint32_t bits_near(const scalars &k, rounding_key key, int64_t before, int64_t element)
+{
+  return element >> 32 == before >> 32 ? rounding_mix(key, (uint32_t)element) : rounding_bits(k.seed, element);
+}
+
+/* In the type that moments are kept in. Where that is fp32, nothing of the rounding is left in the kernel. */
+template <typename M, int W>
+__device__ __forceinline__ void store_moments(const scalars &k, int64_t i, const pack<float, W> &m1, const pack<float, W> &m2, M *m, M *v)
+{
+  pack<M, W> first, second;
+#pragma unroll
+  for (int j = 0; j < W; j++) {
+    first.at[j] = from_float<M>(m1.at[j]);
+    second.at[j] = from_float<M>(m2.at[j]);
+  }
+  if constexpr (sizeof(M) == 2) {
+    if (k.stochastic) {
+      const int64_t begin = k.first + i;
+      const rounding_key key = rounding_key_make(k.seed, begin);
+#pragma unroll
+      for (int j = 0; j < W; j++) {
+        const uint32_t bits = bits_near(k, key, begin, begin + j);
+        first.at[j] = stochastically<M>(m1.at[j], (uint16_t)bits);
+        second.at[j] = stochastically<M>(m2.at[j], (uint16_t)(bits >> 16));
+      }
+    }
+  }
+  store<M, W>(m + i, first);
+  store<M, W>(v + i, second);
+}
+
+/* Elements [begin, end), W a thread. Each operation is rounded by itself, none contracted into a multiply-add: so it is on the host, where the same step must give the same bits. */
+template <typename G, typename M, typename C, int W>
+__global__ void __launch_bounds__(THREADS) update(int64_t begin, int64_t end, const scalars k, const outcome *outcome, const state<G, M, C> s)
+{
+  const int64_t i = begin + ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
+  if (i >= end)
     return;
-  pack<float, W> p = load_once<float, W>(master + i), g = load_once<float, W>(grad + i), m1 = load_once<float, W>(m + i),
-                 m2 = load_once<float, W>(v + i);
+  pack<float, W> p = load_once<float, W>(s.master + i), m1, m2;
+  const pack<G, W> grad = load_once<G, W>(s.grad + i);
+  const pack<M, W> first = load_once<M, W>(s.m + i), second = load_once<M, W>(s.v + i);
   if (outcome && !outcome->finite)
     return;
   const float factor = outcome ? (float)outcome->scale : k.grad_scale;
-  pack<T, W> out;
+  pack<C, W> out;
+#pragma unroll
   for (int j = 0; j < W; j++) {
-    const float d = g.at[j] * factor;
-    m1.at[j] += k.rest1 * (d - m1.at[j]);
-    m2.at[j] = k.beta2 * m2.at[j] + k.rest2 * d * d;
-    p.at[j] = k.shrink * p.at[j] - k.step * m1.at[j] / (sqrtf(m2.at[j]) / k.root2 + k.eps);
-    out.at[j] = from_float<T>(p.at[j]);
+    const float d = __fmul_rn(to_float(grad.at[j]), factor), m0 = to_float(first.at[j]), v0 = to_float(second.at[j]);
+    m1.at[j] = __fadd_rn(m0, __fmul_rn(k.rest1, __fsub_rn(d, m0)));
+    m2.at[j] = __fadd_rn(__fmul_rn(k.beta2, v0), __fmul_rn(__fmul_rn(k.rest2, d), d));
+    const float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(m2.at[j]), k.root2), k.eps);
+    p.at[j] = __fsub_rn(__fmul_rn(k.shrink, p.at[j]), __fdiv_rn(__fmul_rn(k.step, m1.at[j]), root));
+    out.at[j] = from_float<C>(p.at[j]);
   }
-  store<float, W>(master + i, p);
-  store<float, W>(m + i, m1);
-  store<float, W>(v + i, m2);
-  if (copy)
-    store<T, W>(copy + i, out);
+  store<float, W>(s.master + i, p);
+  store_moments<M, W>(k, i, m1, m2, s.m, s.v);
+  if (s.copy)
+    store<C, W>(s.copy + i, out);
 }
 
-/* Elements [begin, begin + n) */
-template <typename T, int W>
-void run_update(const gpu_launch *launch, int64_t begin, int64_t n, const scalars *k, const outcome *outcome, float *master, const float *grad,
-                float *m, float *v, void *copy)
+/* What gpu_adamw() was called with. */
+struct update_call {
+  const gpu_launch *launch;
+  int64_t n;
+  const adamw *op;
+  void *master, *m, *v, *copy;
+  const void *grad;
+};
+
+scalars scalars_of(const adamw *op)
 {
-  if (n > 0)
-    update<T, W><<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, *k, outcome, master + begin, grad + begin, m + begin,
-                                                                                      v + begin, copy ? (T *)copy + begin : nullptr);
+  return {.shrink = (float)(1 - op->lr * op->decay),
+          .rest1 = (float)(1 - op->beta1),
+          .beta2 = (float)op->beta2,
+          .rest2 = (float)(1 - op->beta2),
+          .root2 = (float)sqrt(op->bias2),
+          .eps = (float)op->eps,
+          .step = (float)(op->lr / op->bias1),
+          .grad_scale = op->grad_scale,
+          .stochastic = op->stochastic,
+          .seed = op->seed,
+          .first = op->first};
+}
+
+template <int W, typename G, typename M, typename C> void run_update(const update_call &call, const state<G, M, C> &s, int64_t begin, int64_t end)
+{
+  if (begin < end)
+    update<G, M, C, W>
+        <<<(unsigned)pieces_of((end - begin) / W, THREADS), THREADS, 0, call.launch->stream>>>(begin, end, scalars_of(call.op), call.op->outcome, s);
+}
+
+template <typename T> bool packs(const T *at, int W)
+{
+  return (uintptr_t)at % (W * sizeof(T)) == 0;
+}
+
+/* Four at a time: 16 bytes of fp32, 8 of 16-bit types, so that neighbouring threads touch neighbouring bytes in every array. */
+template <typename G, typename M, typename C> void run_types(const update_call &call)
+{
+  constexpr int W = 4;
+  const state<G, M, C> s = {(float *)call.master, (const G *)call.grad, (M *)call.m, (M *)call.v, (C *)call.copy};
+  const bool aligned = packs(s.master, W) && packs(s.grad, W) && packs(s.m, W) && packs(s.v, W) && packs(s.copy, W);
+  const int64_t wide = aligned ? call.n / W * W : 0;
+  run_update<W>(call, s, 0, wide);
+  run_update<1>(call, s, wide, call.n);
+}
+
+template <typename G, typename M> void run_moments(const update_call &call)
+{
+  if (call.op->copy == DTYPE_BF16)
+    run_types<G, M, bf16>(call);
+  else
+    run_types<G, M, float>(call);
+}
+
+template <typename G> void run_gradient(const update_call &call)
+{
+  if (call.op->moments == DTYPE_BF16)
+    run_moments<G, bf16>(call);
+  else if (call.op->moments == DTYPE_F16)
+    run_moments<G, __half>(call);
+  else
+    run_moments<G, float>(call);
 }
 
 } // namespace
@@ -395,7 +517,7 @@ void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exa
 
 void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exactsum *sum)
 {
-  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 32), most = 8 * (int64_t)launch->multiprocessors;
+  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 4), most = 8 * (int64_t)launch->multiprocessors;
   const unsigned grid = (unsigned)(blocks < most ? blocks : most);
   if (n > 0 && (uintptr_t)x % 16 == 0)
     square_blocks<4><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
@@ -409,24 +531,11 @@ void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum
   end_step<<<1, SUM_THREADS, 0, launch->stream>>>(loss, squares, clip, out);
 }
 
-void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, float *master, const float *grad, float *m, float *v, void *copy)
+void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, void *master, const void *grad, void *m, void *v, void *copy)
 {
-  const scalars k = {.shrink = (float)(1 - op->lr * op->decay),
-                     .rest1 = (float)(1 - op->beta1),
-                     .beta2 = (float)op->beta2,
-                     .rest2 = (float)(1 - op->beta2),
-                     .root2 = (float)sqrt(op->bias2),
-                     .eps = (float)op->eps,
-                     .step = (float)(op->lr / op->bias1),
-                     .grad_scale = op->grad_scale};
-  const bool aligned =
-      ((uintptr_t)master | (uintptr_t)grad | (uintptr_t)m | (uintptr_t)v) % 16 == 0 && (uintptr_t)copy % (launch->bf16 ? 8 : 16) == 0;
-  const int64_t wide = aligned ? n / 4 * 4 : 0;
-  if (launch->bf16) {
-    run_update<bf16, 4>(launch, 0, wide, &k, op->outcome, master, grad, m, v, copy);
-    run_update<bf16, 1>(launch, wide, n - wide, &k, op->outcome, master, grad, m, v, copy);
-  } else {
-    run_update<float, 4>(launch, 0, wide, &k, op->outcome, master, grad, m, v, copy);
-    run_update<float, 1>(launch, wide, n - wide, &k, op->outcome, master, grad, m, v, copy);
-  }
+  const update_call call = {launch, n, op, master, m, v, copy, grad};
+  if (op->grad == DTYPE_BF16)
+    run_gradient<bf16>(call);
+  else
+    run_gradient<float>(call);
 }

@@ -7,6 +7,9 @@ dist_inputs_DATA = \
 	inputs/mistral-7b.yaml \
 	inputs/quickstart.yaml \
 	inputs/qwen2.5-0.5b.yaml \
+	inputs/qwen2.5-14b-offload.yaml \
+	inputs/qwen2.5-32b-offload.yaml \
+	inputs/qwen2.5-7b-offload.yaml \
 	inputs/qwen2.5-7b.yaml \
 	inputs/qwen3-14b.yaml \
 	inputs/qwen3-8b.yaml \

@@ -1,4 +1,4 @@
-/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in doc/checkpoint.md. All calls by the one thread that makes HDF5 calls. */
+/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in doc/checkpoint.md. By one thread at a time (io/hdf5.h). */
 #ifndef SLUICE_IO_CHECKPOINT_H
 #define SLUICE_IO_CHECKPOINT_H
 

@@ -39,6 +39,7 @@ struct save {
   struct checkpoint_table table;
   struct checkpoint_piece *pieces; /* [n] room */
   int64_t *sums;                   /* [2 n] */
+  hid_t *opened;                   /* [n] datasets, while the data is written */
   void *buffer;                    /* for tensors that are moved by pieces */
   char *temporary, *final;
 };
@@ -55,6 +56,8 @@ static enum status prepare(struct save *save)
     status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->pieces, (void **)&save->pieces);
   if (status == STATUS_OK)
     status = mem_alloc(MEM_IO, 2 * (size_t)save->n * sizeof *save->sums, (void **)&save->sums);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->opened, (void **)&save->opened);
   if (status == STATUS_OK)
     status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)
@@ -181,8 +184,10 @@ static enum status write_header(hid_t file, const struct save *save)
 
 static enum status enter_group(hid_t file, const char *name, hid_t *out)
 {
+  hdf5_lock();
   htri_t there = H5Lexists(file, name, H5P_DEFAULT);
   enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
+  hdf5_unlock();
   if (status != STATUS_OK)
     return status;
   return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
@@ -282,37 +287,53 @@ static enum status write_pieces(const struct save *save, const struct hdf5_datas
   return status;
 }
 
-/* A rank that failed before, or has no part, still opens and closes: HDF5 reads metadata collectively. */
-static enum status write_tensor(const struct save *save, hid_t file, int t, bool skip)
-{
-  const struct io_tensor *tensor = &save->tensors[t];
-  const struct checkpoint_entry *entry = &save->table.entry[t];
-  const char *name = checkpoint_table_name(&save->table, t);
-  struct hdf5_dataset dataset = {.id = H5Dopen2(file, name, H5P_DEFAULT), .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
-  memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
-  enum status status = hdf5_check(dataset.id, STATUS_IO, "open it");
-  if (status == STATUS_OK && !skip)
-    status = write_pieces(save, &dataset, tensor);
-  status = hdf5_close(dataset.id, status);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
-}
-
-static enum status write_tensors(hid_t file, const struct save *save)
+/* All at once: HDF5 reads metadata collectively, and once the writing has begun no rank is to wait in HDF5 for another one, since its other threads would wait for it. A
+ * rank that failed before, or has no part, still opens. */
+static enum status open_tensors(hid_t file, struct save *save)
 {
   enum status status = STATUS_OK;
   char sentence[2048] = ""; /* of the first failure: it may cause others */
   for (int t = 0; t < save->n; t++) {
-    const struct io_tensor *tensor = &save->tensors[t];
-    bool skip = !writes(tensor) || status != STATUS_OK;
-    enum status one = write_tensor(save, file, t, skip);
+    const char *name = checkpoint_table_name(&save->table, t);
+    hdf5_lock();
+    save->opened[t] = H5Dopen2(file, name, H5P_DEFAULT);
+    enum status one = hdf5_check(save->opened[t], STATUS_IO, "open the dataset %s", name);
+    hdf5_unlock();
     if (status == STATUS_OK && one != STATUS_OK)
       snprintf(sentence, sizeof sentence, "%s", status_text());
     if (status == STATUS_OK)
       status = one;
-    if (!skip)
-      reached(CHECKPOINT_WROTE);
   }
   return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+}
+
+static enum status close_tensors(const struct save *save, enum status status)
+{
+  for (int t = 0; t < save->n; t++)
+    status = hdf5_close(save->opened[t], status);
+  return status;
+}
+
+static enum status write_tensor(const struct save *save, int t)
+{
+  const struct io_tensor *tensor = &save->tensors[t];
+  const struct checkpoint_entry *entry = &save->table.entry[t];
+  struct hdf5_dataset dataset = {.id = save->opened[t], .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
+  memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
+  enum status status = write_pieces(save, &dataset, tensor);
+  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", checkpoint_table_name(&save->table, t));
+}
+
+static enum status write_tensors(hid_t file, struct save *save)
+{
+  enum status status = open_tensors(file, save);
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+    if (!writes(&save->tensors[t]))
+      continue;
+    status = write_tensor(save, t);
+    reached(CHECKPOINT_WROTE);
+  }
+  return close_tensors(save, status);
 }
 
 static enum status explain(const struct save *save, enum status status)
@@ -380,6 +401,14 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
   return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
 }
 
+static enum status flush(hid_t file)
+{
+  hdf5_lock();
+  enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
+  hdf5_unlock();
+  return status;
+}
+
 static enum status write_data(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
@@ -391,7 +420,7 @@ static enum status write_data(struct save *save)
   reached(CHECKPOINT_OPENED);
   status = comm_agree(save->comm, write_tensors(file, save));
   if (status == STATUS_OK) /* every rank's bytes reach the disk from the node that holds them */
-    status = comm_agree(save->comm, hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk"));
+    status = comm_agree(save->comm, flush(file));
   status = close_on_all(save, file, status);
   if (status == STATUS_OK)
     reached(CHECKPOINT_CLOSED);
@@ -446,6 +475,7 @@ static void free_save(struct save *save)
 {
   mem_free(save->pieces);
   mem_free(save->sums);
+  mem_free(save->opened);
   mem_free(save->buffer);
   mem_free(save->temporary);
   mem_free(save->final);

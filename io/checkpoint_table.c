@@ -179,10 +179,12 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
 
 static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
 {
+  hdf5_lock();
   herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, walk);
-  if (walk->status != STATUS_OK)
-    return walk->status;
-  return walk->status = hdf5_check(done, STATUS_INPUT, "list what is in it");
+  if (walk->status == STATUS_OK)
+    walk->status = hdf5_check(done, STATUS_INPUT, "list what is in it");
+  hdf5_unlock();
+  return walk->status;
 }
 
 static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, void *arg)

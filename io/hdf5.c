@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,53 @@ enum {
   REASON_BYTES = 512
 };
 
-int64_t hdf5_transfer_bytes = (int64_t)1 << 30;
+int64_t hdf5_transfer_bytes = (int64_t)256 << 20;
+
+/* The lock: fair, so that a thread with many transfers does not keep the others out between them, and recursive, since these functions use each other. */
+
+static struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t turn;
+  uint64_t next, serving; /* tickets */
+  pthread_t owner;
+  int depth;
+} lock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+
+void hdf5_lock(void)
+{
+  pthread_mutex_lock(&lock.mutex);
+  if (lock.depth == 0 || !pthread_equal(lock.owner, pthread_self())) {
+    const uint64_t ticket = lock.next++;
+    while (lock.serving != ticket)
+      pthread_cond_wait(&lock.turn, &lock.mutex);
+    lock.owner = pthread_self();
+  }
+  lock.depth++;
+  pthread_mutex_unlock(&lock.mutex);
+}
+
+void hdf5_unlock(void)
+{
+  pthread_mutex_lock(&lock.mutex);
+  if (--lock.depth == 0) {
+    lock.serving++;
+    pthread_cond_broadcast(&lock.turn);
+  }
+  pthread_mutex_unlock(&lock.mutex);
+}
+
+/* `held` of a function holds the lock until it returns. */
+static int take_lock(void)
+{
+  hdf5_lock();
+  return 1;
+}
+
+static void release_lock(int *held)
+{
+  *held = 0;
+  hdf5_unlock();
+}
 
 /* The check of return codes. */
 
@@ -69,6 +116,7 @@ enum status hdf5_close(hid_t id, enum status so_far)
 {
   if (id < 0)
     return so_far;
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   bool file = H5Iget_type(id) == H5I_FILE;
   int left = file ? H5Fclose(id) : H5Idec_ref(id);
   if (so_far != STATUS_OK)
@@ -84,6 +132,7 @@ static bool broken;
 
 bool hdf5_is_broken(void)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   return broken;
 }
 
@@ -121,6 +170,7 @@ enum status hdf5_finish(hid_t file, enum status so_far)
 {
   if (file < 0)
     return so_far;
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   int *fd = NULL;
   enum status found = descriptor_of(file, &fd), status = so_far;
   if (status == STATUS_OK)
@@ -138,7 +188,7 @@ enum status hdf5_finish(hid_t file, enum status so_far)
 /* Files. */
 
 /* Strong closing: whatever a failure left open inside the file goes with it. */
-static enum status access_list(hid_t *out)
+static enum status access_list(int64_t alignment, hid_t *out)
 {
   if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
     return status_set(STATUS_LIBRARY, "cannot silence HDF5's error stack: the HDF5 library is not working");
@@ -150,7 +200,7 @@ static enum status access_list(hid_t *out)
   if (done >= 0)
     done = H5Pset_fclose_degree(list, H5F_CLOSE_STRONG);
   if (done >= 0)
-    done = H5Pset_alignment(list, ALIGN_BYTES, ALIGN_BYTES);
+    done = H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment);
   if (done >= 0)
     done = H5Pset_meta_block_size(list, META_BLOCK_BYTES);
   if (done >= 0)
@@ -167,14 +217,10 @@ static enum status access_list(hid_t *out)
   return STATUS_OK;
 }
 
-enum status hdf5_create(const char *path, hid_t *out)
+static enum status create_file(const char *path, hid_t access, hid_t *out)
 {
-  hid_t access = H5I_INVALID_HID;
-  enum status status = access_list(&access);
-  if (status != STATUS_OK)
-    return status;
   hid_t creation = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
-  status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
+  enum status status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
   if (status == STATUS_OK)
     status = hdf5_check(H5Pset_obj_track_times(creation, false), STATUS_LIBRARY, "set up an HDF5 file");
   if (status == STATUS_OK) /* the root's attributes stay in its header */
@@ -184,11 +230,31 @@ enum status hdf5_create(const char *path, hid_t *out)
     status = hdf5_check(file, STATUS_IO, "create it");
   }
   status = hdf5_close(creation, status);
+  if (status != STATUS_OK)
+    return hdf5_close(file, status);
+  *out = file;
+  return STATUS_OK;
+}
+
+enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out)
+{
+  int held __attribute__((cleanup(release_lock))) = take_lock();
+  hid_t access = H5I_INVALID_HID, file = H5I_INVALID_HID;
+  enum status status = access_list(alignment, &access);
+  if (status == STATUS_OK && mpi_comm)
+    status = hdf5_check(H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL), STATUS_LIBRARY, "set up parallel HDF5");
+  if (status == STATUS_OK)
+    status = create_file(path, access, &file);
   status = hdf5_close(access, status);
   if (status != STATUS_OK)
     return hdf5_close(file, status);
   *out = file;
   return STATUS_OK;
+}
+
+enum status hdf5_create(const char *path, hid_t *out)
+{
+  return hdf5_create_aligned(path, NULL, ALIGN_BYTES, out);
 }
 
 static const char *looks_like(const unsigned char *head, size_t bytes)
@@ -266,15 +332,17 @@ enum status hdf5_open(const char *path, bool write, hid_t *out)
 {
   hid_t access = H5I_INVALID_HID;
   enum status status = check_is_hdf5(path, write);
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   if (status == STATUS_OK)
-    status = access_list(&access);
+    status = access_list(ALIGN_BYTES, &access);
   return status == STATUS_OK ? open_with(path, write, access, out) : status;
 }
 
 enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t access = H5I_INVALID_HID;
-  enum status status = access_list(&access);
+  enum status status = access_list(ALIGN_BYTES, &access);
   if (status != STATUS_OK)
     return status;
   int64_t done = H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL);
@@ -318,6 +386,7 @@ static enum status copy_type(hid_t standard, hid_t *out)
 
 enum status hdf5_type(enum dtype type, hid_t *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   switch (type) {
   case DTYPE_F64: return copy_type(H5T_IEEE_F64LE, out);
   case DTYPE_F32: return copy_type(H5T_IEEE_F32LE, out);
@@ -338,6 +407,7 @@ enum status hdf5_type(enum dtype type, hid_t *out)
 
 int hdf5_type_find(hid_t type)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   for (int i = 0; i < DTYPE_COUNT; i++) {
     hid_t candidate = H5I_INVALID_HID;
     if (hdf5_type((enum dtype)i, &candidate) != STATUS_OK)
@@ -366,6 +436,7 @@ static enum status text_type(size_t bytes, hid_t *out)
 
 enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t creation = H5Pcreate(H5P_GROUP_CREATE), group = H5I_INVALID_HID;
   enum status status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
   if (status == STATUS_OK)
@@ -408,6 +479,7 @@ static enum status open_object(hid_t parent, const char *name, H5I_type_t kind, 
 
 enum status hdf5_open_group(hid_t parent, const char *name, hid_t *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   return open_object(parent, name, H5I_GROUP, "group", out);
 }
 
@@ -433,6 +505,7 @@ static enum status set_attribute(hid_t object, const char *name, hid_t type, con
 
 enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, const void *value)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t id = H5I_INVALID_HID;
   enum status status = hdf5_type(type, &id);
   if (status != STATUS_OK)
@@ -442,6 +515,7 @@ enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, con
 
 enum status hdf5_set_text(hid_t object, const char *name, const char *text)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   size_t bytes = strlen(text);
   if (bytes > MOST_ATTRIBUTE)
     return status_set(STATUS_INTERNAL, "the attribute %s has %zu bytes of text; %d are possible", name, bytes, MOST_ATTRIBUTE);
@@ -480,6 +554,7 @@ static enum status open_attribute(hid_t object, const char *name, hid_t *out, hi
 
 enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, void *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t attribute = H5I_INVALID_HID, stored = H5I_INVALID_HID;
   enum status status = open_attribute(object, name, &attribute, &stored);
   if (status != STATUS_OK)
@@ -506,6 +581,7 @@ static enum status text_size(hid_t type, const char *name, size_t most, size_t *
 
 enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t attribute = H5I_INVALID_HID, stored = H5I_INVALID_HID;
   enum status status = open_attribute(object, name, &attribute, &stored);
   if (status != STATUS_OK)
@@ -574,6 +650,7 @@ static enum status count_elements(const char *name, enum dtype type, int ndim, c
 
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim, const int64_t *shape, struct hdf5_dataset *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
   enum status status = count_elements(name, type, ndim, shape, &dataset.elements);
   if (status != STATUS_OK)
@@ -631,6 +708,7 @@ static enum status describe(const char *name, struct hdf5_dataset *dataset)
 
 enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = open_object(parent, name, H5I_DATASET, "dataset", &dataset.id);
   if (status == STATUS_OK)
@@ -643,11 +721,23 @@ enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_datase
   return STATUS_OK;
 }
 
+enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
+{
+  hdf5_lock();
+  const haddr_t offset = H5Dget_offset(dataset->id);
+  hdf5_unlock();
+  if (offset == HADDR_UNDEF || offset > INT64_MAX)
+    return status_set(STATUS_INPUT, "a dataset's bytes are not in it");
+  *out = (int64_t)offset;
+  return STATUS_OK;
+}
+
 /* Transfers. */
 
 static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space, const struct layout_box *box, void *read_to,
                                 const void *write_from, int64_t *moved)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
   for (int d = 0; d < dataset->ndim; d++) {
     start[d] = (hsize_t)box->start[d];
@@ -666,6 +756,15 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
   return hdf5_close(memory, status);
 }
 
+static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type, hid_t *space)
+{
+  int held __attribute__((cleanup(release_lock))) = take_lock();
+  *type = H5Dget_type(dataset->id);
+  *space = H5Dget_space(dataset->id);
+  return hdf5_check(*type < *space ? *type : *space, STATUS_IO, "read type and shape");
+}
+
+/* The lock is free between calls of HDF5: others need not wait for all of a big range. */
 static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range, void *read_to, const void *write_from)
 {
   if (range.begin >= range.end)
@@ -675,8 +774,8 @@ static enum status transfer(const struct hdf5_dataset *dataset, struct layout_ra
                       (long long)dataset->elements);
   size_t size = dtype_size(dataset->type);
   int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;
-  hid_t type = H5Dget_type(dataset->id), space = H5Dget_space(dataset->id);
-  enum status status = hdf5_check(type < space ? type : space, STATUS_IO, "read type and shape");
+  hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID;
+  enum status status = open_type_and_space(dataset, &type, &space);
   for (int64_t at = range.begin; at < range.end && status == STATUS_OK;) {
     struct layout_box boxes[2 * LAYOUT_MAX_DIMS];
     struct layout_range piece = {at, range.end - at > most ? at + most : range.end};
@@ -708,6 +807,7 @@ enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range ra
 
 enum status hdf5_write_text(hid_t parent, const char *name, const char *text)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   size_t bytes = strlen(text);
   uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)text, bytes);
   hid_t type = H5I_INVALID_HID, dataset = H5I_INVALID_HID;
@@ -746,6 +846,7 @@ static enum status read_text(hid_t dataset, const char *name, size_t most, char 
 
 enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out)
 {
+  int held __attribute__((cleanup(release_lock))) = take_lock();
   hid_t dataset = H5I_INVALID_HID;
   uint32_t crc = 0;
   char *text = NULL;

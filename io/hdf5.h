@@ -1,7 +1,7 @@
 /* What the modules of io/ share of HDF5: opening, closing, attributes, datasets, and the one check of its return codes. Private to io/.
  *
  * Sentences name what inside the file failed and HDF5's own reason; the caller puts the file's name in front with status_prefix().
- * HDF5 prints nothing by itself: its error stack is silenced by the calls that open a file. All calls by one thread; Local unless marked.
+ * HDF5 prints nothing by itself: its error stack is silenced by the calls that open a file. Any thread, but one file by one thread at a time; Local unless marked.
  *
  * Files made here can be read by HDF5 1.8 and later and carry checksums on all their metadata (superblock 2, object headers 2; no
  * variable-length strings, whose global heap has none); they hold no times, so that equal content gives equal bytes. */
@@ -17,11 +17,20 @@
 #include "base/status.h"
 #include "layout/layout.h"
 
+/* HDF5's parallel build is not thread-safe: one lock of the process, which every function here takes, and with which everything else that calls HDF5 holds it off. The thread that
+ * has it may take it again; others get it in the order in which they asked. Who holds it may wait for other ranks (a collective call): of a process, one thread at a time makes
+ * such calls. What moves raw data holds it for a call of at most hdf5_transfer_bytes. HDF5's error stack belongs to who holds the lock: check before giving it back. */
+void hdf5_lock(void);
+void hdf5_unlock(void);
+
 /* STATUS_OK if `result`, which any HDF5 call returned, is not negative; else `code` with "cannot DOING: REASON", the reason from HDF5's error stack. */
 enum status hdf5_check(int64_t result, enum status code, const char *doing, ...) __attribute__((format(printf, 3, 4)));
 
 /* Make or replace a file (serial driver). Big datasets are aligned. */
 enum status hdf5_create(const char *path, hid_t *out);
+/* The same with all objects of `alignment` bytes or more at multiples of it. With mpi_comm, which points to an MPI_Comm, by MPI-IO: Collective over it, as is making a dataset in it,
+ * flushing and hdf5_close(), which then closes it. NULL: serial driver. */
+enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out);
 /* Open an existing file (serial driver, no file locks). What is missing, unreadable, empty, a folder, not HDF5 (what it looks like is said), truncated or damaged is
  * STATUS_INPUT or STATUS_IO with a sentence. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
@@ -65,9 +74,12 @@ enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type,
  * storage, other types, more elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
 enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out); /* close out->id */
 
+/* Where in the file the bytes of a contiguous dataset begin. */
+enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out);
+
 /* Transfer the flat (row-major) elements [begin, end) of a dataset; `data` is element `begin`. Cut into calls of at most hdf5_transfer_bytes. */
 enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range, const void *data);
 enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data);
-extern int64_t hdf5_transfer_bytes; /* below 2 GiB, which MPI-IO cannot move in one call; tests lower it */
+extern int64_t hdf5_transfer_bytes; /* below 2 GiB, which MPI-IO cannot move in one call, and short enough for who waits for the lock; tests change it */
 
 #endif

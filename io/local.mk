@@ -48,6 +48,8 @@ io_libio_a_SOURCES = \
 	io/split_classes.c \
 	io/split_classes.h \
 	io/state.h \
+	io/store.c \
+	io/store.h \
 	io/text.c \
 	io/text.h \
 	io/text_input.c \

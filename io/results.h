@@ -11,7 +11,7 @@ enum status results_open(const char *path, struct results **out);
 enum status results_close(struct results *results); /* takes NULL */
 
 /* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end. */
-void results_begin(struct results *results, const char *kind); /* "kind": "step" | "run" | "eval" | "bench" | "checkpoint" */
+void results_begin(struct results *results, const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" | "bench", "bench_adam", ... */
 void results_int(struct results *results, const char *key, int64_t value);
 void results_real(struct results *results, const char *key, double value); /* %.17g */
 void results_text(struct results *results, const char *key, const char *value);

@@ -183,7 +183,9 @@ static enum status find_dataset(hid_t file, const char *name, enum dtype type, i
   enum status status = hdf5_open_dataset(file, name, &dataset);
   if (status)
     return status;
+  hdf5_lock();
   haddr_t offset = H5Dget_offset(dataset.id);
+  hdf5_unlock();
   int64_t bytes = n * (int64_t)dtype_size(type);
   if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
     status = status_set(STATUS_INPUT, "'%s' is not a row of %" PRId64 " numbers of type %s", name, n, dtype_name(type));

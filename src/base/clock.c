@@ -1,5 +1,7 @@
 #include "base/clock.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -14,6 +16,13 @@ int64_t clock_ns(void)
 double clock_s(void)
 {
   return (double)clock_ns() * 1e-9;
+}
+
+void clock_sleep_until(double seconds)
+{
+  const struct timespec until = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+    continue;
 }
 
 int64_t clock_unix(void)

@@ -7,6 +7,7 @@
 
 int64_t clock_ns(void);   /* monotonic nanoseconds */
 double clock_s(void);     /* monotonic seconds */
+void clock_sleep_until(double seconds); /* monotonic ones; returns at once where they are past */
 int64_t clock_unix(void); /* seconds since 1970 */
 
 /* "2026-11-21T11:36:00Z" into out (at least 24 bytes). */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ALIGN = 64, PAGE = 65536, HUGE_PAGE = 2 << 20 }; /* PAGE: a multiple of every Linux page size in use */
@@ -193,23 +194,79 @@ int64_t mem_resident_bytes(void)
   return sscanf(text, "%*d %lld", &pages) == 1 ? pages * sysconf(_SC_PAGESIZE) : -1;
 }
 
-int64_t mem_available_bytes(void)
+/* A line of /proc/meminfo, in bytes. */
+static int64_t read_meminfo(const char *name)
 {
   char text[1024];
   long long kib;
-  const char *line = read_proc("/proc/meminfo", text, sizeof text) ? strstr(text, "MemAvailable:") : NULL;
-  return line && sscanf(line, "MemAvailable: %lld", &kib) == 1 ? kib * 1024 : -1;
+  const char *line = read_proc("/proc/meminfo", text, sizeof text) ? strstr(text, name) : NULL;
+  return line && sscanf(line + strlen(name), ": %lld", &kib) == 1 ? kib * 1024 : -1;
+}
+
+int64_t mem_available_bytes(void)
+{
+  return read_meminfo("MemAvailable");
+}
+
+int64_t mem_total_bytes(void)
+{
+  return read_meminfo("MemTotal");
+}
+
+static int64_t tighter(int64_t a, int64_t b)
+{
+  return b < 0 || (a >= 0 && a < b) ? a : b;
+}
+
+/* Of a group and those above it: a batch system bounds the job, a container the machine. A group that is not to be seen from here (a container's, from inside) has none. */
+static int64_t limit_of_group(const char *mount, const char *group, int length, const char *file)
+{
+  static const int64_t none = INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
+  int64_t limit = -1;
+  for (;;) {
+    char path[4096], text[64];
+    long long bytes;
+    while (length > 0 && group[length - 1] == '/')
+      length--;
+    snprintf(path, sizeof path, "%s%.*s/%s", mount, length, group, file);
+    if (read_proc(path, text, sizeof text) && sscanf(text, "%lld", &bytes) == 1 && bytes < none)
+      limit = tighter(limit, bytes);
+    if (length == 0)
+      return limit;
+    while (length > 0 && group[length - 1] != '/')
+      length--;
+  }
+}
+
+/* A line of /proc/self/cgroup is "number:controllers:group"; version 2 has number 0 and no controllers, and its files may be mounted with version 1 beside them. */
+int64_t mem_limit_of(const char *root, const char *groups)
+{
+  int64_t limit = -1;
+  char mount[1024];
+  for (const char *line = groups; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    const int length = (int)strcspn(line, "\n");
+    const char *controllers = memchr(line, ':', (size_t)length);
+    const char *group = controllers ? memchr(controllers + 1, ':', (size_t)(line + length - controllers - 1)) : NULL;
+    if (!group)
+      continue;
+    const bool second = strncmp(line, "0::", 3) == 0, memory = strncmp(controllers, ":memory:", 8) == 0;
+    snprintf(mount, sizeof mount, "%s%s", root, second ? "" : "/memory");
+    if (second || memory)
+      limit = tighter(limit, limit_of_group(mount, group + 1, (int)(line + length - group - 1), second ? "memory.max" : "memory.limit_in_bytes"));
+  }
+  return limit;
 }
 
 int64_t mem_limit_bytes(void)
 {
-  static const char *const paths[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}; /* version 2, version 1 */
-  static const int64_t none = INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
-  for (int i = 0; i < 2; i++) {
-    char text[64];
-    long long bytes;
-    if (read_proc(paths[i], text, sizeof text))
-      return sscanf(text, "%lld", &bytes) == 1 && bytes < none ? bytes : -1;
-  }
-  return -1;
+  char groups[4096];
+  return mem_limit_of("/sys/fs/cgroup", read_proc("/proc/self/cgroup", groups, sizeof groups) ? groups : "0::/\n1:memory:/\n");
+}
+
+int64_t mem_lock_limit_bytes(void)
+{
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX)
+    return -1;
+  return (int64_t)limit.rlim_cur;
 }

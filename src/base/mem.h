@@ -45,6 +45,11 @@ struct mem_usage mem_usage(enum mem_tag tag); /* now held, most ever held, alloc
 int64_t mem_calls(void);                      /* allocations so far, all tags */
 int64_t mem_resident_bytes(void);             /* VmRSS of this process, -1 if unknown */
 int64_t mem_available_bytes(void);            /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
-int64_t mem_limit_bytes(void);                /* what the control group at /sys/fs/cgroup, a container's own, may hold in all, -1 if there is no limit */
+int64_t mem_total_bytes(void);                /* what it has in all (MemTotal), -1 if unknown */
+int64_t mem_limit_bytes(void);                /* what the control groups of this process may hold in all, the tightest of them; -1 if there is no limit */
+int64_t mem_lock_limit_bytes(void);           /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
+
+/* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads `groups`. */
+int64_t mem_limit_of(const char *root, const char *groups);
 
 #endif

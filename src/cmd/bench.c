@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "exec/counters.h"
 #include "io/results.h"
@@ -193,6 +194,32 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", counters_note(m->counters));
 }
 
+/* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group shares some. */
+static void record_tiers(struct results *results, const struct job *job)
+{
+  static const char *const keys[TIER_COUNT] = {"planned_device_bytes", "planned_host_bytes", "planned_shared_bytes", "planned_disk_bytes"};
+  const struct plan *const plans[] = {job->plan[PLAN_TRAIN]};
+  const int64_t local_ranks = comm_local_ranks(job->comm);
+  int64_t bytes[TIER_COUNT];
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    const struct job_arenas arenas = job_arenas(1, plans, (enum plan_tier)tier);
+    bytes[tier] = arenas.persistent + arenas.transient;
+    results_int(results, keys[tier], bytes[tier]);
+  }
+  results_int(results, "node_host_bytes", local_ranks * bytes[TIER_HOST] + local_ranks * bytes[TIER_SHARED] / job->shape.group);
+}
+
+/* Seconds a step. */
+static void record_lanes(struct results *results, const struct measurement *m)
+{
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    char key[64];
+    snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
+    if (m->profile.busy_s[lane] > 0)
+      results_real(results, key, m->profile.busy_s[lane] / (double)m->stats.n);
+  }
+}
+
 static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
 {
   struct results *results = NULL;
@@ -211,6 +238,7 @@ static enum status record(const struct job *job, struct measurement *m, double p
   results_text(results, "compute", dtype_name(job->place.compute));
   results_int(results, "device_bytes", m->device_used);
   results_int(results, "planned_bytes", job_planned_bytes(job));
+  record_tiers(results, job);
   results_real(results, "step_s", step_seconds(m));
   results_real(results, "step_p50", stats_percentile(&m->stats, 50));
   results_real(results, "tokens_per_s", tokens_per_s(job, m));
@@ -222,6 +250,7 @@ static enum status record(const struct job *job, struct measurement *m, double p
     results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
     results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
+  record_lanes(results, m);
   results_real(results, "loss", m->loss);
   record_counters(results, m);
   status = results_end(results);
@@ -229,13 +258,62 @@ static enum status record(const struct job *job, struct measurement *m, double p
   return status ? status : closing;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static const struct other {
+  const char *name;
+  enum status (*run)(struct comm *comm, int n, char *const assignments[], int *exit_code);
+} others[] = {{"adam", bench_adam}, {"io", bench_io}, {"rates", bench_rates}};
+
+static const struct other *find_other(const char *name)
+{
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (!strcmp(others[i].name, name))
+      return &others[i];
+  return NULL;
+}
+
+/* Their keys came as if they were a deck's; of those in the table above they know results=. */
+static enum status check_own(const struct other *other, const struct values *values)
+{
+  struct values defaults;
+  struct option_set *set;
+  enum status status = options_create(table, &defaults, &set);
+  if (status)
+    return status;
+  if (values->steps != defaults.steps || values->warmup != defaults.warmup || values->peak != defaults.peak)
+    status = status_set(STATUS_USAGE, "sluice bench %s takes no steps=, warmup= or peak=: they are for a deck's training step", other->name);
+  options_destroy(set);
+  return status;
+}
+
+static enum status run_other(const struct other *other, const struct arguments *arguments, int *exit_code)
+{
+  const struct values *values = arguments->values;
+  const int n = arguments->assignments;
+  char **assignments = NULL, *results = NULL;
+  enum status status = check_own(other, values);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments);
+  if (!status) {
+    results = mem_printf("results=%s", values->results);
+    status = results ? STATUS_OK : STATUS_MEMORY;
+  }
+  status = comm_agree(arguments->comm, status);
+  if (!status) {
+    memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
+    assignments[n] = results;
+    status = other->run(arguments->comm, n + 1, assignments, exit_code);
+  }
+  mem_free(results);
+  mem_free(assignments);
+  return status;
+}
+
+static enum status run_deck(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct measurement measurement = {0};
   struct deck deck = {0};
   struct job *job = NULL;
-  (void)exit_code;
   enum status status = deck_open(arguments, arguments->word[0], &deck);
   if (!status && comm_rank(arguments->comm) == 0)
     measurement.counters = counters_create(); /* before the job, whose threads inherit them */
@@ -268,14 +346,33 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   return status;
 }
 
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  const struct other *other = find_other(arguments->word[0]);
+  return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
+}
+
 const struct command command_bench = {
     .name = "bench",
-    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...]",
-    .summary = "speed of training steps on random tokens",
-    .text = "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the rate of the model's matrix products "
-            "(and their share of peak=), device memory, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of "
-            "the last-level cache through PAPI, or "
-            "where the machine has no hardware counters, processor time, page faults and context switches.",
+    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...] | adam [key=value ...] | io [key=value ...] | rates [key=value ...]",
+    .summary = "speed of training steps on random tokens, of the host's optimizer, of the way to NVMe, of all that a plan is predicted from",
+    .text =
+        "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the rate of the model's matrix products "
+        "(and their share of peak=), device memory, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of "
+        "the last-level cache through PAPI, or "
+        "where the machine has no hardware counters, processor time, page faults and context switches.\n\n"
+        "sluice bench adam measures the AdamW step of host masters (tiers.optimizer=host) beside the same loads and stores without the "
+        "arithmetic, which is what memory allows: parameters/s, GB/s and the "
+        "share. Its keys: n= (parameters of a rank, 268435456 or what memory allows), threads= (of a rank), kernel= (generic, avx2, avx512, or "
+        "all), master=, grad=, moments= (fp32, bf16, fp16), copy= "
+        "(none, fp32, bf16, fp16), rounding= (nearest, stochastic), seconds=, results=.\n\n"
+        "sluice bench io measures the store behind tiers on NVMe beside direct I/O on the same file system: GB/s of writing and reading, and the "
+        "share. Its keys: dir= (a folder on the disk), size= "
+        "(bytes of a rank and pass), piece= (bytes of a call), threads= (pieces in flight by direct I/O), seconds=, results=.\n\n"
+        "sluice bench rates measures what sluice plan rates=FILE predicts a step from, on all ranks at once: products, memory, links, copies between "
+        "host and device both ways at a time, updates and sums in host memory, the disk. Its keys: out= (the file to write), dir= (a folder on the "
+        "disk; empty: none), bytes= (of a copy, a collective, an array of an update), device= (auto, host, cuda), threads= (of a rank), seconds= "
+        "(a rate), results=.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -91,11 +91,18 @@ static int64_t tier_bytes(const struct plan *plan, enum plan_tier tier)
   return plan->persistent_bytes[tier] + plan->transient_bytes[tier];
 }
 
+/* What moves the state of a rank between its GPU and files. */
+static int64_t moving_bytes(const struct plan *plan, const struct fit_room *room)
+{
+  return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
+}
+
 /* What the ranks of a node need of its memory. */
 static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
 {
-  const int64_t state = job_state_bytes(plan, plan->input.mode == PLAN_TRAIN);
-  return room->local_ranks * (tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? state : tier_bytes(plan, TIER_DEVICE)));
+  const int group = plan->input.shape.group, groups = (room->local_ranks + group - 1) / group;
+  const int64_t rank = tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? moving_bytes(plan, room) : tier_bytes(plan, TIER_DEVICE));
+  return room->local_ranks * rank + groups * tier_bytes(plan, TIER_SHARED);
 }
 
 static bool all_fits(const struct plan *plan, const struct fit_room *room)
@@ -109,8 +116,8 @@ static void print_line(const char *who, int64_t need, const char *what, int64_t 
   fprintf(to, "  %s %.2f GiB, %s has %.2f GiB: %s\n", who, GiB(need), what, GiB(have), need <= have ? "fits" : "does not fit");
 }
 
-/* The same step with everything sharded, nothing kept for the backward pass, and one sequence at a time. */
-static enum status make_least(const struct plan *plan, struct plan **out)
+/* The same step with everything sharded, nothing kept for the backward pass, and one sequence at a time; and with the state and the blocks' inputs in host memory. */
+static enum status make_least(const struct plan *plan, bool host, struct plan **out)
 {
   struct plan_input input = plan->input;
   input.strategy = STRATEGY_FULL_SHARD;
@@ -121,28 +128,60 @@ static enum status make_least(const struct plan *plan, struct plan **out)
     input.shape.micros = input.shape.rank_batch;
   else
     input.shape.rank_batch = 1;
-  input.shape.recompute_every = 1;
+  input.shape.activations = (struct deck_pattern){.n = 1, .of = {host ? KEEP_INPUT_HOST : KEEP_INPUT}};
   input.shape.reduce_every_micro = true;
+  input.shape.params_full = input.shape.cpu_reduce = false;
+  if (host) {
+    input.shape.host_state = true;
+    input.shape.moments = DTYPE_BF16;
+  }
   return plan_create(&input, out);
+}
+
+static enum status print_least(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
+{
+  struct plan *least;
+  const bool train = plan->input.mode == PLAN_TRAIN;
+  const enum status status = make_least(plan, false, &least);
+  if (status)
+    return status;
+  *fits = all_fits(least, room);
+  fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
+          train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
+          GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
+          *fits ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
+  plan_destroy(least);
+  return STATUS_OK;
+}
+
+/* Host memory instead of a GPU's. */
+static enum status print_least_on_host(const struct plan *plan, const struct fit_room *room, FILE *to)
+{
+  struct plan *least;
+  const enum status status = make_least(plan, true, &least);
+  if (status)
+    return status;
+  fprintf(to,
+          "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs %.2f GiB of "
+          "its GPU, "
+          "and a node %.2f GiB: %s\n",
+          GiB(tier_bytes(least, TIER_DEVICE)), GiB(node_bytes(least, room)),
+          all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or optim.state=nvme");
+  plan_destroy(least);
+  return STATUS_OK;
 }
 
 static enum status print_cure(const struct plan *plan, const struct fit_room *room, FILE *to)
 {
-  struct plan *least;
-  const bool train = plan->input.mode == PLAN_TRAIN;
+  bool fits;
   if (plan->input.mode == PLAN_GENERATE) {
     fprintf(to, "use more ranks, or a shorter data.sequence (context= of sluice generate)\n");
     return STATUS_OK;
   }
-  enum status status = make_least(plan, &least);
-  if (status)
+  const enum status status = print_least(plan, room, to, &fits);
+  if (status || fits || room->gpu_bytes == 0 || plan->input.mode != PLAN_TRAIN)
     return status;
-  fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
-          train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
-          GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
-          all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
-  plan_destroy(least);
-  return STATUS_OK;
+  return print_least_on_host(plan, room, to);
 }
 
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
@@ -154,7 +193,7 @@ enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE
     print_line("device: a rank needs", tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
   if (room->host_bytes > 0) {
     snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
-             room->local_ranks == 1 ? "s" : "", room->gpu_bytes > 0 ? ", to load and save what is on their GPUs," : "");
+             room->local_ranks == 1 ? "s" : "", moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
     print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);
   }
   *fits = all_fits(plan, room);

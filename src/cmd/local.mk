@@ -2,11 +2,17 @@ bin_PROGRAMS += sluice
 sluice_SOURCES = \
 	src/cmd/arguments.c \
 	src/cmd/bench.c \
+	src/cmd/bench.h \
+	src/cmd/bench_adam.c \
+	src/cmd/bench_io.c \
+	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
 	src/cmd/cmd.h \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \
+	src/cmd/forecast.c \
+	src/cmd/forecast.h \
 	src/cmd/generate.c \
 	src/cmd/help.c \
 	src/cmd/main.c \

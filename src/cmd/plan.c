@@ -6,14 +6,20 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
+#include "cmd/forecast.h"
 #include "train/job.h"
+
+/* Measured; 0: not given. */
+struct measured {
+  double gemm, memory, link, latency, h2d, d2h, host_memory, host_link, disk_write, disk_read;
+};
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list;
-  char *gpu, *host;
-  double gemm, memory, link, latency;
+  char *gpu, *host, *rates;
+  struct measured measured;
 };
 
 static const char *const modes[] = {"train", "eval", "generate", NULL};
@@ -59,9 +65,14 @@ static const struct option table[] = {
      .offset = offsetof(struct values, host),
      .value = "",
      .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB; with gpu= that is what they need to load and save"},
+    {.name = "rates",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, rates),
+     .value = "",
+     .text = "file with lines such as 'gemm: 700000': the rates below that are not given here"},
     {.name = "gemm",
      .type = OPTION_REAL,
-     .offset = offsetof(struct values, gemm),
+     .offset = offsetof(struct values, measured.gemm),
      .value = "0",
      .least = 0,
      .most = 1e12,
@@ -69,7 +80,7 @@ static const struct option table[] = {
      .text = "measured matrix rate of a rank (sluice bench); with it the step time is predicted"},
     {.name = "memory",
      .type = OPTION_REAL,
-     .offset = offsetof(struct values, memory),
+     .offset = offsetof(struct values, measured.memory),
      .value = "0",
      .least = 0,
      .most = 1e9,
@@ -77,7 +88,7 @@ static const struct option table[] = {
      .text = "measured memory rate of a rank"},
     {.name = "link",
      .type = OPTION_REAL,
-     .offset = offsetof(struct values, link),
+     .offset = offsetof(struct values, measured.link),
      .value = "0",
      .least = 0,
      .most = 1e9,
@@ -85,12 +96,60 @@ static const struct option table[] = {
      .text = "measured link rate of a rank"},
     {.name = "latency",
      .type = OPTION_REAL,
-     .offset = offsetof(struct values, latency),
+     .offset = offsetof(struct values, measured.latency),
      .value = "0",
      .least = 0,
      .most = 1e9,
      .unit = "us",
      .text = "measured latency of a message"},
+    {.name = "h2d",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.h2d),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured rate of a rank's copies to its device, while all ranks of a node copy both ways"},
+    {.name = "d2h",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.d2h),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "the same from its device"},
+    {.name = "host_memory",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.host_memory),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured rate of a rank's updates in host memory, bytes read and written, while all ranks of a node do them"},
+    {.name = "host_link",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.host_link),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured rate between ranks on hosts, for transfer.grads=cpu_reduce"},
+    {.name = "disk_write",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.disk_write),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured rate of a rank's writes to NVMe, while all ranks of a node write"},
+    {.name = "disk_read",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.disk_read),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "the same of reads"},
     {.name = NULL},
 };
 
@@ -143,23 +202,59 @@ static enum status make_input(const struct values *values, const struct deck *de
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 
+enum { MEASURED = sizeof(struct measured) / sizeof(double) };
+
+/* The rows of the rates, for a file that has nothing else. */
+static void list_rates(struct option rates[MEASURED + 1])
+{
+  int n = 0;
+  for (const struct option *option = table; option->name; option++)
+    if (option->type == OPTION_REAL && n < MEASURED) {
+      rates[n] = *option;
+      rates[n++].offset -= offsetof(struct values, measured);
+    }
+  rates[n] = (struct option){.name = NULL};
+}
+
+/* What was given, or else is in the file. */
+static enum status read_rates(const struct values *values, struct measured *out)
+{
+  struct option rates[MEASURED + 1];
+  struct option_set *set = NULL;
+  struct measured file;
+  *out = values->measured;
+  if (!*values->rates)
+    return STATUS_OK;
+  list_rates(rates);
+  enum status status = options_create(rates, &file, &set);
+  if (!status)
+    status = options_read_file(set, values->rates);
+  for (const struct option *option = rates; option->name && !status; option++) {
+    double *rate = (double *)(void *)((char *)out + option->offset);
+    if (*rate == 0)
+      *rate = *(const double *)(const void *)((const char *)&file + option->offset);
+  }
+  options_destroy(set);
+  return status;
+}
+
 static enum status print_forecast(const struct plan *plan, const struct values *values)
 {
-  if (values->gemm <= 0)
-    return STATUS_OK;
-  const struct plan_rates rates = {.gemm_flops = values->gemm * 1e9,
-                                   .memory_bytes = values->memory * 1e9,
-                                   .link_bytes = values->link * 1e9,
-                                   .link_latency_s = values->latency * 1e-6};
-  struct plan_forecast forecast;
-  const enum status status = plan_simulate(plan, &rates, &forecast);
-  if (status)
+  struct measured rate;
+  const enum status status = read_rates(values, &rate);
+  if (status || rate.gemm <= 0)
     return status;
-  printf("\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s\n", forecast.step_s,
-         (double)(plan->input.shape.rank_batch * plan->input.shape.sequence * plan->input.ranks) / forecast.step_s, forecast.exposed_comm_s);
-  for (int lane = 0; lane < LANE_COUNT; lane++)
-    printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast.busy_s[lane]);
-  return STATUS_OK;
+  const struct plan_rates rates = {.gemm_flops = rate.gemm * 1e9,
+                                   .memory_bytes = rate.memory * 1e9,
+                                   .link_bytes = rate.link * 1e9,
+                                   .link_latency_s = rate.latency * 1e-6,
+                                   .h2d_bytes = rate.h2d * 1e9,
+                                   .d2h_bytes = rate.d2h * 1e9,
+                                   .host_bytes = rate.host_memory * 1e9,
+                                   .host_link_bytes = rate.host_link * 1e9,
+                                   .disk_write_bytes = rate.disk_write * 1e9,
+                                   .disk_read_bytes = rate.disk_read * 1e9};
+  return forecast_print(plan, &rates, ranks_on_node(values), stdout);
 }
 
 /* Verified by plan_create(); ranks differ only in which part they own, so two of them stand for all. */
@@ -260,14 +355,15 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_plan = {
     .name = "plan",
-    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host SIZE] [key=value ...]",
+    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host SIZE] [--rates FILE] [key=value ...]",
     .summary = "print and verify the schedule of a step, and what it needs in memory",
-    .text = "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
-            "per tier by purpose, and the result of\n"
-            "verify; with measured rates (gemm=, memory=, link=, latency=) also the predicted time of a step; with gpu= or host= also what a rank "
-            "needs of a "
-            "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
-            "run.device=cuda plans for GPUs where there are none, too.",
+    .text =
+        "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
+        "per tier by purpose, and the result of\n"
+        "verify; with measured rates (gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
+        "and with tiers.params=host which transfer.params and transfer.grads are predicted fastest; with gpu= or host= also what a rank needs of a "
+        "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
+        "run.device=cuda plans for GPUs where there are none, too.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/mailbox.h"
 #include "comm/ops.h"
 #include "config.h"
 #include "device/device.h"
@@ -12,6 +13,11 @@ void comm_destroy(struct comm *comm)
 {
   if (comm)
     comm->ops->destroy(comm);
+}
+
+enum status comm_create_sibling(struct comm *comm, struct comm **out)
+{
+  return comm->ops->create_sibling(comm, out);
 }
 
 int comm_rank(const struct comm *comm)
@@ -189,6 +195,14 @@ enum status comm_set_carrier(struct comm *comm, const char *name)
   return comm_agree(comm, set_carrier(comm, name));
 }
 
+const char *comm_carrier(const struct comm *comm)
+{
+  for (int i = 0; i < CARRIERS; i++)
+    if (carriers[i].ops == comm->carrier)
+      return carriers[i].name;
+  return carriers[0].name;
+}
+
 enum status comm_carrier_open_nothing(struct comm_group *group)
 {
   (void)group;
@@ -212,16 +226,24 @@ enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, i
   return STATUS_OK;
 }
 
+enum status comm_check_group_size(const struct comm *comm, int size)
+{
+  if (size >= 1 && comm->ranks % size == 0)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "%d ranks cannot be split into groups of %d: the size of a group must divide their number", comm->ranks, size);
+}
+
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
 {
   if (kind == COMM_WORLD)
     size = comm->ranks;
-  if (size < 1 || comm->ranks % size != 0)
-    return status_set(STATUS_USAGE, "%d ranks cannot be split into groups of %d: the size of a group must divide their number", comm->ranks, size);
+  enum status status = comm_check_group_size(comm, size);
+  if (status)
+    return status;
   int block = comm->rank / size, place = comm->rank % size;
   bool replica = kind == COMM_REPLICA;
   struct comm_group *group;
-  enum status status = comm->ops->group_create(comm, replica ? place : block, replica ? block : place, &group);
+  status = comm->ops->group_create(comm, replica ? place : block, replica ? block : place, &group);
   if (status)
     return status;
   group->comm = comm;
@@ -305,12 +327,25 @@ enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, voi
                       dtype_name(lane->device->gradient));
   if (group->size == 1)
     return take_part(group, lane, full, count, accumulate, shard);
+  if (group->mailbox)
+    return mailbox_reduce_scatter(group->mailbox, lane, full, count, type, accumulate, shard);
   return exchange_and_sum(group, lane, full, count, type, staging, accumulate, shard);
 }
 
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
   return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);
+}
+
+/* MPI's messages say nothing of other memory than their own: stores are out before the first of them, and no load is made before the last. */
+enum status comm_group_barrier(struct comm_group *group)
+{
+  if (group->size == 1)
+    return STATUS_OK;
+  __sync_synchronize();
+  enum status status = group->comm->ops->group_barrier(group);
+  __sync_synchronize();
+  return status;
 }
 
 enum status comm_group_check(struct comm_group *group)

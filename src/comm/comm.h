@@ -1,6 +1,6 @@
 /* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and non-blocking collectives, waiting without burning the core)
  * and `fake` (rank r of P with no peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or plans.
- * Data between groups of an mpi job travels by a carrier: MPI for memory of the host, NCCL for memory of GPUs.
+ * Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside a node through memory that the ranks share), NCCL for memory of GPUs.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an ordering. Counts are 64-bit elements. */
 #ifndef SLUICE_COMM_COMM_H
@@ -48,9 +48,20 @@ enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n); /* 
 /* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with `what` in the sentence. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
+/* The same ranks once more, with communicators of its own, for another thread than those that use `comm`: its calls and theirs do not wait for each other. Destroy before comm. Collective. */
+enum status comm_create_sibling(struct comm *comm, struct comm **out);
+
+/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one copy of, zeroed. STATUS_UNSUPPORTED where a block spans nodes. A store by one member is seen by another
+ * behind a comm_group_barrier() of theirs. Fake jobs have memory of their own. Collective. */
+struct comm_shared;
+enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struct comm_shared **out);
+void *comm_shared_memory(const struct comm_shared *shared);
+void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective */
+
 /* The carrier of groups that are created from now on: "mpi" (at first), or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
  * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
+const char *comm_carrier(const struct comm *comm); /* its name; of a fake job "mpi" */
 
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
@@ -70,6 +81,8 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
  * `type` is that in which the parts travel: the gradient's, or bf16, where every part, this member's own too, is rounded once and the parts are added in fp32; then `full` is
  * sent from one half of `staging` and received in the other. In a group of one nothing travels, and nothing is rounded. */
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
+/* Returns when all members have called it, and what each of them stored before is seen by all. By MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
+enum status comm_group_barrier(struct comm_group *group);
 /* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
 /* Tells the carrier of memory by the device's alloc() that its collectives will use until the group is destroyed, at the same places on all members, and which must live as long:

@@ -12,6 +12,18 @@ static void destroy(struct comm *comm)
   mem_free(comm);
 }
 
+static enum status create_sibling(struct comm *comm, struct comm **out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, sizeof(struct comm), &block);
+  if (status)
+    return status;
+  struct comm *sibling = block;
+  *sibling = *comm;
+  *out = sibling;
+  return STATUS_OK;
+}
+
 static void *no_mpi(struct comm *comm)
 {
   (void)comm;
@@ -64,6 +76,12 @@ static enum status group_broadcast(struct comm_group *group, void *data, int64_t
   return STATUS_OK;
 }
 
+static enum status group_barrier(struct comm_group *group)
+{
+  (void)group;
+  return STATUS_OK;
+}
+
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
   void *place = comm_part(group, full, count, type);
@@ -98,6 +116,7 @@ static const struct comm_carrier_ops fake_carrier = {
 static const struct comm_ops fake_ops = {
     .stand_in = &fake_carrier,
     .destroy = destroy,
+    .create_sibling = create_sibling,
     .mpi = no_mpi,
     .abort = end_process,
     .barrier = barrier,
@@ -106,6 +125,7 @@ static const struct comm_ops fake_ops = {
     .group_create = group_create,
     .group_destroy = group_destroy,
     .group_broadcast = group_broadcast,
+    .group_barrier = group_barrier,
 };
 
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)
@@ -117,8 +137,13 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
   if (status)
     return status;
   struct comm *comm = block;
-  *comm = (struct comm){
-      .ops = &fake_ops, .carrier = &fake_carrier, .rank = rank, .ranks = ranks, .local_rank = rank % local_ranks, .local_ranks = local_ranks};
+  *comm = (struct comm){.ops = &fake_ops,
+                        .carrier = &fake_carrier,
+                        .rank = rank,
+                        .ranks = ranks,
+                        .local_rank = rank % local_ranks,
+                        .local_ranks = local_ranks,
+                        .node = rank - rank % local_ranks};
   snprintf(comm->description, sizeof comm->description, "no MPI: rank %d of %d, alone", rank, ranks);
   *out = comm;
   return STATUS_OK;

@@ -4,10 +4,13 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/comm.c \
 	src/comm/comm.h \
 	src/comm/fake.c \
+	src/comm/mailbox.c \
+	src/comm/mailbox.h \
 	src/comm/mpi.c \
 	src/comm/ops.h \
 	src/comm/report.c \
-	src/comm/report.h
+	src/comm/report.h \
+	src/comm/shared.c
 if HAVE_NCCL
 src_comm_libcomm_a_SOURCES += src/comm/nccl.c
 endif

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/mailbox.h"
 #include "comm/ops.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -16,6 +17,7 @@
 struct mpi_comm {
   struct comm base;
   MPI_Comm world;
+  bool is_sibling; /* MPI ends with the other one */
 };
 
 struct mpi_group {
@@ -151,8 +153,26 @@ static struct mpi_group *mpi_group(struct comm_group *group)
 static void destroy(struct comm *comm)
 {
   warn(MPI_Comm_free(&mpi_comm(comm)->world), "MPI_Comm_free");
-  warn(MPI_Finalize(), "MPI_Finalize");
+  if (!mpi_comm(comm)->is_sibling)
+    warn(MPI_Finalize(), "MPI_Finalize");
   mem_free(comm);
+}
+
+static enum status create_sibling(struct comm *comm, struct comm **out)
+{
+  void *block;
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct mpi_comm), &block));
+  if (status)
+    return status;
+  struct mpi_comm *sibling = block;
+  *sibling = *mpi_comm(comm);
+  sibling->is_sibling = true;
+  status = comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup");
+  if (status)
+    mem_free(sibling);
+  else
+    *out = &sibling->base;
+  return status;
 }
 
 static void *world_of(struct comm *comm)
@@ -166,11 +186,16 @@ static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code
   _Exit(exit_code);
 }
 
-static enum status barrier(struct comm *comm)
+static enum status barrier_over(MPI_Comm members)
 {
   MPI_Request request;
-  int error = MPI_Ibarrier(mpi_comm(comm)->world, &request);
+  int error = MPI_Ibarrier(members, &request);
   return wait_for(error, "MPI_Ibarrier", &request);
+}
+
+static enum status barrier(struct comm *comm)
+{
+  return barrier_over(mpi_comm(comm)->world);
 }
 
 static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
@@ -222,11 +247,30 @@ static enum status group_broadcast(struct comm_group *group, void *data, int64_t
   return broadcast_over(mpi_group(group)->members, data, bytes, 0);
 }
 
+static enum status group_barrier(struct comm_group *group)
+{
+  return barrier_over(mpi_group(group)->members);
+}
+
 /* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
+
+/* Boxes belong to consecutive ranks: of replicas these are only all of the job. */
+static enum status open_mailbox(struct comm_group *group)
+{
+  if (group->kind == COMM_REPLICA && group->size != group->comm->ranks)
+    return STATUS_OK;
+  return mailbox_create(group->comm, group->size, &group->mailbox);
+}
+
+static void close_mailbox(struct comm_group *group)
+{
+  mailbox_destroy(group->mailbox);
+}
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  (void)lane;
+  if (group->mailbox)
+    return mailbox_all_gather(group->mailbox, lane, shard, count, type, full);
   const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(count, dtype_size(type), &span);
@@ -259,8 +303,8 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 }
 
 const struct comm_carrier_ops comm_mpi_carrier = {
-    .open = comm_carrier_open_nothing,
-    .close = comm_carrier_close_nothing,
+    .open = open_mailbox,
+    .close = close_mailbox,
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,
@@ -270,6 +314,7 @@ const struct comm_carrier_ops comm_mpi_carrier = {
 
 static const struct comm_ops mpi_ops = {
     .destroy = destroy,
+    .create_sibling = create_sibling,
     .mpi = world_of,
     .abort = abort_job,
     .barrier = barrier,
@@ -278,6 +323,7 @@ static const struct comm_ops mpi_ops = {
     .group_create = group_create,
     .group_destroy = group_destroy,
     .group_broadcast = group_broadcast,
+    .group_barrier = group_barrier,
 };
 
 static const char *cuda_awareness(void)
@@ -305,7 +351,7 @@ static enum status describe(struct comm *comm)
   return STATUS_OK;
 }
 
-static enum status find_local_rank(struct mpi_comm *comm)
+static enum status find_node(struct mpi_comm *comm)
 {
   MPI_Comm node;
   enum status status =
@@ -315,6 +361,9 @@ static enum status find_local_rank(struct mpi_comm *comm)
   status = comm_mpi_check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
   if (!status)
     status = comm_mpi_check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
+  comm->base.node = comm->base.rank;
+  if (!status)
+    status = comm_mpi_check(MPI_Bcast(&comm->base.node, 1, MPI_INT, 0, node), "MPI_Bcast");
   enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   return status ? status : freed;
 }
@@ -325,7 +374,7 @@ static enum status find_ranks(struct mpi_comm *comm)
   if (!status)
     status = comm_mpi_check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
   if (!status)
-    status = find_local_rank(comm);
+    status = find_node(comm);
   return status ? status : describe(&comm->base);
 }
 

@@ -3,6 +3,7 @@
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
+#include "base/mem.h"
 #include "comm/comm.h"
 
 /* An implementation's own structs begin with these two. */
@@ -10,6 +11,7 @@ struct comm {
   const struct comm_ops *ops;
   const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
   int rank, ranks, local_rank, local_ranks;
+  int node; /* the lowest rank of this one's */
   char description[128];
 };
 
@@ -17,6 +19,7 @@ struct comm_group {
   struct comm *comm;
   const struct comm_carrier_ops *carrier;
   struct nccl_group *nccl; /* of that carrier alone */
+  struct mailbox *mailbox; /* of MPI's alone; NULL: messages */
   enum comm_kind kind;
   int index, size;
 };
@@ -26,6 +29,7 @@ enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
 struct comm_ops {
   const struct comm_carrier_ops *stand_in; /* takes the place of every carrier; NULL: none does */
   void (*destroy)(struct comm *comm);
+  enum status (*create_sibling)(struct comm *comm, struct comm **out);
   void *(*mpi)(struct comm *comm);
   void (*abort)(struct comm *comm, int exit_code) __attribute__((noreturn));
 
@@ -37,6 +41,7 @@ struct comm_ops {
   enum status (*group_create)(struct comm *comm, int color, int index, struct comm_group **out);
   void (*group_destroy)(struct comm_group *group);
   enum status (*group_broadcast)(struct comm_group *group, void *data, int64_t bytes); /* from member 0 */
+  enum status (*group_barrier)(struct comm_group *group);
 };
 
 /* Groups of more than one; arguments as in comm.h. */
@@ -60,6 +65,12 @@ enum status comm_carrier_open_nothing(struct comm_group *group);
 void comm_carrier_close_nothing(struct comm_group *group);
 enum status comm_carrier_check_nothing(struct comm_group *group);
 enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
+
+/* Whether the ranks can be split into groups of `size`: STATUS_USAGE. */
+enum status comm_check_group_size(const struct comm *comm, int size);
+
+/* comm_shared_create(), which counts as arenas. */
+enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out);
 
 /* This member's part of a full buffer. */
 void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);

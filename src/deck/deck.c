@@ -8,10 +8,13 @@
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard", NULL};
 static const char *const reduces[] = {"auto", "micro", "step", NULL};
-static const char *const param_tiers[] = {"device", NULL};
-static const char *const optimizer_tiers[] = {"device", NULL};
-static const char *const param_transfers[] = {"full", NULL};
-static const char *const grad_transfers[] = {"gpu_reduce", NULL};
+static const char *const tiers[] = {"device", "host", NULL};
+static const char *const param_transfers[] = {"shard", "full", NULL};
+static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
+static const char *const moment_types[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const roundings[] = {"nearest", "stochastic", NULL};
+static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
+static const char *const state_tiers[] = {"host", "nvme", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
@@ -96,14 +99,20 @@ const struct option deck_table[] = {
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
      .text = "a job in which nothing has moved for so long within a step is ended with a report; 0: never"},
 
-    {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = param_tiers, .text = "where parameters live"},
-    {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = optimizer_tiers, .text = "where masters and moments live"},
+    {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = tiers,
+     .text = "where parameters live; host: a window of shard.prefetch + 1 units is on the device"},
+    {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = tiers,
+     .text = "where masters and moments live and are updated; the same as tiers.params"},
     {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
-     .text = "keep them for the backward pass, recompute them, or recompute:K those of every K-th block"},
+     .text = "of blocks: keep, or recompute from the input on the device, the host or NVMe: recompute, host, nvme; :K every K-th; a,b in turn"},
+    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir"},
 
-    {"transfer.params", OPTION_CHOICE, AT(transfer.params), "full", .choices = param_transfers,
-     .text = "how parameters travel to where they are computed with"},
-    {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers, .text = "where gradients are reduced"},
+    {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
+     .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},
+    {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers,
+     .text = "to host memory: devices reduce and each rank copies its shard, or each copies all and the hosts reduce"},
+    {"transfer.rate", OPTION_REAL, AT(transfer.rate), "0", .least = 0, .most = 1e6, .unit = "GB/s",
+     .text = "of copies between tiers where the device is the host, to see what a link does; 0: as fast as memory"},
 
     {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers, .text = "optimizer"},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000, .text = "highest learning rate"},
@@ -120,6 +129,13 @@ const struct option deck_table[] = {
     {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .text = "step at which optim.min_lr is reached; 0: run.steps"},
     {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
+    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types, .text = "type of both moments"},
+    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings, .text = "of moments to a 16-bit type"},
+    {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
+     .text = "on the host: of all units behind the norm, or of each as its gradient lands; auto: immediate where nothing needs the norm"},
+    {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers, .text = "where moments lie, with tiers.optimizer=host"},
+    {"optim.state_share", OPTION_REAL, AT(optim.state_share), "1", .least = 0, .most = 1,
+     .text = "share of the units whose moments lie on NVMe, with optim.state=nvme"},
 
     {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .text = "between checkpoints; 0: only at the end"},
@@ -128,6 +144,8 @@ const struct option deck_table[] = {
     {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .text = "checkpoints at multiples of it are kept for good; 0: none"},
     {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true", .text = "save one after the last step"},
+    {"checkpoint.background", OPTION_BOOL, AT(checkpoint.background), "true",
+     .text = "write them behind the next steps, from a copy of the state in host memory, where there is room for it"},
 
     {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .text = "between validations; 0: none during training"},
@@ -222,15 +240,38 @@ static bool parse_count(const char *text, int64_t most, int *out)
   return true;
 }
 
-/* 0 none, 1 all, K every K-th; false: not such a text. */
-static bool parse_activations(const char *text, int64_t layers, int *every)
+/* One word of `length` letters; -1: none that is known. */
+static int find_keep(const char *word, size_t length)
 {
-  static const char counted[] = "recompute:";
-  if (strcmp(text, "keep") == 0 || strcmp(text, "recompute") == 0) {
-    *every = text[0] == 'r';
+  static const char *const words[] = {
+      [KEEP_ACTIVATIONS] = "keep", [KEEP_INPUT] = "recompute", [KEEP_INPUT_HOST] = "host", [KEEP_INPUT_NVME] = "nvme"};
+  for (int k = 0; k < (int)(sizeof words / sizeof *words); k++)
+    if (strlen(words[k]) == length && strncmp(words[k], word, length) == 0)
+      return k;
+  return -1;
+}
+
+bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out)
+{
+  struct deck_pattern pattern = {0};
+  const int64_t most = layers < DECK_PATTERN ? layers : DECK_PATTERN;
+  const char *colon = strchr(text, ':');
+  if (colon) {
+    const int keep = find_keep(text, (size_t)(colon - text));
+    if (keep <= KEEP_ACTIVATIONS || !parse_count(colon + 1, most, &pattern.n))
+      return false;
+    pattern.of[0] = (uint8_t)keep;
+    *out = pattern;
     return true;
   }
-  return strncmp(text, counted, sizeof counted - 1) == 0 && parse_count(text + sizeof counted - 1, layers, every);
+  for (const char *word = text; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL) {
+    const int keep = find_keep(word, strcspn(word, ","));
+    if (keep < 0 || pattern.n == (int)most)
+      return false;
+    pattern.of[pattern.n++] = (uint8_t)keep;
+  }
+  *out = pattern;
+  return true;
 }
 
 enum { GROUP_WORLD = 0, GROUP_NODE = -1, GROUP_BAD = -2 };
@@ -284,11 +325,72 @@ static enum status check_shard(const struct deck *deck)
 
 static enum status check_tiers(const struct deck *deck)
 {
-  int every;
-  if (parse_activations(deck->tiers.activations, deck->model.layers, &every))
-    return STATUS_OK;
-  return status_set(STATUS_USAGE, "%s must be keep, recompute or recompute:K with K from 1 to the %lld blocks of the model, not '%s'",
-                    cite(deck, "tiers.activations").text, (long long)deck->model.layers, deck->tiers.activations);
+  struct deck_pattern pattern;
+  const long long most = deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
+  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
+    return status_set(
+        STATUS_USAGE,
+        "%s must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to %lld) for every K-th block, or up to %lld "
+        "words for blocks in turn, as in recompute,host; not '%s'",
+        cite(deck, "tiers.activations").text, most, most, deck->tiers.activations);
+  if (deck->tiers.params != deck->tiers.optimizer)
+    return status_set(STATUS_USAGE, "%s is %s and %s is %s, but parameters live where they are updated: set both to the same",
+                      cite(deck, "tiers.params").text, tiers[deck->tiers.params], cite(deck, "tiers.optimizer").text, tiers[deck->tiers.optimizer]);
+  return STATUS_OK;
+}
+
+/* What asks for masters in host memory where they are on the device. (How parameters are transferred matters to nobody there: decks may say it.) */
+static enum status check_device_state(const struct deck *deck)
+{
+  const struct {
+    const char *key, *value;
+    bool given;
+  } keys[] = {{"transfer.grads", "cpu_reduce", deck->transfer.grads == DECK_CPU_REDUCE},
+              {"optim.update", "immediate", deck->optim.update == DECK_UPDATE_IMMEDIATE},
+              {"optim.state", "nvme", deck->optim.state == DECK_STATE_NVME}};
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    if (keys[k].given)
+      return status_set(STATUS_USAGE,
+                        "%s is %s, which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or leave it out",
+                        cite(deck, keys[k].key).text, keys[k].value);
+  return STATUS_OK;
+}
+
+/* A unit that is updated as soon as its gradient is there has not seen the others'. */
+static enum status check_immediate(const struct deck *deck)
+{
+  if (deck->optim.clip > 0)
+    return status_set(STATUS_USAGE, "%s is immediate, but %s = %g needs the norm of all gradients first: set optim.clip=0, or optim.update=deferred",
+                      cite(deck, "optim.update").text, cite(deck, "optim.clip").text, deck->optim.clip);
+  if (deck->optim.nonfinite != NONFINITE_STOP)
+    return status_set(STATUS_USAGE,
+                      "%s is immediate, but %s is skip, and a step whose units are updated already cannot be skipped: set optim.nonfinite=stop, or "
+                      "optim.update=deferred",
+                      cite(deck, "optim.update").text, cite(deck, "optim.nonfinite").text);
+  return STATUS_OK;
+}
+
+static enum status check_host_state(const struct deck *deck)
+{
+  if (deck->shard.strategy != STRATEGY_FULL_SHARD && deck->shard.strategy != STRATEGY_HYBRID_SHARD)
+    return status_set(STATUS_USAGE, "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",
+                      cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
+  if (deck->shard.reduce == REDUCE_STEP)
+    return status_set(STATUS_USAGE,
+                      "%s is step, but with %s = host gradients go to the host after each micro-batch: set shard.reduce=micro or leave it out",
+                      cite(deck, "shard.reduce").text, cite(deck, "tiers.optimizer").text);
+  return deck->optim.update == DECK_UPDATE_IMMEDIATE ? check_immediate(deck) : STATUS_OK;
+}
+
+static enum status check_state(const struct deck *deck)
+{
+  if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
+    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16 or fp16, or leave it out",
+                      cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
+  if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
+    return status_set(STATUS_USAGE, "%s is %g, but %s is host, so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out",
+                      cite(deck, "optim.state_share").text, deck->optim.state_share, cite(deck, "optim.state").text);
+  return deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
 }
 
 static enum status check_optim(const struct deck *deck)
@@ -329,7 +431,7 @@ static enum status check_checkpoint(const struct deck *deck)
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_optim, check_trace, check_checkpoint};
+  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_state, check_optim, check_trace, check_checkpoint};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
@@ -393,6 +495,33 @@ static bool reduce_every_micro(const struct deck *deck)
   return deck->shard.strategy != STRATEGY_SHARD_OPTIM && deck->shard.strategy != STRATEGY_NO_SHARD;
 }
 
+static bool updates_at_once(const struct deck *deck)
+{
+  if (deck->tiers.optimizer != DECK_TIER_HOST || deck->optim.update == DECK_UPDATE_DEFERRED)
+    return false;
+  return deck->optim.update == DECK_UPDATE_IMMEDIATE || (deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP);
+}
+
+static enum status resolve_tiers(const struct deck *deck, int local_ranks, struct deck_shape *shape)
+{
+  static const enum dtype moments[] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  shape->moments = moments[deck->optim.moments];
+  shape->host_state = deck->tiers.optimizer == DECK_TIER_HOST;
+  shape->params_full = shape->host_state && deck->transfer.params == DECK_PARAMS_FULL && shape->group > 1;
+  shape->cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && shape->group > 1;
+  shape->immediate = updates_at_once(deck);
+  shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
+  if (shape->params_full && local_ranks % shape->group != 0)
+    return status_set(
+        STATUS_USAGE,
+        "%s is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has %d ranks and a node "
+        "%d: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node",
+        cite(deck, "transfer.params").text, shape->group, local_ranks);
+  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &shape->activations))
+    return check_tiers(deck);
+  return STATUS_OK;
+}
+
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out)
 {
   if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
@@ -406,15 +535,16 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
   shape.replicas = ranks / shape.group;
   shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
   shape.reduce_every_micro = reduce_every_micro(deck);
-  if (!parse_activations(deck->tiers.activations, deck->model.layers, &shape.recompute_every))
-    return check_tiers(deck);
-  *out = shape;
-  return STATUS_OK;
+  status = resolve_tiers(deck, local_ranks, &shape);
+  if (!status)
+    *out = shape;
+  return status;
 }
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir", "run.steps", "run.threads", "train.trace", "comm.timeout", NULL};
+  static const char *const except[] = {"run.dir",       "run.steps",  "run.threads",           "train.trace", "comm.timeout",
+                                       "transfer.rate", "tiers.nvme", "checkpoint.background", NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 

@@ -2,6 +2,7 @@
 #ifndef SLUICE_DECK_DECK_H
 #define SLUICE_DECK_DECK_H
 
+#include "base/dtype.h"
 #include "deck/options.h"
 
 enum deck_strategy { STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD, STRATEGY_HYBRID_SHARD };
@@ -9,6 +10,12 @@ enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
 enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
 enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
+enum deck_tier { DECK_TIER_DEVICE, DECK_TIER_HOST };
+enum deck_params { DECK_PARAMS_SHARD, DECK_PARAMS_FULL };
+enum deck_grads { DECK_GPU_REDUCE, DECK_CPU_REDUCE };
+enum deck_update { DECK_UPDATE_AUTO, DECK_UPDATE_DEFERRED, DECK_UPDATE_IMMEDIATE };
+enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
+enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -26,12 +33,12 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;
-  struct { int params, optimizer; char *activations; } tiers;          /* activations: keep | recompute | recompute:K (every K-th block) */
-  struct { int params, grads; } transfer;
+  struct { int params, optimizer; char *activations, *nvme; } tiers;   /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir */
+  struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
-           struct option_strings no_decay; } optim;                    /* no_decay: of norm, bias, embedding; clip 0: none; min_lr: share of lr at the end;
-                                                                          decay_steps 0: run.steps */
-  struct { int64_t every, keep, keep_every; bool at_end; } checkpoint; /* every 0: only at the end */
+           struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
+                                                                          none; min_lr: share of lr at the end; decay_steps 0: run.steps */
+  struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */
   struct { int64_t every, batches; } eval;                             /* every 0: never during training; batches 0: the whole validation set */
   struct option_set *set;                                              /* owns the strings above */
 };
@@ -51,6 +58,15 @@ enum status deck_check(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
+/* What is kept of a block from its forward pass to its backward pass: all activations, or its input alone, from which they are computed again: on the device, in host memory, or on NVMe.
+ * Block b has of[b % n]. */
+enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME };
+enum { DECK_PATTERN = 128 };
+struct deck_pattern { int n; uint8_t of[DECK_PATTERN]; };
+/* "keep", "recompute", "host", "nvme", a list of these that blocks take in turn ("recompute,host"), or "recompute:K", "host:K", "nvme:K": every K-th block, from the first one; the
+ * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN. */
+bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
+
 /* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys that do not fit (batch not divisible, group
  * that does not divide the ranks, ...). Pure arithmetic. */
 struct deck_shape {
@@ -58,12 +74,19 @@ struct deck_shape {
   int replicas;            /* ranks / group */
   int64_t rank_batch;      /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
-  int recompute_every;     /* 0: none, 1: all, K: blocks 0, K, 2K, ... are recomputed */
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
+  struct deck_pattern activations;
+  bool host_state;         /* masters, moments and gradients in host memory, of parameters only windows on the device */
+  bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
+  bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
+  bool immediate;          /* with host_state: a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
+  enum dtype moments;      /* type of both moments */
+  double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace, comm.timeout). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace, comm.timeout, transfer.rate, tiers.nvme, checkpoint.background). out: at
+ * least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

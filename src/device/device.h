@@ -48,7 +48,9 @@ struct matmul {
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
  * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w of them, itself included.
  * past > 0 (generation, no backward pass): k and v hold past + T tokens a sequence, of which the last T are the queries' own. Sequences of k and v lie kv_batch_stride
- * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled. */
+ * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled. attention_workspace() tells the bytes that `room` says: what both passes make
+ * the best of, the least that both can do with, or what the forward pass alone needs. */
+enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
   const void *q, *k, *v;
@@ -56,11 +58,13 @@ struct attention {
   void *out;
   int64_t out_stride;
   float *lse;
+  enum attention_room room;
   void *work; /* attention_workspace() bytes */
 };
 /* Adds the gradients: dq, dk, dv (=, strides of their own). */
 struct attention_backward {
   struct attention forward; /* as it was, `out` read */
+  size_t work_bytes;        /* of forward.work, no less than ATTENTION_TIGHT's; 0: ATTENTION_BEST's */
   const void *dout;         /* stride out_stride */
   void *dq, *dk, *dv;
   int64_t dq_stride, dk_stride, dv_stride;
@@ -106,8 +110,21 @@ struct outcome {
 
 /* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
  * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale.
- * With `outcome` (device memory) its scale takes the place of grad_scale, and where it is not finite nothing is changed. */
-struct adamw { double lr, beta1, beta2, eps, decay; float grad_scale; double bias1, bias2; /* 1 - beta^step */ const struct outcome *outcome; };
+ * With `outcome` (memory of the lane's device) its scale takes the place of grad_scale, and where it is not finite nothing is changed.
+ *
+ * Arithmetic is in fp32. master, grad and both moments may each be fp32, bf16 or fp16; what is stored in 16 bits is rounded to nearest, ties to even, or, masters and moments, stochastically:
+ * up with a probability that is the distance to the lower neighbour over the distance of the neighbours (Gupta et al. 2015, arXiv:1502.02551), by random bits that are a function of (seed, first + i,
+ * which array) alone, the same on every device (device/rounding.h). `copy` is made from the unrounded master, to nearest. */
+struct adamw {
+  double lr, beta1, beta2, eps, decay;
+  float grad_scale;
+  double bias1, bias2; /* 1 - beta^step */
+  const struct outcome *outcome;
+  enum dtype master, grad, moments, copy; /* zero: fp32 */
+  bool stochastic;
+  uint64_t seed;
+  int64_t first; /* what the first element counts as */
+};
 
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
 enum device_class {
@@ -138,6 +155,9 @@ struct device_ops {
   /* Memory of the host that lanes reach too, whose copies to and from the device do not hold up the caller; zeroed. */
   enum status (*alloc_host)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release_host)(struct device *device, void *ptr);
+  /* The same promise for memory of the host that is somebody else's (shared between processes), until unpin(). `ptr` and `bytes` are multiples of pages. */
+  enum status (*pin)(struct device *device, void *ptr, size_t bytes);
+  void (*unpin)(struct device *device, void *ptr);
   /* Bytes of the device's memory that are in use, by anybody, and all there are. */
   enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
@@ -178,7 +198,7 @@ struct device_ops {
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
   /* `rows` pieces of `bytes` bytes, whose beginnings are strides (bytes) apart. */
   enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
-  /* fp32 to bf16 (nearest, ties to even), bf16 to fp32, or a copy. dst may be src only where it is a copy. */
+  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA fp32 and bf16 only), or a copy. dst may be src only where it is a copy. */
   enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
@@ -206,7 +226,8 @@ struct device_ops {
    * be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 
-  /* Pointers in op are not read. With past > 0 it is enough for fewer tokens and a shorter past > 0, too. */
+  /* Pointers in op are not read. With past > 0 it is enough for fewer tokens and a shorter past > 0, too. Asked for tight room and for the best before the first call, so that no
+   * call has to prepare anything. */
   size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads);
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
@@ -237,8 +258,8 @@ struct device_ops {
   /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
-  /* One pass over a range. `copy` (NULL: none) receives the compute-type copy of the master. */
-  enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
+  /* One pass over n elements; types are op's. `copy` (NULL: none) receives the working copy of the master, which is computed with. */
+  enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
 };
 
 struct device {

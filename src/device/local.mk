@@ -16,6 +16,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/host.h \
 	src/device/host/kernels.c \
 	src/device/host/kernels.h \
+	src/device/host/kernels_adamw.h \
 	src/device/host/kernels_avx2.c \
 	src/device/host/kernels_avx512.c \
 	src/device/host/kernels_body.h \
@@ -29,4 +30,5 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/rope.c \
 	src/device/host/swiglu.c \
 	src/device/lane.c \
-	src/device/lane.h
+	src/device/lane.h \
+	src/device/rounding.h

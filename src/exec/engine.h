@@ -41,7 +41,7 @@ struct exec {
   struct comm_group *group[GROUP_COUNT];
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
-  struct mark *base[2];       /* release of step n at n & 1 */
+  struct mark *base[2][2];    /* release of step n at [.][n & 1], on the device and on the host of lanes that work there */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];
@@ -59,6 +59,11 @@ struct exec {
   char failure[2048];
 };
 
+/* The device that a lane works on. */
+struct device *exec_device_of(const struct exec *exec, enum plan_lane lane);
+/* Whether it is a host beside a device whose work goes on behind its calls: an operation there has finished when its token says so. */
+bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
+
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
 /* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */
@@ -75,6 +80,8 @@ enum status exec_wait_complete(struct exec *exec, int64_t n);
 
 /* Marks of all instructions. */
 enum status exec_marks_create(struct exec *exec);
+/* Step n is released now, for the times of its instructions. */
+enum status exec_mark_release(struct exec *exec, int64_t n);
 void exec_marks_destroy(struct exec *exec);
 bool exec_is_traced(const struct exec *exec, int64_t step);
 /* Take the times of steps up to n, which are complete. */

@@ -2,26 +2,39 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/engine.h"
+#include "io/store.h"
 
-static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host"};
+static const char *const tier_names[TIER_COUNT] = {
+    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host", [TIER_DISK] = "NVMe"};
+
+struct device *exec_device_of(const struct exec *exec, enum plan_lane lane)
+{
+  return exec->plan->on_host[lane] && exec->config.host ? exec->config.host : exec->config.device;
+}
+
+bool exec_is_beside(const struct exec *exec, enum plan_lane lane)
+{
+  return exec_device_of(exec, lane) != exec->config.device;
+}
 
 static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag, int64_t bytes, void **out)
 {
-  if (bytes == 0)
+  if (bytes == 0 || (tier != TIER_DEVICE && tier != TIER_HOST))
     return STATUS_OK;
   enum status status =
       tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : device->ops->alloc_host(device, tag, (size_t)bytes, out);
   if (status != STATUS_MEMORY)
     return status;
   return status_set(STATUS_MEMORY,
-                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch or "
-                    "tiers.activations=recompute would need less",
+                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
+                    "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host would need less of a device",
                     (double)bytes / (1 << 30), tier_names[tier], mem_tag_name(tag), status_text());
 }
 
@@ -62,24 +75,67 @@ static enum status check_same_state(const struct plan *a, const struct plan *b)
   return STATUS_OK;
 }
 
-enum status exec_memory_create(struct device *device, const struct plan *const plans[], int n, struct exec_memory *out)
+static enum status size_arenas(struct exec_memory *memory, const struct plan *const plans[], int n)
 {
-  struct exec_memory memory = {.device = device};
   enum status status = STATUS_OK;
   for (int p = 0; !status && p < n; p++) {
     status = check_same_state(plans[0], plans[p]);
     for (int tier = 0; tier < TIER_COUNT; tier++) {
-      if (plans[p]->persistent_bytes[tier] > memory.persistent_bytes[tier])
-        memory.persistent_bytes[tier] = plans[p]->persistent_bytes[tier];
-      if (plans[p]->transient_bytes[tier] > memory.transient_bytes[tier])
-        memory.transient_bytes[tier] = plans[p]->transient_bytes[tier];
+      if (plans[p]->persistent_bytes[tier] > memory->persistent_bytes[tier])
+        memory->persistent_bytes[tier] = plans[p]->persistent_bytes[tier];
+      if (plans[p]->transient_bytes[tier] > memory->transient_bytes[tier])
+        memory->transient_bytes[tier] = plans[p]->transient_bytes[tier];
     }
   }
+  return status;
+}
+
+static enum status alloc_arenas(struct exec_memory *memory)
+{
+  enum status status = STATUS_OK;
   for (int tier = 0; !status && tier < TIER_COUNT; tier++) {
-    status = alloc_arena(device, tier, MEM_ARENA_PERSISTENT, memory.persistent_bytes[tier], &memory.persistent[tier]);
+    status = alloc_arena(memory->device, tier, MEM_ARENA_PERSISTENT, memory->persistent_bytes[tier], &memory->persistent[tier]);
     if (!status)
-      status = alloc_arena(device, tier, MEM_ARENA_TRANSIENT, memory.transient_bytes[tier], &memory.transient[tier]);
+      status = alloc_arena(memory->device, tier, MEM_ARENA_TRANSIENT, memory->transient_bytes[tier], &memory->transient[tier]);
   }
+  return status;
+}
+
+/* What the group shares, which each of its members lets its device reach. */
+static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
+{
+  const int64_t bytes = memory->persistent_bytes[TIER_SHARED];
+  struct device *device = memory->device;
+  if (bytes == 0)
+    return STATUS_OK;
+  enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
+  if (status)
+    return status;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  void *ptr = comm_shared_memory(memory->shared);
+  status = comm_agree(comm, device->ops->pin(device, ptr, (size_t)((bytes + page - 1) / page * page)));
+  if (!status)
+    memory->persistent[TIER_SHARED] = ptr;
+  return status;
+}
+
+static enum status create_store(struct exec_memory *memory, struct comm *comm, const char *nvme)
+{
+  const int64_t bytes = memory->persistent_bytes[TIER_DISK] + memory->transient_bytes[TIER_DISK];
+  return bytes > 0 ? store_create(comm, nvme, bytes, &memory->store) : STATUS_OK;
+}
+
+enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n,
+                               struct exec_memory *out)
+{
+  struct exec_memory memory = {.device = device};
+  enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
+  if (!status)
+    status = comm_agree(comm, alloc_arenas(&memory));
+  if (!status)
+    status = create_shared(&memory, comm, plans[0]->input.shape.group);
+  if (!status)
+    status = create_store(&memory, comm, nvme);
   if (status)
     exec_memory_destroy(&memory);
   else
@@ -89,11 +145,64 @@ enum status exec_memory_create(struct device *device, const struct plan *const p
 
 void exec_memory_destroy(struct exec_memory *memory)
 {
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
+  if (memory->persistent[TIER_SHARED])
+    memory->device->ops->unpin(memory->device, memory->persistent[TIER_SHARED]);
+  comm_shared_destroy(memory->shared);
+  store_destroy(memory->store);
+  for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
     free_arena(memory->device, tier, memory->persistent[tier]);
     free_arena(memory->device, tier, memory->transient[tier]);
   }
   *memory = (struct exec_memory){0};
+}
+
+/* Where a buffer begins in the file of its tier. */
+static int64_t offset_on_disk(const struct exec_memory *memory, const struct plan *plan, int buffer)
+{
+  int root;
+  const int64_t offset = offset_of(plan, buffer, &root);
+  return offset + (plan->buffer[root].persistent ? 0 : memory->persistent_bytes[TIER_DISK]);
+}
+
+static char *address_of(const struct exec_memory *memory, const struct plan *plan, int buffer)
+{
+  int root;
+  const int64_t offset = offset_of(plan, buffer, &root);
+  const enum plan_tier tier = plan->buffer[root].tier;
+  return (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
+}
+
+static enum status check_range(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
+    return status_set(STATUS_INTERNAL, "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64, bytes, offset, b->name,
+                      b->bytes);
+  if (b->tier == TIER_DEVICE && !memory->device->host_memory)
+    return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
+  return STATUS_OK;
+}
+
+enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out)
+{
+  enum status status = check_range(memory, plan, buffer, offset, bytes);
+  if (status)
+    return status;
+  if (plan->buffer[buffer].tier == TIER_DISK)
+    return store_read(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, out);
+  memcpy(out, address_of(memory, plan, buffer) + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data)
+{
+  enum status status = check_range(memory, plan, buffer, offset, bytes);
+  if (status)
+    return status;
+  if (plan->buffer[buffer].tier == TIER_DISK)
+    return store_write(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, data);
+  memcpy(address_of(memory, plan, buffer) + offset, data, (size_t)bytes);
+  return STATUS_OK;
 }
 
 static enum status place_buffers(struct exec *exec)
@@ -103,12 +212,8 @@ static enum status place_buffers(struct exec *exec)
   for (int tier = 0; tier < TIER_COUNT; tier++)
     if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] || plan->transient_bytes[tier] > memory->transient_bytes[tier])
       return status_set(STATUS_INTERNAL, "the arenas in %s memory were made for other plans than this one", tier_names[tier]);
-  for (int b = 0; b < plan->buffers; b++) {
-    int root;
-    int64_t offset = offset_of(plan, b, &root);
-    enum plan_tier tier = plan->buffer[root].tier;
-    exec->pointer[b] = (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
-  }
+  for (int b = 0; b < plan->buffers; b++)
+    exec->pointer[b] = plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
   return STATUS_OK;
 }
 
@@ -150,6 +255,7 @@ static void sort_by_lane(struct exec *exec)
   }
 }
 
+/* What is fetched is held by whoever gathers it, or, where nobody does, by the FETCH. */
 static void find_windows_and_metrics(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -157,11 +263,14 @@ static void find_windows_and_metrics(struct exec *exec)
     atomic_init(&exec->held[b], -1);
   exec->metrics = -1;
   for (int i = 0; i < plan->n; i++) {
-    if (plan->instr[i].op == OP_GATHER)
+    if (plan->instr[i].op == OP_FETCH || plan->instr[i].op == OP_GATHER)
       atomic_init(&exec->held[plan->instr[i].use[1].buffer], 0);
     if (plan->instr[i].op == OP_METRICS)
       exec->metrics = i;
   }
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_GATHER)
+      atomic_init(&exec->held[plan->instr[i].use[0].buffer], -1);
 }
 
 static enum status alloc_table(size_t n, size_t size, void *out)
@@ -197,7 +306,7 @@ static enum status prepare(struct exec *exec)
     status = alloc_table((size_t)exec->config.model->units, sizeof *exec->segments, &exec->segments);
   if (!status)
     status = place_buffers(exec);
-  if (!status && has_op(plan, OP_ADAM))
+  if (!status && (has_op(plan, OP_ADAM) || has_op(plan, OP_ADAM_NOW)))
     status = make_segments(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
@@ -215,6 +324,26 @@ static enum status prepare(struct exec *exec)
   return STATUS_OK;
 }
 
+/* Its lane works on the host's memory. */
+static bool is_host_group(const struct exec *exec, enum group group)
+{
+  return exec_is_beside(exec, group == GROUP_GATHER ? LANE_GATHER : LANE_REDUCE);
+}
+
+/* MPI carries what lies in the host's memory. */
+static enum status make_group(struct exec *exec, enum group group, enum comm_kind kind)
+{
+  struct comm *comm = exec->config.comm;
+  const int size = exec->plan->input.shape.group;
+  const char *const carrier = comm_carrier(comm);
+  if (!is_host_group(exec, group))
+    return comm_group_create(comm, kind, size, &exec->group[group]);
+  enum status status = comm_set_carrier(comm, "mpi");
+  if (!status)
+    status = comm_group_create(comm, kind, size, &exec->group[group]);
+  return status ? status : comm_set_carrier(comm, carrier);
+}
+
 static enum status make_groups(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -222,7 +351,7 @@ static enum status make_groups(struct exec *exec)
     bool wanted;
     enum comm_kind kind;
   } groups[GROUP_COUNT] = {
-      [GROUP_GATHER] = {gathers_between_ranks(plan), COMM_SHARD},
+      [GROUP_GATHER] = {gathers_between_ranks(plan) || has_op(plan, OP_PUBLISH), COMM_SHARD},
       [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
       [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
       [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
@@ -230,7 +359,7 @@ static enum status make_groups(struct exec *exec)
   enum status status = STATUS_OK;
   for (int g = 0; !status && g < GROUP_COUNT; g++)
     if (groups[g].wanted)
-      status = comm_group_create(exec->config.comm, groups[g].kind, plan->input.shape.group, &exec->group[g]);
+      status = make_group(exec, g, groups[g].kind);
   return status;
 }
 
@@ -257,7 +386,7 @@ static enum status register_memory(struct exec *exec)
     return STATUS_OK;
   enum status status = check_places(exec);
   for (int g = GROUP_GATHER; g < GROUP_WORLD; g++)
-    for (int a = 0; a < 2 && !status && exec->group[g]; a++)
+    for (int a = 0; a < 2 && !status && exec->group[g] && !is_host_group(exec, g); a++)
       if (bytes[a] > 0)
         status = comm_agree(exec->config.comm, comm_group_register(exec->group[g], arena[a], bytes[a]));
   return status;
@@ -291,7 +420,7 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
 static enum status start_lane(struct exec *exec, enum plan_lane which)
 {
   struct driver *driver = &exec->driver[which];
-  struct device *device = exec->config.device;
+  struct device *device = exec_device_of(exec, which);
   if (driver->n == 0)
     return STATUS_OK;
   bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
@@ -374,7 +503,7 @@ static void stop_lanes(struct exec *exec)
     if (thread_join(driver->thread))
       log_warn("%s", status_text());
     if (driver->lane)
-      exec->config.device->ops->lane_destroy(driver->lane);
+      driver->lane->device->ops->lane_destroy(driver->lane);
   }
 }
 
@@ -431,7 +560,7 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
   if (status)
     return status;
   const int64_t n = exec->released + 1;
-  status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[n & 1]);
+  status = exec_mark_release(exec, n);
   if (status)
     return exec_fail(exec, status);
   exec->cached = args->past + args->tokens;
@@ -455,7 +584,7 @@ static enum status check_lanes(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     if (exec->driver[lane].lane)
-      status = exec->config.device->ops->lane_check(exec->driver[lane].lane);
+      status = exec->driver[lane].lane->device->ops->lane_check(exec->driver[lane].lane);
   return status;
 }
 
@@ -469,7 +598,7 @@ static enum status wait_for_results(struct exec *exec)
   } else {
     status = token_wait(exec->board, exec->metrics, n);
     if (!status)
-      status = exec->config.device->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
+      status = exec_device_of(exec, LANE_REDUCE)->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
   }
   if (!status)
     status = check_lanes(exec);

@@ -10,10 +10,19 @@
 struct exec;
 
 /* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers must be laid out the same (checked). */
-struct exec_memory { void *persistent[TIER_COUNT], *transient[TIER_COUNT]; int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT]; struct device *device; };
-/* Enough for every plan given. STATUS_MEMORY names tier, need and the deck keys that would make it fit. Local. */
-enum status exec_memory_create(struct device *device, const struct plan *const plans[], int n, struct exec_memory *out);
-void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one */
+struct exec_memory {
+  void *persistent[TIER_COUNT], *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind the persistent one */
+  int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
+  struct device *device;
+  struct comm_shared *shared; /* the persistent arena of TIER_SHARED; NULL: none */
+  struct store *store;        /* NULL: none */
+};
+/* Enough for every plan given. `nvme`: the folder for TIER_DISK. STATUS_MEMORY names tier, need and the deck keys that would make it fit. Collective. */
+enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n, struct exec_memory *out);
+void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one; Collective */
+/* What a buffer of a plan holds, whatever its tier, in and out of memory of the host, or of the device where it is the host's; nothing may be under way. Local. */
+enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out);
+enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data);
 
 /* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_step().
  * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
@@ -27,6 +36,7 @@ struct exec_config {
   const struct plan *plan;
   const struct model *model;
   struct device *device;
+  struct device *host;      /* for lanes that work on the host's memory; NULL: `device`, whose memory is the host's */
   struct comm *comm;
   struct exec_memory *memory;
   const struct deck *deck;  /* optimizer settings; loss scale: 1 / tokens of the whole step */

@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "base/clock.h"
+#include "base/hash.h"
 #include "exec/engine.h"
+#include "io/store.h"
 
 struct call {
   struct exec *exec;
@@ -63,6 +66,17 @@ static bool bytes_overlap(const struct exec *exec, int a, int b)
   return pa < pb + exec->plan->buffer[b].bytes && pb < pa + exec->plan->buffer[a].bytes;
 }
 
+static bool is_part(const struct exec *exec, int part, int window)
+{
+  return part == window || exec->plan->buffer[part].parent == window;
+}
+
+/* What is not held from its GATHER (or FETCH) on is a part of something that is. */
+static bool is_window(const struct exec *exec, int buffer)
+{
+  return atomic_load_explicit(&exec->held[buffer], memory_order_relaxed) >= 0;
+}
+
 static enum status open_window(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
@@ -72,11 +86,6 @@ static enum status open_window(const struct call *call, int buffer)
     if (atomic_load_explicit(&exec->held[b], memory_order_relaxed) > 0 && bytes_overlap(exec, b, buffer))
       return refuse_window(call, buffer, "lies over one that has not been released");
   return STATUS_OK;
-}
-
-static bool is_part(const struct exec *exec, int part, int window)
-{
-  return part == window || exec->plan->buffer[part].parent == window;
 }
 
 static enum status check_window(const struct call *call, int buffer)
@@ -99,16 +108,17 @@ static enum status run_load(const struct call *call)
   return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
 }
 
-/* This rank's part of a window is made from its shard, at its place, where the types differ; the all-gather brings the others'. */
+/* This rank's part of a window is made from its shard, at its place, where the types differ, unless it has been brought there; the all-gather brings the others'. */
 static enum status gather(const struct call *call)
 {
   const struct exec *exec = call->exec;
   const struct device *device = call->lane->device;
   struct comm_group *group = exec->group[GROUP_GATHER];
   const enum dtype type = device->compute;
-  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (int64_t)sizeof(float);
+  const bool in_place = is_part(exec, call->instr->use[0].buffer, call->instr->use[1].buffer);
+  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (in_place ? size : (int64_t)sizeof(float));
   const bool whole = count * size == use_bytes(call, 1);
-  if (type == DTYPE_F32)
+  if (type == DTYPE_F32 || in_place)
     return comm_all_gather(group, call->lane, use(call, 0), count, type, use(call, 1));
   void *place = (char *)use(call, 1) + (whole ? 0 : comm_group_index(group) * count * size);
   enum status status = device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place);
@@ -125,6 +135,73 @@ static enum status run_gather(const struct call *call)
   if (!status)
     atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
   return status;
+}
+
+/* Between tiers. Where they are one memory a deck may say how fast a link would be. */
+static enum status move(const struct call *call, int from, int to)
+{
+  const struct exec_config *config = &call->exec->config;
+  const double rate = config->device->host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  enum status status = call->lane->device->ops->copy(call->lane, use(call, to), use(call, from), (size_t)use_bytes(call, to));
+  if (!status && rate > 0)
+    clock_sleep_until(start + (double)use_bytes(call, to) / rate);
+  return status;
+}
+
+static enum status run_move(const struct call *call)
+{
+  return move(call, 0, 1);
+}
+
+static enum status run_fetch(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  const int window = call->instr->use[1].buffer;
+  if (!is_window(exec, window))
+    return run_move(call);
+  enum status status = open_window(call, window);
+  if (!status)
+    status = run_move(call);
+  if (!status)
+    atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
+  return status;
+}
+
+static enum status run_publish(const struct call *call)
+{
+  return comm_group_barrier(call->exec->group[GROUP_GATHER]);
+}
+
+static enum status to_disk(const struct call *call, int from, int slot)
+{
+  return exec_memory_write(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, from));
+}
+
+static enum status from_disk(const struct call *call, int slot, int to)
+{
+  return exec_memory_read(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
+}
+
+static enum status run_write_act(const struct call *call)
+{
+  return to_disk(call, 0, 1);
+}
+
+static enum status run_read_act(const struct call *call)
+{
+  return from_disk(call, 0, 1);
+}
+
+static enum status run_read_state(const struct call *call)
+{
+  const enum status status = from_disk(call, 0, 2);
+  return status ? status : from_disk(call, 1, 3);
+}
+
+static enum status run_write_state(const struct call *call)
+{
+  const enum status status = to_disk(call, 0, 2);
+  return status ? status : to_disk(call, 1, 3);
 }
 
 static enum status run_embed(const struct call *call)
@@ -197,7 +274,7 @@ static enum status run_backward(const struct call *call)
   if (status)
     return status;
   return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), use(call, 2), use(call, 3),
-                                    adds(call, 5), use(call, 5), use(call, 4));
+                                    adds(call, 5), use(call, 5), use(call, 4), use_bytes(call, 4));
 }
 
 static enum status run_embed_backward(const struct call *call)
@@ -253,7 +330,14 @@ static enum status run_squares(const struct call *call)
   return status ? status : ops->sum_squares(call->lane, use_bytes(call, 0) / (int64_t)sizeof(float), use(call, 0), &metrics->squares);
 }
 
+_Static_assert(offsetof(struct plan_metrics, squares) == 0, "SQUARES sum into metrics or into squares alone");
 _Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum), "squares and loss are summed as one array");
+
+static enum status run_accumulate(const struct call *call)
+{
+  const int64_t n = use_bytes(call, 1) / (int64_t)sizeof(float);
+  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, 0), n, -1, NULL, true, use(call, 1));
+}
 
 static enum status run_metrics(const struct call *call)
 {
@@ -261,7 +345,9 @@ static enum status run_metrics(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, 1);
   enum status status = STATUS_OK;
-  if (!adds(call, 1)) /* no SQUARES before: an evaluation */
+  if (call->instr->n_use > 2)
+    status = ops->copy(call->lane, &metrics->squares, use(call, 2), sizeof metrics->squares);
+  else if (!adds(call, 1)) /* no SQUARES before: an evaluation */
     status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
   if (!status)
     status = ops->copy(call->lane, &metrics->loss, use(call, 0), sizeof metrics->loss);
@@ -272,11 +358,25 @@ static enum status run_metrics(const struct call *call)
   return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
-static enum status run_adam(const struct call *call)
+/* The host reads what METRICS has left for it. */
+static const struct outcome *outcome_of(const struct call *call)
+{
+  const struct plan_metrics *metrics = call->exec->plan->on_host[LANE_HOST] ? &call->exec->results[call->n & 1] : use(call, 0);
+  return &metrics->outcome;
+}
+
+/* The random bits of a step and unit. */
+static uint64_t rounding_seed(const struct call *call)
+{
+  const int64_t word[] = {call->exec->config.deck->run.seed, call->args->update, call->instr->unit};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* The uses are `grads` and what follows it. */
+static enum status update(const struct call *call, int grads, const struct outcome *outcome)
 {
   const struct exec *exec = call->exec;
   const struct deck *deck = exec->config.deck;
-  const struct plan_metrics *metrics = use(call, 0);
   int unit = call->instr->unit;
   const struct adamw op = {
       .lr = call->args->lr,
@@ -287,9 +387,24 @@ static enum status run_adam(const struct call *call)
       .grad_scale = 1,
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
-      .outcome = &metrics->outcome,
+      .outcome = outcome,
+      .moments = exec->plan->input.shape.moments,
+      .copy = exec->config.device->compute,
+      .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
+      .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, 2), use(call, 1), use(call, 3), use(call, 4));
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, grads + 1), use(call, grads), use(call, grads + 2),
+                      use(call, grads + 3), use(call, grads + 4));
+}
+
+static enum status run_adam(const struct call *call)
+{
+  return update(call, 1, outcome_of(call));
+}
+
+static enum status run_adam_now(const struct call *call)
+{
+  return update(call, 0, NULL);
 }
 
 static const struct {
@@ -313,6 +428,18 @@ static const struct {
     [OP_SQUARES] = {run_squares, false},
     [OP_METRICS] = {run_metrics, false},
     [OP_ADAM] = {run_adam, false},
+    [OP_FETCH] = {run_fetch, false},
+    [OP_PUBLISH] = {run_publish, false},
+    [OP_SAVE_ACT] = {run_move, false},
+    [OP_WRITE_ACT] = {run_write_act, false},
+    [OP_READ_ACT] = {run_read_act, false},
+    [OP_FETCH_ACT] = {run_move, false},
+    [OP_FETCH_GRAD] = {run_move, false},
+    [OP_ACCUMULATE] = {run_accumulate, false},
+    [OP_READ_STATE] = {run_read_state, false},
+    [OP_WRITE_STATE] = {run_write_state, false},
+    [OP_ADAM_NOW] = {run_adam_now, false},
+    [OP_FETCH_LOSS] = {run_move, false},
 };
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

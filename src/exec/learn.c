@@ -42,7 +42,8 @@ static enum status fill(struct exec *exec, struct lane *lane)
   if (status)
     return status;
   make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
-  memset(memory->transient[TIER_HOST], 0, (size_t)exec->plan->transient_bytes[TIER_HOST]);
+  for (int m = 0; m < exec->plan->input.shape.micros; m++)
+    memset(exec->pointer[exec->plan->tokens[m]], 0, (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
     status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern, (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));
   const enum status waited = wait_for_lane(lane);

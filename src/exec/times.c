@@ -16,31 +16,51 @@ static void destroy_pair(struct device *device, struct mark *const pair[2])
   device->ops->mark_destroy(pair[1]);
 }
 
+static struct device *base_device(const struct exec *exec, bool beside)
+{
+  return beside && exec->config.host ? exec->config.host : exec->config.device;
+}
+
 enum status exec_marks_create(struct exec *exec)
 {
-  struct device *device = exec->config.device;
   void *block;
   enum status status = mem_alloc(MEM_META, (size_t)exec->plan->n * sizeof *exec->span, &block);
   if (status)
     return status;
   exec->span = block;
   for (int i = 0; !status && i < exec->plan->n; i++) {
+    struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
     plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
     status = create_pair(device, exec->span[i].begin);
     if (!status)
       status = create_pair(device, exec->span[i].end);
   }
-  return status ? status : create_pair(device, exec->base);
+  for (int beside = 0; !status && beside < 2; beside++)
+    status = create_pair(base_device(exec, beside), exec->base[beside]);
+  return status;
 }
 
 void exec_marks_destroy(struct exec *exec)
 {
   for (int i = 0; exec->span && i < exec->plan->n; i++) {
-    destroy_pair(exec->config.device, exec->span[i].begin);
-    destroy_pair(exec->config.device, exec->span[i].end);
+    struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
+    destroy_pair(device, exec->span[i].begin);
+    destroy_pair(device, exec->span[i].end);
   }
-  destroy_pair(exec->config.device, exec->base);
+  for (int beside = 0; beside < 2; beside++)
+    destroy_pair(base_device(exec, beside), exec->base[beside]);
   mem_free(exec->span);
+}
+
+enum status exec_mark_release(struct exec *exec, int64_t n)
+{
+  enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n & 1]);
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
+    struct lane *host = exec->driver[lane].lane;
+    if (host && exec_is_beside(exec, lane))
+      return host->device->ops->mark_set(host, exec->base[1][n & 1]);
+  }
+  return status;
 }
 
 bool exec_is_traced(const struct exec *exec, int64_t step)
@@ -50,10 +70,11 @@ bool exec_is_traced(const struct exec *exec, int64_t step)
 
 static enum status trace_one(struct exec *exec, int index, int64_t n, double seconds)
 {
-  const struct device_ops *ops = exec->config.device->ops;
+  const enum plan_lane lane = exec->plan->instr[index].lane;
   struct exec_event event = {.step = exec->args[n & 1].step, .instr = index};
+  struct mark *base = exec->base[exec_is_beside(exec, lane)][n & 1];
   double begin;
-  enum status status = ops->mark_seconds(exec->base[n & 1], exec->span[index].begin[n & 1], &begin);
+  enum status status = exec_device_of(exec, lane)->ops->mark_seconds(base, exec->span[index].begin[n & 1], &begin);
   if (status)
     return status;
   event.begin_s = exec->trace_s + begin;
@@ -64,7 +85,7 @@ static enum status trace_one(struct exec *exec, int index, int64_t n, double sec
 
 static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n)
 {
-  const struct device_ops *ops = exec->config.device->ops;
+  const struct device_ops *ops = driver->lane ? driver->lane->device->ops : NULL;
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < driver->n; i++) {
     const struct span *span = &exec->span[driver->instr[i]];
@@ -88,7 +109,7 @@ static enum status place_step(struct exec *exec, int64_t n)
   double since = 0;
   if (!exec_is_traced(exec, exec->args[n & 1].step) || !exec_is_traced(exec, exec->args[n & 1].step - 1) || n == 1)
     return STATUS_OK;
-  enum status status = exec->config.device->ops->mark_seconds(exec->base[(n - 1) & 1], exec->base[n & 1], &since);
+  enum status status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) & 1], exec->base[0][n & 1], &since);
   exec->trace_s += since;
   return status;
 }
@@ -123,7 +144,7 @@ enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUN
     struct class_total of_lane[CLASS_COUNT];
     if (!exec->driver[lane].thread)
       continue;
-    status = exec->config.device->ops->measured(exec->driver[lane].lane, of_lane);
+    status = exec->driver[lane].lane->device->ops->measured(exec->driver[lane].lane, of_lane);
     if (!status)
       add_totals(sum, of_lane);
   }

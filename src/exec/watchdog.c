@@ -77,7 +77,7 @@ static bool look_at_lane(struct watchdog *dog, enum plan_lane which)
   if (dog->released > 2 && at->complete < (dog->released - 2) * driver->n)
     at->complete = (dog->released - 2) * driver->n;
   while (at->complete < at->issued &&
-         exec->config.device->ops->mark_reached(exec->span[driver->instr[at->complete % driver->n]].end[(at->complete / driver->n + 1) & 1]))
+         driver->lane->device->ops->mark_reached(exec->span[driver->instr[at->complete % driver->n]].end[(at->complete / driver->n + 1) & 1]))
     at->complete++;
   return at->issued != before.issued || at->complete != before.complete;
 }

@@ -158,6 +158,7 @@ struct backward_work {
   void *dattended;   /* [R, HD] */
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
   void *scratch;
+  size_t scratch_bytes;
 };
 
 /* In both, the scratch comes last: its size is the device's affair. */
@@ -211,8 +212,9 @@ static struct attention attention_of(const struct model *model, const struct dev
                                      const struct saved *saved, const struct turned *turned, void *work)
 {
   const struct widths n = widths_of(model);
-  const void *qk = turned->qk ? turned->qk : saved->qkv;
-  int64_t stride = turned->qk ? n.heads + n.keys : n.qkv;
+  const bool apart = features_of(model) & FEATURE_QK_NORM;
+  const void *qk = apart ? turned->qk : saved->qkv;
+  int64_t stride = apart ? n.heads + n.keys : n.qkv;
   return (struct attention){.batch = s.B,
                             .tokens = s.T,
                             .heads = model->config.heads,
@@ -231,23 +233,29 @@ static struct attention attention_of(const struct model *model, const struct dev
                             .work = work};
 }
 
-/* The first block sees furthest. */
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, bool decode, int threads)
-{
-  struct attention op = attention_of(model, device, 1, s, &(struct saved){0}, &(struct turned){0}, NULL);
-  return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
-}
-
 static size_t larger(size_t a, size_t b)
 {
   return a > b ? a : b;
 }
 
-static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+/* The first block sees furthest, the last may have a window: a device may want to prepare for either. */
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, bool decode,
+                                int threads)
+{
+  size_t bytes[2];
+  for (int i = 0; i < 2; i++) {
+    struct attention op = attention_of(model, device, i ? model->blocks : 1, s, &(struct saved){0}, &(struct turned){0}, NULL);
+    op.room = room;
+    bytes[i] = decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
+  }
+  return larger(bytes[0], bytes[1]);
+}
+
+static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, int threads)
 {
   const struct model_config *c = &model->config;
   int64_t R = shape_rows(s);
-  size_t bytes = larger(attention_scratch(model, device, s, false, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
+  size_t bytes = larger(attention_scratch(model, device, s, room, false, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
   return features_of(model) & FEATURE_QK_NORM ? larger(bytes, device->ops->rmsnorm_workspace(device, R, c->heads, c->head_width, threads)) : bytes;
 }
 
@@ -275,12 +283,13 @@ size_t decoder_work_bytes(const struct model *model, struct device *device, stru
   case WORK_FORWARD_SAVED:
     lay_forward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, what == WORK_DECODE, threads);
+      scratch = attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
     break;
   case WORK_BACKWARD:
+  case WORK_BACKWARD_TIGHT:
     lay_backward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = backward_scratch(model, device, s, threads);
+      scratch = backward_scratch(model, device, s, what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
     break;
   case WORK_LOSS:
   case WORK_LOSS_GRADIENT:
@@ -525,6 +534,7 @@ static enum status backward_heads(const struct run *run, const struct attention 
   const struct device_ops *ops = lane->device->ops;
   const struct rope back = rope_of(run, 0, run->n.qkv, true, w->dqkv);
   struct attention_backward op = {.forward = *attention,
+                                  .work_bytes = w->scratch_bytes,
                                   .dout = w->dattended,
                                   .dq = w->dqkv,
                                   .dk = (void *)element_at(w->dqkv, run->n.heads, lane->device),
@@ -565,7 +575,7 @@ static enum status backward_attention(const struct run *run, const struct attent
 }
 
 enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in,
-                                   const void *saved, void *d, bool accumulate, void *grads, void *work)
+                                   const void *saved, void *d, bool accumulate, void *grads, void *work, int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
   struct run run = {.model = model,
@@ -576,7 +586,9 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
   struct backward_work w = lay_backward(&room, model, lane->device, s);
   struct attention attention = attention_of(model, lane->device, unit, s, &run.saved, &w.turned, w.scratch);
 
-  enum status status = accumulate ? STATUS_OK : unit_zero_gaps(&model->unit[unit], lane, grads);
+  enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
+  if (status == STATUS_OK && !accumulate)
+    status = unit_zero_gaps(&model->unit[unit], lane, grads);
   if (status == STATUS_OK)
     status = backward_mlp(&run, &w, d);
   if (status == STATUS_OK)

@@ -15,7 +15,7 @@ enum status decoder_embed(const struct model *model, struct lane *lane, struct m
 enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,
                                   void *saved, void *work);
 enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
-                                   void *d, bool accumulate, void *grads, void *work);
+                                   void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
 enum status decoder_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, const int32_t *target, float scale,
                               struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
 enum status decoder_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, int64_t position, float *logits,

@@ -104,6 +104,7 @@ struct backward_work {
   void *dattended; /* [R, C] */
   void *y;         /* [R, C] output of either norm, again; then its gradient */
   void *scratch;
+  size_t scratch_bytes;
 };
 
 /* In both, the scratch comes last: its size is the device's affair. */
@@ -156,15 +157,17 @@ static struct attention attention_of(const struct model *model, const struct dev
                             .work = work};
 }
 
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, bool decode, int threads)
+static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, bool decode,
+                                int threads)
 {
   struct attention op = attention_of(model, device, s, &(struct saved){0}, NULL);
+  op.room = room;
   return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
 }
 
-static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, int threads)
+static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, int threads)
 {
-  size_t attention = attention_scratch(model, device, s, false, threads),
+  size_t attention = attention_scratch(model, device, s, room, false, threads),
          norm = device->ops->layernorm_workspace(device, shape_rows(s), model->config.width, threads);
   return attention > norm ? attention : norm;
 }
@@ -193,12 +196,13 @@ static size_t gpt2_work_bytes(const struct model *model, struct device *device, 
   case WORK_FORWARD_SAVED:
     lay_forward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, what == WORK_DECODE, threads);
+      scratch = attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
     break;
   case WORK_BACKWARD:
+  case WORK_BACKWARD_TIGHT:
     lay_backward(&total, model, device, s);
     if (total.used < SIZE_MAX)
-      scratch = backward_scratch(model, device, s, threads);
+      scratch = backward_scratch(model, device, s, what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
     break;
   case WORK_LOSS:
   case WORK_LOSS_GRADIENT:
@@ -314,6 +318,7 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
   const struct device *device = pass->lane->device;
   int64_t C = block->qkv.in;
   struct attention_backward op = {.forward = *attention,
+                                  .work_bytes = w->scratch_bytes,
                                   .dout = w->dattended,
                                   .dq = w->dqkv,
                                   .dk = (void *)element_at(w->dqkv, C, device),
@@ -338,7 +343,8 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
 }
 
 static enum status gpt2_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
-                                       const void *x_in, const void *saved_base, void *d, bool accumulate, void *grads, void *work)
+                                       const void *x_in, const void *saved_base, void *d, bool accumulate, void *grads, void *work,
+                                       int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved_base}; /* only read */
   struct saved saved = lay_saved(&keep, model, lane->device, s);
@@ -347,7 +353,9 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
   struct attention attention = attention_of(model, lane->device, s, &saved, w.scratch);
   struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate};
 
-  enum status status = accumulate ? STATUS_OK : unit_zero_gaps(&model->unit[unit], lane, grads);
+  enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
+  if (status == STATUS_OK && !accumulate)
+    status = unit_zero_gaps(&model->unit[unit], lane, grads);
   if (status == STATUS_OK)
     status = backward_mlp(&pass, &block, &saved, &w, d);
   if (status == STATUS_OK)

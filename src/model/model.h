@@ -70,8 +70,9 @@ struct model {
 /* What one micro-batch is. */
 struct model_shape { int64_t B, T; };
 
-/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode of up to s.T tokens behind any past. */
-enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
+/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode of up to s.T tokens behind any past. BACKWARD_TIGHT: the least that
+ * block_backward can do with, more slowly; BACKWARD: what it is best given. */
+enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_BACKWARD_TIGHT, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
 
 /* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type, gradient type). `saved` is what the forward pass keeps for the
  * backward pass besides the block's input. Outputs are `=` unless said; gradients are `accumulate ? += : =`, where `=` also writes zero between the parameters
@@ -93,9 +94,9 @@ struct model_ops {
   /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,
                                void *saved, void *work);
-  /* d [R, C] is the gradient by x_out on entry, by x_in on return. */
+  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: of work, between those of WORK_BACKWARD_TIGHT and WORK_BACKWARD. */
   enum status (*block_backward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
-                                void *d, bool accumulate, void *grads, void *work);
+                                void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each row's loss to *loss (exact; sum over rows with target >= 0).
    * With d != NULL also the gradient of scale * (sum of losses): d [R, C] by x, grads of unit `head`: with accumulate false every trained parameter of the unit
    * is written (a tied unit's position embeddings as zero). */

@@ -1,5 +1,7 @@
 #include "model/parts.h"
 
+#include <inttypes.h>
+
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element)
 {
   enum { ALIGN = 64 };
@@ -14,6 +16,14 @@ void carve_beyond(struct carve *from, const struct carve *copy)
 {
   if (copy->used > from->used)
     from->used = copy->used;
+}
+
+enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out)
+{
+  if (bytes < 0 || (size_t)bytes <= from->used)
+    return status_set(STATUS_INTERNAL, "a pass through a block has %" PRId64 " bytes to work in, and needs more than %zu", bytes, from->used);
+  *out = (size_t)bytes - from->used;
+  return STATUS_OK;
 }
 
 int64_t shape_rows(struct model_shape s)

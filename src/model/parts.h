@@ -14,6 +14,8 @@ struct carve {
 };
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
 void carve_beyond(struct carve *from, const struct carve *copy); /* go on behind what was cut from a copy */
+/* What is left of `bytes` behind the pieces, at least one byte. */
+enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
 

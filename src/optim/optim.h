@@ -27,8 +27,9 @@ struct optim_segments { int n; int64_t *begin; bool *decays; int64_t end; };
 enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
 
-/* One pass over flat range r of the unit. master, grad, m, v point at r.begin's element. op->decay is the decay where it applies. Local, on `lane`. */
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, float *master, const void *grad,
-                         float *m, float *v);
+/* One pass over flat range r of the unit. master, grad, m, v and copy (NULL: none) point at r.begin's element, in op's types. op->decay is the decay where it applies; op->first is
+ * set here: the element's place in the flat unit. Local, on `lane`. */
+enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master, const void *grad,
+                         void *m, void *v, void *copy);
 
 #endif

@@ -50,10 +50,15 @@ void optim_segments_destroy(struct optim_segments *segments)
   *segments = (struct optim_segments){0};
 }
 
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, float *master,
-                         const void *grad, float *m, float *v)
+/* Element `at` of an array of `type`. */
+static void *element(void *array, enum dtype type, int64_t at)
 {
-  size_t grad_size = dtype_size(lane->device->gradient);
+  return (char *)array + at * (int64_t)dtype_size(type);
+}
+
+enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master,
+                         const void *grad, void *m, void *v, void *copy)
+{
   for (int i = 0; i < segments->n; i++) {
     int64_t begin = segments->begin[i], end = i + 1 < segments->n ? segments->begin[i + 1] : segments->end;
     if (begin < r.begin)
@@ -63,11 +68,13 @@ enum status optim_update(struct lane *lane, const struct optim_segments *segment
     if (begin >= end)
       continue;
     struct adamw pass = *op;
+    pass.first = begin;
     if (!segments->decays[i])
       pass.decay = 0;
-    int64_t at = begin - r.begin;
+    const int64_t at = begin - r.begin;
     enum status status =
-        lane->device->ops->adamw(lane, end - begin, &pass, master + at, (const char *)grad + (size_t)at * grad_size, m + at, v + at, NULL);
+        lane->device->ops->adamw(lane, end - begin, &pass, element(master, op->master, at), (const char *)grad + at * (int64_t)dtype_size(op->grad),
+                                 element(m, op->moments, at), element(v, op->moments, at), copy ? element(copy, op->copy, at) : NULL);
     if (status)
       return status;
   }

@@ -5,60 +5,12 @@
  * backward, down to the lowest one whose gradient somebody wants. While visit v computes, the windows of visits v .. v + prefetch are held, no others:
  * prefetch + 1 at most. So a unit that is visited again within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
  * from forward over the loss to backward, for one. */
-#include <limits.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/builder.h"
 
 enum { MOST_VISITS = 1 << 20 };
-
-struct visit {
-  enum op op;
-  int unit, micro, window;
-};
-struct window {
-  int unit, buffer;
-  int first, last; /* visits */
-};
-
-struct sizes {
-  int64_t tokens, x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits, work_decode, cache;
-};
-
-/* Buffers of a unit. */
-struct unit_buffers {
-  int params;   /* whole, persistent; -1: gathered into a window */
-  int trained;  /* of `params`, what is gathered around the master; -1: nothing */
-  int grads;    /* what ADAM reads */
-  int shard;    /* what REDUCE writes */
-  int piece;    /* what no other rank has */
-  int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
-  int x, saved; /* of the micro-batch at hand: output and activations */
-  int cache;    /* keys and values of generation */
-};
-
-struct builder {
-  struct plan *plan;
-  const struct model *model;
-  int micros, group, replicas, shard_index, replica_index;
-  bool shards;        /* parameters and what belongs to them */
-  bool gathers;       /* parameters into windows: where they are sharded, or computed with in another type than the masters' */
-  int64_t element;    /* bytes of the compute type */
-  bool gather_once;   /* a step */
-  bool reduce_micros; /* each micro-batch by itself */
-  bool grads_whole;   /* the backward pass writes `grads` itself */
-  bool embeds;        /* the embedding has a gradient */
-  int lowest;         /* block at which the backward pass ends; behind the last: there is none */
-  struct sizes size;
-  struct unit_buffers *unit;
-  struct visit *visit;
-  struct window *window;
-  int visits, windows, next_window;
-  int *pending, n_pending; /* units whose gradients are ready to be reduced */
-  int *d, staging;         /* d: of each micro-batch */
-  bool squares;            /* some are in `metrics` already */
-};
 
 static enum status alloc_array(int64_t count, size_t size, void *out)
 {
@@ -78,8 +30,8 @@ static enum status check_input(const struct plan_input *input)
     return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
   if (shape->group < 1 || shape->replicas < 1 || (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
     return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks", shape->replicas, shape->group, input->ranks);
-  if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0 || shape->recompute_every < 0)
-    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch or recompute");
+  if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
+    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch");
   if (input->mode == PLAN_GENERATE && shape->micros != 1)
     return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
   if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
@@ -90,6 +42,10 @@ static enum status check_input(const struct plan_input *input)
   if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
     return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
                       dtype_name(input->device->compute), dtype_name(input->device->gradient));
+  if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
+    return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
+  if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
                       (long long)shape->micros, input->model->units);
@@ -134,10 +90,20 @@ static enum status measure(const struct plan_input *input, struct sizes *size)
   if (!status)
     status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
   if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads), &size->work_backward_tight);
+  if (!status)
     status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
   if (!status && input->mode == PLAN_GENERATE)
     status = measure_decode(input, s, size);
   return status;
+}
+
+static void place_lanes(struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  plan->on_host[LANE_HOST] = plan->on_host[LANE_DISK] = shape->host_state;
+  plan->on_host[LANE_REDUCE] = shape->cpu_reduce;
+  plan->on_host[LANE_GATHER] = shape->params_full;
 }
 
 static void choose(struct builder *b)
@@ -147,6 +113,9 @@ static void choose(struct builder *b)
     input->shape.group = input->ranks;
     input->shape.replicas = 1;
   }
+  if (input->shape.group == 1 || !input->shape.host_state)
+    input->shape.params_full = input->shape.cpu_reduce = false;
+  b->host = input->shape.host_state;
   b->micros = (int)input->shape.micros;
   b->group = input->shape.group;
   b->replicas = input->shape.replicas;
@@ -154,10 +123,11 @@ static void choose(struct builder *b)
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = (int64_t)dtype_size(input->device->compute);
-  b->gathers = b->shards || input->device->compute != DTYPE_F32;
-  b->gather_once = input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards;
-  b->reduce_micros = b->group > 1 && input->shape.reduce_every_micro && b->micros > 1;
-  b->grads_whole = b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros);
+  b->gathers = b->shards || b->host || input->device->compute != DTYPE_F32;
+  b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
+  b->reduce_micros = (b->host || (b->group > 1 && input->shape.reduce_every_micro)) && b->micros > 1;
+  b->grads_whole = !b->host && (b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
+  place_lanes(b->plan);
 }
 
 /* ---- what a rank owns ---- */
@@ -186,25 +156,6 @@ static enum status pack_unit(struct builder *b, int u)
   plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
   plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
   return STATUS_OK;
-}
-
-static int64_t bytes_of(struct layout_range range)
-{
-  return (range.end - range.begin) * (int64_t)sizeof(float);
-}
-/* Of parameters as they are computed with. */
-static int64_t unit_bytes(const struct builder *b, int u)
-{
-  return b->plan->layout[u].flat * b->element;
-}
-/* Of gradients. */
-static int64_t trained_bytes(const struct builder *b, int u)
-{
-  return b->plan->layout[u].trained * (int64_t)sizeof(float);
-}
-static int64_t shard_bytes(const struct builder *b, int u)
-{
-  return trained_bytes(b, u) / b->group;
 }
 
 /* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the head's. */
@@ -274,84 +225,16 @@ static void list_visits(struct builder *b, int *last_window)
       b->visit[v].window = window_of_visit(b, last_window, v);
 }
 
-/* ---- buffers and instructions: there is room for all of them, see make_room() ---- */
+/* ---- room for all buffers and instructions ---- */
 
-static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
-{
-  struct plan *plan = b->plan;
-  if (unit < 0)
-    snprintf(buffer.name, sizeof buffer.name, "%s", name);
-  else
-    snprintf(buffer.name, sizeof buffer.name, "%s.%s", name, b->model->unit[unit].name);
-  plan->buffer[plan->buffers] = buffer;
-  return plan->buffers++;
-}
-
-static int add_persistent(struct builder *b, const char *name, int unit, enum plan_purpose purpose, int64_t bytes)
-{
-  return add_buffer(b, name, unit,
-                    (struct plan_buffer){.purpose = purpose, .unit = unit, .persistent = true, .parent = -1, .bytes = bytes, .last = INT_MAX});
-}
-
-static int add_view(struct builder *b, const char *name, int parent, int64_t offset, int64_t bytes)
-{
-  struct plan_buffer view = b->plan->buffer[parent];
-  view.parent = parent;
-  view.parent_offset = offset;
-  view.bytes = bytes;
-  return add_buffer(b, name, view.unit, view);
-}
-
-/* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
-static int add_part(struct builder *b, const char *name, int u, int whole, bool frozen)
-{
-  int64_t trained = b->plan->layout[u].trained * b->element, all = unit_bytes(b, u), begin = frozen ? trained : 0,
-          bytes = frozen ? all - trained : trained;
-  if (bytes == 0)
-    return -1;
-  return bytes == all ? whole : add_view(b, name, whole, begin, bytes);
-}
-
-/* Of unit `of` by name only, unless the values are those of its parameters. */
-static int add_transient(struct builder *b, const char *name, int of, enum plan_purpose purpose, int64_t bytes)
-{
-  bool owned = purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRADS || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_ACTIVATIONS;
-  return add_buffer(b, name, of,
-                    (struct plan_buffer){.purpose = purpose, .unit = owned ? of : -1, .parent = -1, .bytes = bytes, .first = INT_MAX, .last = -1});
-}
-
-/* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
-static int add_outside(struct builder *b, const char *name, enum plan_purpose purpose, int64_t bytes)
-{
-  return add_buffer(b, name, -1, (struct plan_buffer){.purpose = purpose, .unit = -1, .parent = -1, .bytes = bytes, .last = INT_MAX});
-}
-
-/* The same, where the host reads and writes it. */
-static int add_shared(struct builder *b, const char *name, enum plan_purpose purpose, int64_t bytes)
-{
-  int buffer = add_outside(b, name, purpose, bytes);
-  b->plan->buffer[buffer].tier = b->plan->input.device->host_memory ? TIER_DEVICE : TIER_HOST;
-  return buffer;
-}
-
-static struct instr *emit(struct builder *b, enum op op, int unit, int micro)
-{
-  struct instr *instr = &b->plan->instr[b->plan->n++];
-  *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = op_traits[op].lane};
-  return instr;
-}
-
-static void use(struct instr *instr, int buffer, enum plan_access access)
-{
-  instr->use[instr->n_use++] = (struct plan_use){buffer, access};
-}
-
+/* At most: a window is fetched and gathered in two parts and released; a visit saves, writes, reads and fetches an input, recomputes and computes; of a unit, each micro-batch's gradient is
+ * reduced twice, gathered, fetched and added, then squared, and updated between reading, writing and publishing. */
 static enum status make_room(struct builder *b)
 {
   struct plan *plan = b->plan;
   int64_t units = b->model->units, micros = b->micros;
-  int64_t instructions = 2 * micros + 3 * (int64_t)b->windows + 2 * (int64_t)b->visits + (micros + 5) * units + 1;
-  int64_t buffers = 10 * units + 3 * micros + 4 + 3 * (int64_t)b->windows + 4 * (int64_t)b->visits;
+  int64_t instructions = 2 * micros + 5 * (int64_t)b->windows + 6 * (int64_t)b->visits + (5 * micros + 6) * units + 2;
+  int64_t buffers = (16 + 5 * micros) * units + 3 * micros + 8 + 7 * (int64_t)b->windows + 8 * (int64_t)b->visits;
   enum status status = alloc_array(instructions, sizeof *plan->instr, &plan->instr);
   if (!status)
     status = alloc_array(buffers, sizeof *plan->buffer, &plan->buffer);
@@ -360,51 +243,88 @@ static enum status make_room(struct builder *b)
 
 /* ---- storage ---- */
 
+static enum plan_tier tier_of_host(const struct builder *b)
+{
+  return b->plan->input.device->host_memory ? TIER_DEVICE : TIER_HOST;
+}
+
 static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
   int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
   bool windows = b->gathers && !stays_in_place(b);
-  int64_t mine = bytes_of(b->plan->owned[u]), frozen_mine = bytes_of(b->plan->frozen_owned[u]);
-  unit->params = unit->trained = *master = *frozen = -1;
-  if (windows) {
-    if (mine > 0)
-      *master = add_persistent(b, "master", u, PURPOSE_PARAMS, mine);
-    if (frozen_mine > 0)
-      *frozen = add_persistent(b, "frozen", u, PURPOSE_PARAMS, frozen_mine);
+  int64_t mine = build_bytes_of(b->plan->owned[u]), frozen_mine = build_bytes_of(b->plan->frozen_owned[u]);
+  unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] = b->plan->shared[u] = -1;
+  if (b->host) {
+    build_host_params(b, u);
     return;
   }
-  unit->params = add_persistent(b, "params", u, PURPOSE_PARAMS, unit_bytes(b, u));
-  if (!b->gathers) {
-    *master = add_part(b, "master", u, unit->params, false);
-  } else if (mine > 0) {
-    unit->trained = add_part(b, "trained_window", u, unit->params, false);
-    *master = add_view(b, "master", unit->trained, b->shard_index * mine, mine);
+  if (windows) {
+    if (mine > 0)
+      *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, mine);
+    if (frozen_mine > 0)
+      *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, frozen_mine);
+    return;
   }
-  *frozen = add_part(b, "frozen", u, unit->params, true);
+  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, build_unit_bytes(b, u));
+  if (!b->gathers) {
+    *master = build_part(b, "master", u, unit->params, false);
+  } else if (mine > 0) {
+    unit->trained = build_part(b, "trained_window", u, unit->params, false);
+    *master = build_view(b, "master", unit->trained, b->shard_index * mine, mine);
+  }
+  *frozen = build_part(b, "frozen", u, unit->params, true);
 }
 
-static int add_state(struct builder *b, const char *name, int u, enum plan_purpose purpose)
+static bool learns(const struct builder *b, int u)
 {
-  bool wanted = b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
-  return wanted ? add_persistent(b, name, u, purpose, bytes_of(b->plan->owned[u])) : -1;
+  return b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
+}
+
+static int add_moment(struct builder *b, const char *name, int u)
+{
+  if (!learns(b, u))
+    return -1;
+  if (b->host)
+    return build_host_moment(b, name, u);
+  const struct layout_range mine = b->plan->owned[u];
+  const int64_t bytes = (mine.end - mine.begin) * (int64_t)dtype_size(b->plan->input.shape.moments);
+  return build_persistent(b, name, u, TIER_DEVICE, PURPOSE_MOMENTS, bytes);
 }
 
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
+  const int64_t mine = build_bytes_of(b->plan->owned[u]);
   unit->grads = unit->shard = unit->piece = -1;
-  if (b->plan->input.mode != PLAN_TRAIN || b->plan->layout[u].trained == 0)
+  if (!learns(b, u))
     return;
-  unit->grads = b->grads_whole ? add_state(b, "grads", u, PURPOSE_GRADS) : add_transient(b, "grads", u, PURPOSE_GRADS, bytes_of(b->plan->owned[u]));
+  if (b->host) {
+    build_host_grads(b, u);
+    return;
+  }
+  unit->grads = b->grads_whole ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
+                               : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
-    unit->shard = add_view(b, "shard", unit->grads, b->shard_index * shard_bytes(b, u), shard_bytes(b, u));
+    unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard_bytes(b, u), build_shard_bytes(b, u));
   unit->piece = unit->shard;
-  int64_t piece = shard_bytes(b, u) / b->replicas;
+  int64_t piece = build_shard_bytes(b, u) / b->replicas;
   if (b->replicas > 1)
-    unit->piece = add_view(b, "piece", unit->shard, b->replica_index * piece, piece);
+    unit->piece = build_view(b, "piece", unit->shard, b->replica_index * piece, piece);
+}
+
+/* Where the ranks sum them. */
+static void add_metrics(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  const bool on_host = plan->input.shape.cpu_reduce;
+  plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, sizeof(struct plan_metrics));
+  if (on_host)
+    plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
+  else if (b->host && b->micros > 1 && plan->input.mode == PLAN_TRAIN)
+    plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
 }
 
 /* Parameters come first, so that the plans of a job find them at the same place whatever else each of them keeps. */
@@ -415,22 +335,21 @@ static void add_storage(struct builder *b)
   for (int u = 0; u < units; u++)
     add_params(b, u);
   for (int u = 0; u < units; u++)
-    plan->moment1[u] = add_state(b, "m", u, PURPOSE_MOMENTS);
+    plan->moment1[u] = add_moment(b, "m", u);
   for (int u = 0; u < units; u++)
-    plan->moment2[u] = add_state(b, "v", u, PURPOSE_MOMENTS);
+    plan->moment2[u] = add_moment(b, "v", u);
   for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
-    b->unit[u].cache = add_persistent(b, "cache", u, PURPOSE_CACHE, b->size.cache);
+    b->unit[u].cache = build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, b->size.cache);
 
-  plan->loss = plan->metrics = plan->logits = -1;
   for (int m = 0; m < b->micros; m++)
-    plan->tokens[m] = add_shared(b, "tokens", PURPOSE_TOKENS, b->size.tokens);
+    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, b->size.tokens);
   if (plan->input.mode == PLAN_GENERATE) {
-    plan->logits = add_shared(b, "logits", PURPOSE_METRICS, b->size.logits);
+    plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, b->size.logits);
   } else {
-    plan->loss = add_outside(b, "loss", PURPOSE_METRICS, sizeof(struct exactsum));
-    plan->metrics = add_outside(b, "metrics", PURPOSE_METRICS, sizeof(struct plan_metrics));
+    plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, sizeof(struct exactsum));
+    add_metrics(b);
   }
 }
 
@@ -439,9 +358,9 @@ static void add_staging(struct builder *b)
 {
   int64_t most = 0;
   for (int u = 0; u < b->model->units; u++)
-    if (trained_bytes(b, u) > most)
-      most = trained_bytes(b, u);
-  b->staging = add_transient(b, "staging", -1, PURPOSE_STAGING, most);
+    if (build_trained_bytes(b, u) > most)
+      most = build_trained_bytes(b, u);
+  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
@@ -455,44 +374,49 @@ static void use_gradient(struct builder *b, struct instr *instr, int u, int m)
   if (unit->grads < 0)
     return;
   if (fresh)
-    unit->dparams = b->grads_whole ? unit->grads : add_transient(b, "dparams", u, PURPOSE_GRAD_WINDOW, trained_bytes(b, u));
-  use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
+    unit->dparams = b->grads_whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
+  build_use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
 }
 
-static void emit_norm(struct builder *b, int u)
+void build_norm(struct builder *b, int u)
 {
-  struct instr *squares = emit(b, OP_SQUARES, u, -1);
-  use(squares, b->unit[u].piece, ACCESS_READ);
-  use(squares, b->plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
+  const struct plan *plan = b->plan;
+  struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
+  build_use(squares, b->unit[u].piece, ACCESS_READ);
+  build_use(squares, plan->squares >= 0 ? plan->squares : plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
   b->squares = true;
 }
 
 static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 {
-  struct instr *gather = emit(b, OP_GATHER_GRADS, u, -1);
-  use(gather, part, ACCESS_READ);
-  use(gather, whole, ACCESS_WRITE);
+  struct instr *gather = build_emit(b, OP_GATHER_GRADS, u, -1);
+  build_use(gather, part, ACCESS_READ);
+  build_use(gather, whole, ACCESS_WRITE);
 }
 
 /* From the whole gradient of a micro-batch (or of the step) to what ADAM reads. */
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
+  if (b->host) {
+    build_host_reduce(b, u, m);
+    return;
+  }
   if (b->group > 1) {
-    struct instr *reduce = emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
-    use(reduce, unit->dparams, ACCESS_ADD);
-    use(reduce, b->staging, ACCESS_WRITE);
-    use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
+    build_use(reduce, unit->dparams, ACCESS_ADD);
+    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
-    struct instr *reduce = emit(b, OP_REPLICA_REDUCE, u, -1);
-    use(reduce, unit->shard, ACCESS_ADD);
-    use(reduce, b->staging, ACCESS_WRITE);
-    use(reduce, unit->piece, ACCESS_WRITE);
+    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
+    build_use(reduce, unit->shard, ACCESS_ADD);
+    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, unit->piece, ACCESS_WRITE);
   }
-  emit_norm(b, u);
+  build_norm(b, u);
   if (b->replicas > 1)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
@@ -500,11 +424,13 @@ static void emit_reduce(struct builder *b, int u, int m)
 }
 
 /* The gradient of a unit is complete, for this micro-batch or the step. */
-static void add_pending(struct builder *b, int u)
+static void add_pending(struct builder *b, int u, int m)
 {
   if (b->unit[u].grads < 0)
     return;
-  if (b->staging < 0 && b->plan->input.ranks > 1)
+  if (b->host)
+    build_host_pending(b, u, m);
+  else if (b->staging < 0 && b->plan->input.ranks > 1)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
   if (grads->first > b->plan->n) /* from where the reduce may start, beside the next backward pass */
@@ -523,9 +449,9 @@ static void emit_pending(struct builder *b, int m)
 
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
 {
-  struct instr *gather = emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
-  use(gather, shard, ACCESS_READ);
-  use(gather, part, ACCESS_WRITE);
+  struct instr *gather = build_emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
+  build_use(gather, shard, ACCESS_READ);
+  build_use(gather, part, ACCESS_WRITE);
 }
 
 static void open_window(struct builder *b, struct window *window)
@@ -536,11 +462,15 @@ static void open_window(struct builder *b, struct window *window)
     emit_gather(b, window, master, b->unit[u].trained);
     return;
   }
-  window->buffer = add_transient(b, "params", u, PURPOSE_WINDOW, unit_bytes(b, u));
+  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, build_unit_bytes(b, u));
+  if (b->host) {
+    build_host_window(b, window, b->visit[window->first].micro);
+    return;
+  }
   if (master >= 0)
-    emit_gather(b, window, master, add_part(b, "trained_window", u, window->buffer, false));
+    emit_gather(b, window, master, build_part(b, "trained_window", u, window->buffer, false));
   if (frozen >= 0)
-    emit_gather(b, window, frozen, add_part(b, "frozen_window", u, window->buffer, true));
+    emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
 
 static void emit_gathers(struct builder *b, int v)
@@ -554,77 +484,91 @@ static void emit_gathers(struct builder *b, int v)
 
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
-  struct instr *embed = emit(b, OP_EMBED, 0, visit->micro);
-  b->unit[0].x = add_transient(b, "x", 0, PURPOSE_STREAM, b->size.x);
-  use(embed, params, ACCESS_READ);
-  use(embed, b->plan->tokens[visit->micro], ACCESS_READ);
-  use(embed, b->unit[0].x, ACCESS_WRITE);
+  struct instr *embed = build_emit(b, OP_EMBED, 0, visit->micro);
+  b->unit[0].x = build_transient(b, "x", 0, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(embed, params, ACCESS_READ);
+  build_use(embed, b->plan->tokens[visit->micro], ACCESS_READ);
+  build_use(embed, b->unit[0].x, ACCESS_WRITE);
+}
+
+enum deck_keep build_keep_of(const struct builder *b, int u)
+{
+  const struct deck_pattern *pattern = &b->plan->input.shape.activations;
+  return pattern->n > 0 ? (enum deck_keep)pattern->of[(u - 1) % pattern->n] : KEEP_ACTIVATIONS;
 }
 
 static bool is_recomputed(const struct builder *b, int u)
 {
-  int every = b->plan->input.shape.recompute_every;
-  return every > 0 && (u - 1) % every == 0;
+  return build_keep_of(b, u) != KEEP_ACTIVATIONS;
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
   struct unit_buffers *unit = &b->unit[u];
-  struct instr *forward = emit(b, OP_FORWARD, u, visit->micro);
-  unit->x = add_transient(b, "x", u, PURPOSE_STREAM, b->size.x);
-  use(forward, params, ACCESS_READ);
-  use(forward, b->unit[u - 1].x, ACCESS_READ);
-  use(forward, unit->x, ACCESS_WRITE);
+  struct instr *forward = build_emit(b, OP_FORWARD, u, visit->micro);
+  unit->x = build_transient(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  unit->x_in = b->unit[u - 1].x; /* unless it is saved elsewhere */
+  build_use(forward, params, ACCESS_READ);
+  build_use(forward, b->unit[u - 1].x, ACCESS_READ);
+  build_use(forward, unit->x, ACCESS_WRITE);
   bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !is_recomputed(b, u);
-  use(forward, add_transient(b, "work", -1, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward), ACCESS_WRITE);
+  build_use(forward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward),
+            ACCESS_WRITE);
   if (!keeps)
     return;
-  unit->saved = add_transient(b, "saved", u, PURPOSE_ACTIVATIONS, b->size.saved);
-  use(forward, unit->saved, ACCESS_WRITE);
+  unit->saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_use(forward, unit->saved, ACCESS_WRITE);
 }
 
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
-  struct instr *decode = emit(b, OP_DECODE, u, visit->micro);
-  b->unit[u].x = add_transient(b, "x", u, PURPOSE_STREAM, b->size.x);
-  use(decode, params, ACCESS_READ);
-  use(decode, b->unit[u - 1].x, ACCESS_READ);
-  use(decode, b->unit[u].x, ACCESS_WRITE);
-  use(decode, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_decode), ACCESS_WRITE);
-  use(decode, b->unit[u].cache, ACCESS_ADD);
+  struct instr *decode = build_emit(b, OP_DECODE, u, visit->micro);
+  b->unit[u].x = build_transient(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(decode, params, ACCESS_READ);
+  build_use(decode, b->unit[u - 1].x, ACCESS_READ);
+  build_use(decode, b->unit[u].x, ACCESS_WRITE);
+  build_use(decode, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_decode), ACCESS_WRITE);
+  build_use(decode, b->unit[u].cache, ACCESS_ADD);
 }
 
 static void emit_head(struct builder *b, const struct visit *visit, int params)
 {
   const struct plan *plan = b->plan;
-  struct instr *head = emit(b, visit->op, visit->unit, visit->micro);
-  use(head, params, ACCESS_READ);
-  use(head, b->unit[b->model->blocks].x, ACCESS_READ);
+  struct instr *head = build_emit(b, visit->op, visit->unit, visit->micro);
+  build_use(head, params, ACCESS_READ);
+  build_use(head, b->unit[b->model->blocks].x, ACCESS_READ);
   if (visit->op == OP_LOSS) {
-    use(head, plan->tokens[visit->micro], ACCESS_READ);
-    use(head, plan->loss, visit->micro == 0 ? ACCESS_WRITE : ACCESS_ADD);
+    build_use(head, plan->tokens[visit->micro], ACCESS_READ);
+    build_use(head, plan->loss, visit->micro == 0 ? ACCESS_WRITE : ACCESS_ADD);
   }
-  use(head, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_loss), ACCESS_WRITE);
+  build_use(head, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_loss), ACCESS_WRITE);
   if (visit->op == OP_LOGITS)
-    use(head, plan->logits, ACCESS_WRITE);
+    build_use(head, plan->logits, ACCESS_WRITE);
   if (plan->input.mode != PLAN_TRAIN)
     return;
-  b->d[visit->micro] = add_transient(b, "d", -1, PURPOSE_STREAM, b->size.x);
-  use(head, b->d[visit->micro], ACCESS_WRITE);
+  b->d[visit->micro] = build_transient(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(head, b->d[visit->micro], ACCESS_WRITE);
   use_gradient(b, head, visit->unit, visit->micro);
 }
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
-  struct instr *recompute = emit(b, OP_RECOMPUTE, u, visit->micro);
-  b->unit[u].saved = add_transient(b, "saved", u, PURPOSE_ACTIVATIONS, b->size.saved);
-  use(recompute, params, ACCESS_READ);
-  use(recompute, b->unit[u - 1].x, ACCESS_READ);
-  use(recompute, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_forward_saved), ACCESS_WRITE);
-  use(recompute, b->unit[u].saved, ACCESS_WRITE);
+  struct instr *recompute = build_emit(b, OP_RECOMPUTE, u, visit->micro);
+  b->unit[u].saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_use(recompute, params, ACCESS_READ);
+  build_use(recompute, b->unit[u].x_in, ACCESS_READ);
+  build_use(recompute, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_forward_saved), ACCESS_WRITE);
+  build_use(recompute, b->unit[u].saved, ACCESS_WRITE);
+}
+
+/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. */
+static int64_t backward_room(const struct builder *b, int u)
+{
+  const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
+  return is_recomputed(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
@@ -632,30 +576,32 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   int u = visit->unit;
   if (is_recomputed(b, u))
     emit_recompute(b, visit, params);
-  struct instr *backward = emit(b, OP_BACKWARD, u, visit->micro);
-  use(backward, params, ACCESS_READ);
-  use(backward, b->unit[u - 1].x, ACCESS_READ);
-  use(backward, b->unit[u].saved, ACCESS_READ);
-  use(backward, b->d[visit->micro], ACCESS_ADD);
-  use(backward, add_transient(b, "work", -1, PURPOSE_WORK, b->size.work_backward), ACCESS_WRITE);
+  struct instr *backward = build_emit(b, OP_BACKWARD, u, visit->micro);
+  build_use(backward, params, ACCESS_READ);
+  build_use(backward, b->unit[u].x_in, ACCESS_READ);
+  build_use(backward, b->unit[u].saved, ACCESS_READ);
+  build_use(backward, b->d[visit->micro], ACCESS_ADD);
+  build_use(backward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, backward_room(b, u)), ACCESS_WRITE);
   use_gradient(b, backward, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
-  struct instr *backward = emit(b, OP_EMBED_BACKWARD, 0, m);
-  use(backward, b->plan->tokens[m], ACCESS_READ);
-  use(backward, b->d[m], ACCESS_READ);
+  struct instr *backward = build_emit(b, OP_EMBED_BACKWARD, 0, m);
+  build_use(backward, b->plan->tokens[m], ACCESS_READ);
+  build_use(backward, b->d[m], ACCESS_READ);
   if (b->model->head > 0)
     use_gradient(b, backward, 0, m);
   else
-    use(backward, b->unit[0].dparams, ACCESS_ADD); /* to what the head wrote */
+    build_use(backward, b->unit[0].dparams, ACCESS_ADD); /* to what the head wrote */
 }
 
 static void emit_visit(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
   emit_gathers(b, v);
+  build_fetch_inputs(b, v);
+  build_save_input(b, v);
   int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
   switch (visit->op) {
   case OP_EMBED: emit_embed(b, visit, params); break;
@@ -665,7 +611,7 @@ static void emit_visit(struct builder *b, int v)
   default: emit_head(b, visit, params);
   }
   if (visit->window >= 0 && b->window[visit->window].last == v)
-    use(emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), params, ACCESS_READ);
+    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), params, ACCESS_READ);
 }
 
 /* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of all micro-batches comes after the head's of all, as if they
@@ -678,7 +624,7 @@ static void end_walk(struct builder *b, int m, bool ready)
   for (int k = at_once ? m : 0; k <= m && (at_once || ready); k++)
     emit_embed_backward(b, k);
   if (ready)
-    add_pending(b, 0);
+    add_pending(b, 0, m);
 }
 
 /* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
@@ -687,15 +633,16 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
   bool ready = b->reduce_micros || m == b->micros - 1;
+  b->before = b->plan->n;
   if (visit->op == OP_FORWARD)
     emit_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds))
-    add_pending(b, u);
+    add_pending(b, u, m);
   if (visit->op != OP_BACKWARD)
     return;
   emit_pending(b, m);
   if (ready)
-    add_pending(b, u);
+    add_pending(b, u, m);
   if (u == b->lowest)
     end_walk(b, m, ready);
 }
@@ -704,23 +651,39 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
 static void emit_updates(struct builder *b)
 {
   const struct plan *plan = b->plan;
+  if (b->host) {
+    build_host_updates(b);
+    return;
+  }
   for (int u = 0; u < b->model->units; u++) {
     if (plan->master[u] < 0)
       continue;
-    struct instr *adam = emit(b, OP_ADAM, u, -1);
-    use(adam, plan->metrics, ACCESS_READ);
-    use(adam, b->unit[u].grads, ACCESS_READ);
-    use(adam, plan->master[u], ACCESS_ADD);
-    use(adam, plan->moment1[u], ACCESS_ADD);
-    use(adam, plan->moment2[u], ACCESS_ADD);
+    struct instr *adam = build_emit(b, OP_ADAM, u, -1);
+    build_use(adam, plan->metrics, ACCESS_READ);
+    build_use(adam, b->unit[u].grads, ACCESS_READ);
+    build_use(adam, plan->master[u], ACCESS_ADD);
+    build_use(adam, plan->moment1[u], ACCESS_ADD);
+    build_use(adam, plan->moment2[u], ACCESS_ADD);
   }
+}
+
+static void emit_metrics(struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  if (plan->loss_host >= 0)
+    build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
+  struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
+  build_use(metrics, plan->loss_host >= 0 ? plan->loss_host : plan->loss, ACCESS_ADD);
+  build_use(metrics, plan->metrics, plan->input.mode == PLAN_TRAIN && plan->squares < 0 ? ACCESS_ADD : ACCESS_WRITE);
+  if (plan->squares >= 0)
+    build_use(metrics, plan->squares, ACCESS_READ);
 }
 
 static void emit_step(struct builder *b)
 {
   enum plan_mode mode = b->plan->input.mode;
   for (int m = 0; m < b->micros; m++)
-    use(emit(b, OP_LOAD, -1, m), b->plan->tokens[m], ACCESS_WRITE);
+    build_use(build_emit(b, OP_LOAD, -1, m), b->plan->tokens[m], ACCESS_WRITE);
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
     if (mode == PLAN_TRAIN)
@@ -729,9 +692,7 @@ static void emit_step(struct builder *b)
   if (mode == PLAN_GENERATE)
     return;
   emit_pending(b, b->micros - 1);
-  struct instr *metrics = emit(b, OP_METRICS, -1, -1);
-  use(metrics, b->plan->loss, ACCESS_ADD);
-  use(metrics, b->plan->metrics, mode == PLAN_TRAIN ? ACCESS_ADD : ACCESS_WRITE);
+  emit_metrics(b);
   if (mode == PLAN_TRAIN)
     emit_updates(b);
 }
@@ -748,6 +709,10 @@ static enum status alloc_plan(struct builder *b)
     status = alloc_array(units, sizeof *plan->moment1, &plan->moment1);
   if (!status)
     status = alloc_array(units, sizeof *plan->moment2, &plan->moment2);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->working, &plan->working);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->shared, &plan->shared);
   if (!status)
     status = alloc_array(units, sizeof *plan->owned, &plan->owned);
   if (!status)
@@ -798,6 +763,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   if (status)
     return status;
   b.plan->input = *input;
+  b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
   choose(&b);
   status = build(&b);
   mem_free(b.d);

@@ -15,7 +15,8 @@ struct op_traits {
 };
 extern const struct op_traits op_traits[OP_COUNT];
 
-enum { PLAN_ALIGN = 256 }; /* bytes: of every offset */
+/* Bytes, of every offset: on the device, and elsewhere, where a transfer to or from the disk goes past the page cache only by whole pages on both sides. */
+enum { PLAN_ALIGN = 256, PLAN_PAGE = 4096 };
 
 /* Follow parents up to the buffer that has an arena offset of its own; `*offset` (NULL: not wanted) receives where in it `buffer` begins. */
 int plan_root(const struct plan *plan, int buffer, int64_t *offset);

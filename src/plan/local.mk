@@ -2,6 +2,9 @@ noinst_LIBRARIES += src/plan/libplan.a
 layers += src/plan/libplan.a
 src_plan_libplan_a_SOURCES = \
 	src/plan/build.c \
+	src/plan/build_host.c \
+	src/plan/builder.c \
+	src/plan/builder.h \
 	src/plan/internal.h \
 	src/plan/order.c \
 	src/plan/place.c \

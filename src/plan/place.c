@@ -11,11 +11,12 @@ struct block {
   int first, last, buffer;
 };
 
-static enum status round_up(int64_t bytes, int64_t *out)
+static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
 {
-  enum status status = layout_add(bytes, PLAN_ALIGN - 1, &bytes);
+  const int64_t to = tier == TIER_DEVICE ? PLAN_ALIGN : PLAN_PAGE;
+  enum status status = layout_add(bytes, to - 1, &bytes);
   if (!status)
-    *out = bytes / PLAN_ALIGN * PLAN_ALIGN;
+    *out = bytes / to * to;
   return status;
 }
 
@@ -59,7 +60,7 @@ static enum status place_persistent(struct plan *plan)
       continue;
     int64_t *end = &plan->persistent_bytes[buffer->tier], bytes;
     buffer->offset = *end;
-    enum status status = round_up(buffer->bytes, &bytes);
+    enum status status = round_up(buffer->tier, buffer->bytes, &bytes);
     if (!status)
       status = layout_add(*end, bytes, end);
     if (status)
@@ -135,7 +136,7 @@ static enum status list_transient(const struct plan *plan, enum plan_tier tier, 
     if (buffer->persistent || buffer->parent >= 0 || buffer->tier != tier || buffer->first > buffer->last || buffer->bytes == 0)
       continue;
     block[*n] = (struct block){.first = buffer->first, .last = buffer->last, .buffer = b};
-    enum status status = round_up(buffer->bytes, &block[(*n)++].end);
+    enum status status = round_up(tier, buffer->bytes, &block[(*n)++].end);
     if (status)
       return status;
   }

@@ -22,21 +22,36 @@ const struct op_traits op_traits[OP_COUNT] = {
     [OP_REPLICA_REDUCE] = {"REPLICA_REDUCE", LANE_REDUCE, "aww", "", true, true},
     [OP_GATHER_GRADS] = {"GATHER_GRADS", LANE_REDUCE, "rw", "", true, true},
     [OP_SQUARES] = {"SQUARES", LANE_REDUCE, "r*", "", false, false},
-    [OP_METRICS] = {"METRICS", LANE_REDUCE, "a*", "", true, false},
-    [OP_ADAM] = {"ADAM", LANE_HOST, "rraaa", "", false, false},
+    [OP_METRICS] = {"METRICS", LANE_REDUCE, "a*", "r", true, false},
+    [OP_ADAM] = {"ADAM", LANE_HOST, "rraaa", "w", false, false},
+    [OP_FETCH] = {"FETCH", LANE_H2D, "rw", "", false, false},
+    [OP_PUBLISH] = {"PUBLISH", LANE_GATHER, "rw", "", true, true},
+    [OP_SAVE_ACT] = {"SAVE_ACT", LANE_D2H, "rw", "", false, false},
+    [OP_WRITE_ACT] = {"WRITE_ACT", LANE_DISK, "rw", "", false, false},
+    [OP_READ_ACT] = {"READ_ACT", LANE_DISK, "rw", "", false, false},
+    [OP_FETCH_ACT] = {"FETCH_ACT", LANE_H2D, "rw", "", false, false},
+    [OP_FETCH_GRAD] = {"FETCH_GRAD", LANE_D2H, "rw", "", false, false},
+    [OP_ACCUMULATE] = {"ACCUMULATE", LANE_HOST, "ra", "", false, false},
+    [OP_READ_STATE] = {"READ_STATE", LANE_DISK, "rrww", "", false, false},
+    [OP_WRITE_STATE] = {"WRITE_STATE", LANE_DISK, "rrww", "", false, false},
+    [OP_ADAM_NOW] = {"ADAM_NOW", LANE_HOST, "raaa", "w", false, false},
+    [OP_FETCH_LOSS] = {"FETCH_LOSS", LANE_D2H, "rw", "", false, false},
 };
 
 static const char *const lane_names[LANE_COUNT] = {
-    [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce", [LANE_HOST] = "host", [LANE_IO] = "io",
+    [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce", [LANE_HOST] = "host",
+    [LANE_IO] = "io",           [LANE_H2D] = "h2d",       [LANE_D2H] = "d2h",       [LANE_DISK] = "disk",
 };
 
 static const char *const purpose_names[PURPOSE_COUNT] = {
     [PURPOSE_PARAMS] = "parameters",
     [PURPOSE_WINDOW] = "gathered parameters",
+    [PURPOSE_WORKING] = "working copy",
     [PURPOSE_MOMENTS] = "moments",
     [PURPOSE_GRADS] = "gradients",
     [PURPOSE_GRAD_WINDOW] = "whole-unit gradients",
-    [PURPOSE_STAGING] = "reduce staging",
+    [PURPOSE_STAGING] = "staging",
+    [PURPOSE_LANDED] = "landed gradients",
     [PURPOSE_ACTIVATIONS] = "activations",
     [PURPOSE_STREAM] = "residual stream",
     [PURPOSE_WORK] = "work",
@@ -78,11 +93,17 @@ int plan_root(const struct plan *plan, int buffer, int64_t *offset)
   return buffer;
 }
 
+enum plan_lane plan_lane_of(const struct plan *plan, enum op op)
+{
+  return op == OP_SQUARES && plan->squares >= 0 ? LANE_HOST : op_traits[op].lane;
+}
+
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 {
   const struct deck_shape *shape = &plan->input.shape;
   switch (instr->op) {
   case OP_GATHER: return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : shape->group;
+  case OP_PUBLISH:
   case OP_REDUCE: return shape->group;
   case OP_REPLICA_REDUCE: return shape->replicas;
   case OP_GATHER_GRADS: return plan->input.strategy == STRATEGY_NO_SHARD ? shape->group : shape->replicas;
@@ -93,7 +114,7 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 {
-  bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
+  bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS || instr->op == OP_PUBLISH;
   return plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
 }
 
@@ -140,6 +161,8 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->master);
   mem_free(plan->moment1);
   mem_free(plan->moment2);
+  mem_free(plan->working);
+  mem_free(plan->shared);
   mem_free(plan->owned);
   mem_free(plan->frozen);
   mem_free(plan->frozen_owned);

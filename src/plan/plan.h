@@ -35,12 +35,32 @@
  * REPLICA_REDUCE reduce  + shard, = staging, = piece                           reduce-scatter of the shard over the replicas
  * GATHER_GRADS  reduce   piece, = shard                                        all-gather of gradients (over replicas, or over the shard group without sharding)
  * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
- * METRICS       reduce   + loss, = or + metrics                                exact sums over all ranks; clip factor; finite or not
- * ADAM          host     metrics, grads, + master, + m, + v
+ * METRICS       reduce   + loss, = or + metrics [, squares]                    exact sums over all ranks; clip factor; finite or not
+ * ADAM          host     metrics, grads, + master, + m, + v [, = working]
+ * With masters in host memory (shape.host_state):
+ * FETCH         h2d      source, = params                                      parameters to the device: a unit's window, this rank's part of it at its place, or its
+ *                                                                              frozen shard; from the working copy, or from the master where it is computed with
+ * PUBLISH       gather   working_part, = working                               what the members of the shard group have written into the copy that they share is
+ *                                                                              there for all of them (shape.params_full)
+ * SAVE_ACT      d2h      x, = act                                              a block's input to host memory
+ * WRITE_ACT     disk     act, = slot
+ * READ_ACT      disk     slot, = act
+ * FETCH_ACT     h2d      act, = x
+ * FETCH_GRAD    d2h      grads, = landed                                       a gradient to the host: the reduced shard, or the whole unit (shape.cpu_reduce)
+ * ACCUMULATE    host     landed, + grads
+ * FETCH_LOSS    d2h      loss, = loss_host                                     with cpu_reduce: what METRICS reads and sums, there
+ * READ_STATE    disk     m_slot, v_slot, = m, = v
+ * WRITE_STATE   disk     m, v, = m_slot, = v_slot
+ * ADAM_NOW      host     grads, + master, + m, + v [, = working]               without the metrics (shape.immediate)
  * In brackets: where the mode or the unit has it. Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for
  * whoever executes it:
  *   - loss and metrics with "=" are zeroed first: the first LOSS and the first SQUARES of a step, and METRICS where nothing was squared (PLAN_EVAL).
- *   - what the host writes or reads (tokens, logits) lies in TIER_HOST where the device's memory is not the host's.
+ *   - what the host writes or reads (tokens, logits) lies in TIER_HOST where the device's memory is not the host's. With host_state so do masters, moments and reduced gradients; with
+ *     cpu_reduce also metrics. Operations of the lanes that plan->on_host names work on the host's memory, everybody else's on the device's (and copies on both).
+ *   - where gradients of several micro-batches add up on the host and metrics lie on the device, SQUARES are made by the host lane and sum into a buffer of their own (plan->squares), which
+ *     METRICS copies into metrics first.
+ *   - REPLICA_REDUCE and GATHER_GRADS: with host_state and without cpu_reduce in each micro-batch, on the device, before FETCH_GRAD.
+ *   - GATHER of a shard that lies at its place in the window gathers in place, without a cast: a FETCH has brought it in the compute type, or it is the master.
  *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
  *     trained, are zeroed by the executor, so that sums and norms see zeros there.
  *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
@@ -52,18 +72,22 @@
  * whole step. RELEASE does nothing by itself; parameters that stay in place (ZeRO-1) are released too, because from the update on they are old. */
 enum op {
   OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
-  OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_COUNT
+  OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_FETCH, OP_PUBLISH, OP_SAVE_ACT, OP_WRITE_ACT, OP_READ_ACT, OP_FETCH_ACT, OP_FETCH_GRAD, OP_ACCUMULATE,
+  OP_READ_STATE, OP_WRITE_STATE, OP_ADAM_NOW, OP_FETCH_LOSS, OP_COUNT
 };
-enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_COUNT };
+enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
-enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_COUNT };
+/* Memory of the device; of the host, which lanes reach; of the host, one copy for all members of a shard group, at the same offsets; a file on the node's disk. */
+enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
+  PURPOSE_WORKING,     /* copy of the parameters in the compute type, in host memory */
   PURPOSE_MOMENTS,
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* receive side of the reduce */
+  PURPOSE_STAGING,     /* receive side of the reduce; moments on their way from and to the disk */
+  PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
   PURPOSE_WORK,
@@ -93,7 +117,7 @@ struct plan_buffer {
   enum plan_purpose purpose;
   int unit;            /* -1: none */
   /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
-   * PURPOSE_MOMENTS and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
+   * PURPOSE_WORKING, PURPOSE_MOMENTS and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
    * step before it is read or added to. */
   bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
@@ -125,6 +149,8 @@ struct plan {
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN; all -1 where the unit is frozen */
+  int *working;                        /* this rank's part of the copy in the compute type, in host memory; -1: none (or frozen) */
+  bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
   int *frozen;                         /* this rank's frozen parameters, -1: none */
   struct layout_range *frozen_owned;   /* flat range of those, inside [layout.trained, layout.flat) */
@@ -132,6 +158,8 @@ struct plan {
   /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the caller until the next step is released. */
   int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
   int loss, metrics, logits;           /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B, V] fp32; -1 where the mode has none */
+  int squares, loss_host;              /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
+  int *shared;                         /* the whole unit in the copy that the shard group shares (shape.params_full), its frozen part included; -1: none */
 };
 
 /* Content of the metrics buffer. */
@@ -140,6 +168,8 @@ struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; };
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
  * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
  * same ranks with the same reduce_every_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
+
+/* With host_state a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
 enum status plan_create(const struct plan_input *input, struct plan **out);
@@ -160,6 +190,8 @@ void plan_print_memory(const struct plan *plan, FILE *to);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
 
+/* The lane that an operation runs on in this plan. */
+enum plan_lane plan_lane_of(const struct plan *plan, enum op op);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective. */
@@ -173,8 +205,16 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
 
 /* Predicted seconds of a step in the steady state, each lane's busy time and the exposed communication (how much shorter the step would be if collectives took
  * no time), from measured rates; a rate of 0 costs nothing. */
-struct plan_rates { double gemm_flops, memory_bytes, link_bytes, link_latency_s; };
-struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s; };
+struct plan_rates {
+  double gemm_flops, memory_bytes; /* of the device */
+  double link_bytes, link_latency_s;
+  double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy */
+  double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
+  double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
+  double disk_write_bytes, disk_read_bytes;
+};
+/* exposed: how much shorter the step would be if collectives, copies between tiers, updates on the host, or the disk took no time, each by itself. */
+struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s, exposed_disk_s; };
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out);
 
 #endif

@@ -8,7 +8,8 @@ static const char *const strategy_names[] = {
     [STRATEGY_FULL_SHARD] = "full_shard", [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op", [STRATEGY_SHARD_OPTIM] = "shard_optim",
     [STRATEGY_NO_SHARD] = "no_shard",     [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
 };
-static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host"};
+static const char *const tier_names[TIER_COUNT] = {
+    [TIER_DEVICE] = "device memory", [TIER_HOST] = "host memory", [TIER_SHARED] = "shared host memory", [TIER_DISK] = "NVMe"};
 
 static const char *unit_name(const struct plan *plan, int unit)
 {
@@ -149,7 +150,7 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
   int64_t sum = 0;
   char name[128];
   plan_instr_name(plan, peak, name, sizeof name);
-  fprintf(to, "%s memory of rank %d; the transient arena is fullest at %s\n", tier_names[tier], plan->input.rank, name);
+  fprintf(to, "%s of rank %d; the transient arena is fullest at %s\n", tier_names[tier], plan->input.rank, name);
   fprintf(to, "  %-22s %14s %14s %14s\n", "", "persistent", "transient", "together");
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     int64_t kept = purpose_bytes_at(plan, tier, (enum plan_purpose)p, true, peak),

@@ -2,7 +2,8 @@
  *
  * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte remembers its last change and the reads since, per lane (as in
  * FastTrack: Flanagan and Freund, PLDI 2009): an access is checked against those alone, because whatever came before them is ordered before them.
- * Bytes also remember whose value they hold. Two steps are walked, so that what crosses the step boundary is proven too. */
+ * Bytes also remember whose value they hold. Two steps are walked, so that what crosses the step boundary is proven too. With that known, values are followed
+ * through one step: an update reads the whole sum and nothing else, and what comes back from another tier is what went there. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -109,6 +110,13 @@ static enum status check_waits(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
+/* Where gradients add up on the host and metrics are made on the device. */
+static bool squares_on_host(const struct plan *plan)
+{
+  const struct plan_input *input = &plan->input;
+  return input->mode == PLAN_TRAIN && input->shape.host_state && !input->shape.cpu_reduce && input->shape.micros > 1;
+}
+
 static enum status check_form(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
@@ -116,7 +124,7 @@ static enum status check_form(const struct plan *plan)
     bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 && instr->unit < plan->input.model->units;
     if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
       return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
-    if (instr->lane != op_traits[instr->op].lane)
+    if (instr->lane != (instr->op == OP_SQUARES && squares_on_host(plan) ? LANE_HOST : op_traits[instr->op].lane))
       return fail_instr(plan, i, "is on the wrong lane");
     enum status status = check_uses(plan, i);
     if (!status)
@@ -125,6 +133,97 @@ static enum status check_form(const struct plan *plan)
       return status;
   }
   return STATUS_OK;
+}
+
+/* ---- lanes and tiers ---- */
+
+static enum status check_lanes(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  bool host = shape->host_state;
+  const bool want[LANE_COUNT] = {
+      [LANE_HOST] = host, [LANE_DISK] = host, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (plan->on_host[lane] != want[lane])
+      return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
+                        plan->on_host[lane] ? "host" : "device", want[lane] ? "host" : "device");
+  return STATUS_OK;
+}
+
+enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, SHARED = 1 << TIER_SHARED, DISK = 1 << TIER_DISK };
+
+/* What goes in and out of a step. */
+static unsigned outside_tiers(const struct plan *plan)
+{
+  return plan->input.device->host_memory ? DEVICE : HOST;
+}
+
+/* Where gradients are reduced, and the metrics with them. */
+static unsigned reduce_tiers(const struct plan *plan)
+{
+  return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
+}
+
+static unsigned tiers_of_update(const struct plan *plan, enum op op, int k)
+{
+  if (!plan->input.shape.host_state)
+    return DEVICE;
+  if (op == OP_ADAM && k == 0)
+    return reduce_tiers(plan);
+  return k == (op == OP_ADAM ? 5 : 4) ? HOST | SHARED : HOST;
+}
+
+/* Tiers, as bits, where use k of an operation may lie. */
+static unsigned tiers_of(const struct plan *plan, enum op op, int k)
+{
+  switch (op) {
+  case OP_LOAD: return outside_tiers(plan);
+  case OP_EMBED: return k == 1 ? outside_tiers(plan) : DEVICE;
+  case OP_EMBED_BACKWARD: return k == 0 ? outside_tiers(plan) : DEVICE;
+  case OP_LOGITS: return k == 3 ? outside_tiers(plan) : DEVICE;
+  case OP_LOSS: return k == 2 ? outside_tiers(plan) : DEVICE;
+  case OP_REDUCE:
+  case OP_REPLICA_REDUCE:
+  case OP_GATHER_GRADS: return reduce_tiers(plan);
+  case OP_SQUARES: return squares_on_host(plan) ? HOST : reduce_tiers(plan);
+  case OP_METRICS: return k == 2 ? HOST : reduce_tiers(plan);
+  case OP_ADAM:
+  case OP_ADAM_NOW: return tiers_of_update(plan, op, k);
+  case OP_FETCH: return k == 0 ? HOST | SHARED : DEVICE;
+  case OP_PUBLISH: return SHARED;
+  case OP_SAVE_ACT:
+  case OP_FETCH_LOSS:
+  case OP_FETCH_GRAD: return k == 0 ? DEVICE : HOST;
+  case OP_FETCH_ACT: return k == 0 ? HOST : DEVICE;
+  case OP_WRITE_ACT: return k == 0 ? HOST : DISK;
+  case OP_READ_ACT: return k == 0 ? DISK : HOST;
+  case OP_ACCUMULATE: return HOST;
+  case OP_READ_STATE: return k < 2 ? DISK : HOST;
+  case OP_WRITE_STATE: return k < 2 ? HOST : DISK;
+  default: return DEVICE;
+  }
+}
+
+static enum status check_tiers(const struct plan *plan, int i)
+{
+  static const char *const names[TIER_COUNT] = {
+      [TIER_DEVICE] = "on the device", [TIER_HOST] = "in host memory", [TIER_SHARED] = "in shared memory", [TIER_DISK] = "on the disk"};
+  const struct instr *instr = &plan->instr[i];
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
+    if (!(tiers_of(plan, instr->op, k) >> buffer->tier & 1))
+      return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", name_of(plan, i, i).text, verb(instr->use[k].access),
+                        buffer->name, names[buffer->tier]);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_places(const struct plan *plan)
+{
+  enum status status = check_lanes(plan);
+  for (int i = 0; i < plan->n && !status; i++)
+    status = check_tiers(plan, i);
+  return status;
 }
 
 /* ---- buffers ---- */
@@ -137,6 +236,8 @@ static struct place place_of(struct verifier *v, int buffer)
 
 static enum status check_buffer(const struct plan *plan, const struct plan_buffer *b)
 {
+  if ((unsigned)b->tier >= TIER_COUNT)
+    return status_set(STATUS_PLAN, "%s lies in no tier", b->name);
   int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
   if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)
     return status_set(STATUS_PLAN, "%s does not lie inside its arena", b->name);
@@ -200,7 +301,11 @@ static enum status check_frozen(const struct plan *plan)
   return status;
 }
 
-/* ---- gather -> use -> release ---- */
+/* ---- fetch -> gather -> use -> release ---- */
+
+/* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the frozen part, which the group has still to gather,
+ * or what is whole. */
+enum held { HELD_NOT, HELD_SHARD, HELD_FROZEN_SHARD, HELD_WHOLE };
 
 static bool reads_params(enum op op)
 {
@@ -213,23 +318,23 @@ static int64_t element_of(const struct plan *plan)
   return (int64_t)dtype_size(plan->input.device->compute);
 }
 
-/* Whether one of the two parts of a whole unit is there: on this rank all the time, or gathered into the buffer or a part of it. */
-static bool part_is_there(const struct plan *plan, int buffer, bool frozen, const bool *open)
+/* Whether one of the two parts of a whole unit is there: on this rank all the time, or brought into the buffer or a part of it. */
+static bool part_is_there(const struct plan *plan, int buffer, bool frozen, const enum held *held)
 {
   int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
   int64_t trained = plan->layout[u].trained * element_of(plan), all = plan->layout[u].flat * element_of(plan);
-  int64_t begin = frozen ? trained : 0, bytes = frozen ? all - trained : trained, offset;
-  if (bytes == 0)
+  int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
+  if (begin == end)
     return true;
-  if (mine >= 0 && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == bytes)
+  if (mine >= 0 && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
     return true;
   for (int b = 0; b < plan->buffers; b++)
-    if (open[b] && plan_root(plan, b, &offset) == buffer && offset == begin && plan->buffer[b].bytes == bytes)
+    if (held[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin && offset + plan->buffer[b].bytes >= end)
       return true;
   return false;
 }
 
-static enum status check_params(const struct plan *plan, int i, int buffer, const bool *open)
+static enum status check_params(const struct plan *plan, int i, int buffer, const enum held *held)
 {
   const struct plan_buffer *params = &plan->buffer[buffer];
   int unit = plan->instr[i].unit;
@@ -237,27 +342,93 @@ static enum status check_params(const struct plan *plan, int i, int buffer, cons
     return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", name_of(plan, i, i).text, params->name);
   if (params->bytes != plan->layout[unit].flat * element_of(plan))
     return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", name_of(plan, i, i).text, params->name);
-  if (!part_is_there(plan, buffer, false, open) || !part_is_there(plan, buffer, true, open))
+  if (!part_is_there(plan, buffer, false, held) || !part_is_there(plan, buffer, true, held))
     return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", name_of(plan, i, i).text, params->name);
   return STATUS_OK;
 }
 
-static enum status open_window(const struct plan *plan, int i, bool *open)
+/* Which elements of the unit a FETCH brings; none: it reads what no parameters are. */
+static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
-  int buffer = plan->instr[i].use[1].buffer;
-  if (open[buffer])
-    return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", name_of(plan, i, i).text, plan->buffer[buffer].name);
-  open[buffer] = true;
+  if (plan->input.shape.params_full)
+    return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat} : (struct layout_range){0, 0};
+  if (buffer == plan->frozen[unit])
+    return plan->frozen_owned[unit];
+  bool master = plan->input.device->compute == DTYPE_F32;
+  return buffer == (master ? plan->master[unit] : plan->working[unit]) ? plan->owned[unit] : (struct layout_range){0, 0};
+}
+
+/* Whether the buffer is exactly these elements' place in a window. */
+static bool is_place_of(const struct plan *plan, int unit, int buffer, struct layout_range range)
+{
+  int64_t offset, element = element_of(plan);
+  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)];
+  return window->unit == unit && window->bytes == plan->layout[unit].flat * element && offset == range.begin * element &&
+         plan->buffer[buffer].bytes == (range.end - range.begin) * element;
+}
+
+/* Shards that are cast on their way wait outside of windows. */
+static bool waits_outside(const struct plan *plan, int unit, int buffer, struct layout_range range)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  return b->unit == unit && b->parent < 0 && b->bytes == (range.end - range.begin) * (int64_t)sizeof(float);
+}
+
+static enum status fetch(const struct plan *plan, int i, enum held *held)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  struct layout_range range = range_of_source(plan, instr->unit, from);
+  bool frozen = range.begin >= layout->trained, placed = is_place_of(plan, instr->unit, to, range);
+  if (range.begin == range.end)
+    return status_set(STATUS_PLAN, "%s reads %s in the place of the unit's parameters", name_of(plan, i, i).text, plan->buffer[from].name);
+  if (!placed && !(frozen && waits_outside(plan, instr->unit, to, range)))
+    return status_set(STATUS_PLAN, "%s fetches %s to the wrong place in the unit", name_of(plan, i, i).text, plan->buffer[to].name);
+  if (plan->buffer[from].bytes != plan->buffer[to].bytes)
+    return status_set(STATUS_PLAN, "%s copies the %lld bytes of %s into the %lld of %s", name_of(plan, i, i).text,
+                      (long long)plan->buffer[from].bytes, plan->buffer[from].name, (long long)plan->buffer[to].bytes, plan->buffer[to].name);
+  if (held[to] != HELD_NOT)
+    return status_set(STATUS_PLAN, "%s fetches %s, which has not been released", name_of(plan, i, i).text, plan->buffer[to].name);
+  int64_t part = frozen ? layout->flat - layout->trained : layout->trained;
+  held[to] = placed && range.end - range.begin >= part ? HELD_WHOLE : frozen ? HELD_FROZEN_SHARD : HELD_SHARD;
   return STATUS_OK;
 }
 
+/* With masters in host memory a FETCH has brought the shard, to its place in the window, or beside it, from where it is cast. */
+static enum status check_fetched(const struct plan *plan, int i, const enum held *held)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  bool frozen = held[from] == HELD_FROZEN_SHARD;
+  if (held[from] != HELD_SHARD && !frozen)
+    return status_set(STATUS_PLAN, "%s gathers from %s, which nothing has fetched", name_of(plan, i, i).text, plan->buffer[from].name);
+  struct layout_range part = frozen ? (struct layout_range){layout->trained, layout->flat} : (struct layout_range){0, layout->trained};
+  bool same = plan->buffer[from].parent < 0 || plan_root(plan, from, NULL) == plan_root(plan, to, NULL);
+  if (!same || !is_place_of(plan, instr->unit, to, part))
+    return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", name_of(plan, i, i).text, plan->buffer[to].name);
+  return STATUS_OK;
+}
+
+static enum status gather(const struct plan *plan, int i, enum held *held)
+{
+  int from = plan->instr[i].use[0].buffer, to = plan->instr[i].use[1].buffer;
+  if (held[to] != HELD_NOT)
+    return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", name_of(plan, i, i).text, plan->buffer[to].name);
+  enum status status = plan->input.shape.host_state ? check_fetched(plan, i, held) : STATUS_OK;
+  held[from] = HELD_NOT;
+  held[to] = HELD_WHOLE;
+  return status;
+}
+
 /* A window is closed as a whole. */
-static enum status close_window(const struct plan *plan, int i, bool *open)
+static enum status close_window(const struct plan *plan, int i, enum held *held)
 {
   int buffer = plan->instr[i].use[0].buffer, closed = 0;
   for (int b = 0; b < plan->buffers; b++)
-    if (open[b] && plan_root(plan, b, NULL) == buffer) {
-      open[b] = false;
+    if (held[b] == HELD_WHOLE && plan_root(plan, b, NULL) == buffer) {
+      held[b] = HELD_NOT;
       closed++;
     }
   if (closed == 0)
@@ -265,37 +436,39 @@ static enum status close_window(const struct plan *plan, int i, bool *open)
   return STATUS_OK;
 }
 
-static enum status check_window(const struct plan *plan, int i, bool *open)
+static enum status check_window(const struct plan *plan, int i, enum held *held)
 {
   const struct instr *instr = &plan->instr[i];
-  if (instr->op == OP_GATHER)
-    return open_window(plan, i, open);
-  if (instr->op == OP_RELEASE)
-    return close_window(plan, i, open);
-  return reads_params(instr->op) ? check_params(plan, i, instr->use[0].buffer, open) : STATUS_OK;
+  switch (instr->op) {
+  case OP_FETCH: return fetch(plan, i, held);
+  case OP_GATHER: return gather(plan, i, held);
+  case OP_RELEASE: return close_window(plan, i, held);
+  default: return reads_params(instr->op) ? check_params(plan, i, instr->use[0].buffer, held) : STATUS_OK;
+  }
 }
 
-static enum status walk_windows(const struct plan *plan, bool *open)
+static enum status walk_windows(const struct plan *plan, enum held *held)
 {
   for (int i = 0; i < plan->n; i++) {
-    enum status status = check_window(plan, i, open);
+    enum status status = check_window(plan, i, held);
     if (status)
       return status;
   }
   for (int b = 0; b < plan->buffers; b++)
-    if (open[b])
-      return status_set(STATUS_PLAN, "%s is gathered and never released", plan->buffer[b].name);
+    if (held[b] != HELD_NOT)
+      return status_set(STATUS_PLAN, held[b] == HELD_WHOLE ? "%s is gathered and never released" : "%s is fetched and never gathered",
+                        plan->buffer[b].name);
   return STATUS_OK;
 }
 
 static enum status check_windows(const struct plan *plan)
 {
-  void *open;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(bool), &open);
+  void *held;
+  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(enum held), &held);
   if (status)
     return status;
-  status = walk_windows(plan, open);
-  mem_free(open);
+  status = walk_windows(plan, held);
+  mem_free(held);
   return status;
 }
 
@@ -463,15 +636,15 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
   return begin >= plan->buffer[buffer].offset && end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
 }
 
-/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters, moments and caches. What is gathered around a master is as old as
- * its gradients. */
+/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters, moments and caches, and the copy that is computed with. What is
+ * gathered around a master is as old as its gradients. */
 static bool carries(const struct plan *plan, int root, int64_t begin, int64_t end)
 {
   const struct plan_buffer *buffer = &plan->buffer[root];
   if (!buffer->persistent || buffer->unit < 0)
     return false;
   if (buffer->purpose != PURPOSE_PARAMS)
-    return buffer->purpose == PURPOSE_MOMENTS || buffer->purpose == PURPOSE_CACHE;
+    return buffer->purpose == PURPOSE_MOMENTS || buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
   return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 
@@ -592,6 +765,41 @@ static enum status start(struct verifier *v)
   return status;
 }
 
+/* Ranks of the shard group have all come as far. */
+static bool meets_group(enum op op)
+{
+  return op == OP_REDUCE || op == OP_METRICS || op == OP_PUBLISH;
+}
+
+/* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That
+ * of the next step's reads is PUBLISH. */
+static enum status check_sharing_of(const struct verifier *v, int update)
+{
+  const struct plan *plan = v->plan;
+  const struct instr *instr = plan->instr;
+  for (int f = 0; f < update; f++) {
+    if (instr[f].op != OP_FETCH || instr[f].unit != instr[update].unit)
+      continue;
+    int c = update - 1;
+    while (c > f && !(meets_group(instr[c].op) && is_before(v, f, c) && is_before(v, c, update)))
+      c--;
+    if (c == f)
+      return status_set(STATUS_PLAN, "%s writes what other ranks may still be reading by %s: no collective lies between",
+                        name_of(plan, update, update).text, name_of(plan, f, update).text);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_sharing(const struct verifier *v)
+{
+  const struct plan *plan = v->plan;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plan->n && plan->input.shape.params_full && !status; i++)
+    if (plan->instr[i].op == OP_ADAM || plan->instr[i].op == OP_ADAM_NOW)
+      status = check_sharing_of(v, i);
+  return status;
+}
+
 static enum status check_bytes(const struct plan *plan)
 {
   struct verifier v = {.plan = plan};
@@ -604,6 +812,8 @@ static enum status check_bytes(const struct plan *plan)
   status = start(&v);
   for (int time = 0; time < 2 * plan->n && !status; time++)
     status = walk_one(&v, time);
+  if (!status)
+    status = check_sharing(&v);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     mem_free(v.list[tier][0].span);
     mem_free(v.list[tier][1].span);
@@ -634,12 +844,37 @@ static const char *const loss_of[OP_COUNT] = {
     [OP_SQUARES] = "the gradient norm would lack a part",
     [OP_METRICS] = "loss and gradient norm would lack the other ranks' part",
     [OP_ADAM] = "its parameters would never change",
+    [OP_ADAM_NOW] = "its parameters would never change",
+    [OP_RECOMPUTE] = "its activations would be gone",
+    [OP_PUBLISH] = "ranks would compute with parameters that others are still writing",
+    [OP_SAVE_ACT] = "its input would be gone",
+    [OP_WRITE_ACT] = "its input would be gone",
+    [OP_READ_ACT] = "its input would not come back",
+    [OP_FETCH_ACT] = "its input would not come back",
+    [OP_FETCH_GRAD] = "its gradient would not come to the host",
+    [OP_ACCUMULATE] = "its gradient would lack a part",
+    [OP_READ_STATE] = "it would be updated without its moments",
+    [OP_WRITE_STATE] = "its moments would never change",
+    [OP_FETCH_LOSS] = "the loss would not come to the host",
 };
 
-/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. */
+/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. What goes to the host goes there from each. */
 static bool reduces_micros(const struct plan *plan)
 {
-  return plan->input.shape.reduce_every_micro && plan->input.shape.micros > 1;
+  const struct deck_shape *shape = &plan->input.shape;
+  return (shape->reduce_every_micro || shape->host_state) && shape->micros > 1;
+}
+
+/* Whether replicas meet in each micro-batch, because what the devices send to the host is complete. */
+static bool meets_micros(const struct plan *plan)
+{
+  return plan->input.shape.host_state && !plan->input.shape.cpu_reduce && reduces_micros(plan);
+}
+
+/* Whether what lands on the host is added there, because it has been reduced before, or need not be. */
+static bool adds_on_host(const struct plan *plan)
+{
+  return plan->input.shape.host_state && (!plan->input.shape.cpu_reduce || plan->input.shape.group == 1);
 }
 
 static bool learns(const struct plan *plan, int unit)
@@ -673,8 +908,50 @@ static bool is_block(const struct plan *plan, int unit)
   return unit > 0 && unit <= plan->input.model->blocks;
 }
 
-/* How many of an operation there must be for a unit (-1: none) and micro-batch (-1: the step); -1: as many as there are. */
-static int due(const struct plan *plan, enum op op, int unit, int micro)
+static enum deck_keep keep_of(const struct plan *plan, int block)
+{
+  const struct deck_pattern *pattern = &plan->input.shape.activations;
+  return pattern->n > 0 ? (enum deck_keep)pattern->of[(block - 1) % pattern->n] : KEEP_ACTIVATIONS;
+}
+
+static bool state_on_disk(const struct plan *plan, int unit)
+{
+  return learns(plan, unit) && plan->moment1[unit] >= 0 && plan->buffer[plan->moment1[unit]].tier == TIER_DISK;
+}
+
+/* Of what lies between the forward and the backward pass of a block. An input that is wanted back almost at once may stay, whatever the deck says. */
+static int due_between(const struct plan *plan, enum op op, int unit, const struct tally *tally)
+{
+  if (!is_block(plan, unit) || plan->input.mode != PLAN_TRAIN || !passes_back(plan, unit))
+    return 0;
+  enum deck_keep keep = keep_of(plan, unit);
+  bool leaves = tally->of[OP_SAVE_ACT] > 0 && (keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME);
+  switch (op) {
+  case OP_RECOMPUTE: return keep != KEEP_ACTIVATIONS;
+  case OP_SAVE_ACT:
+  case OP_FETCH_ACT: return leaves;
+  default: return leaves && keep == KEEP_INPUT_NVME;
+  }
+}
+
+/* Of what only masters in host memory need; `micro` as below. */
+static bool is_due_on_host(const struct plan *plan, enum op op, int unit, int micro)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  if (!shape->host_state || !learns(plan, unit))
+    return false;
+  switch (op) {
+  case OP_FETCH_GRAD: return (micro < 0) == !reduces_micros(plan);
+  case OP_ACCUMULATE: return micro > 0 && adds_on_host(plan);
+  case OP_READ_STATE:
+  case OP_WRITE_STATE: return micro < 0 && state_on_disk(plan, unit);
+  case OP_ADAM_NOW: return micro < 0 && shape->immediate;
+  default: return micro < 0 && shape->params_full;
+  }
+}
+
+/* How many of an operation there must be for a unit (-1: none) and micro-batch (-1: the step), beside those of `tally`; -1: as many as there are. */
+static int due(const struct plan *plan, enum op op, int unit, int micro, const struct tally *tally)
 {
   const struct plan_input *input = &plan->input;
   bool train = input->mode == PLAN_TRAIN, generate = input->mode == PLAN_GENERATE, whole = micro < 0;
@@ -688,12 +965,25 @@ static int due(const struct plan *plan, enum op op, int unit, int micro)
   case OP_BACKWARD: return is_block(plan, unit) && !whole && train && passes_back(plan, unit);
   case OP_EMBED_BACKWARD: return unit == 0 && !whole && embedding_learns(plan);
   case OP_REDUCE: return learns(plan, unit) && input->shape.group > 1 && whole == !reduces_micros(plan);
-  case OP_REPLICA_REDUCE: return learns(plan, unit) && whole && input->shape.replicas > 1;
+  case OP_REPLICA_REDUCE: return learns(plan, unit) && input->shape.replicas > 1 && whole == !meets_micros(plan);
   case OP_GATHER_GRADS:
-    return learns(plan, unit) && whole && (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
-  case OP_SQUARES:
-  case OP_ADAM: return learns(plan, unit) && whole;
+    return learns(plan, unit) && whole == !meets_micros(plan) &&
+           (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
+  case OP_SQUARES: return learns(plan, unit) && whole;
+  case OP_ADAM: return learns(plan, unit) && whole && !(input->shape.host_state && input->shape.immediate);
+  case OP_RECOMPUTE:
+  case OP_SAVE_ACT:
+  case OP_WRITE_ACT:
+  case OP_READ_ACT:
+  case OP_FETCH_ACT: return whole ? 0 : due_between(plan, op, unit, tally);
+  case OP_PUBLISH:
+  case OP_FETCH_GRAD:
+  case OP_ACCUMULATE:
+  case OP_READ_STATE:
+  case OP_WRITE_STATE:
+  case OP_ADAM_NOW: return is_due_on_host(plan, op, unit, micro);
   case OP_METRICS: return unit < 0 && whole && !generate;
+  case OP_FETCH_LOSS: return unit < 0 && whole && !generate && input->shape.host_state && input->shape.cpu_reduce;
   default: return -1;
   }
 }
@@ -705,7 +995,7 @@ static enum status check_tally(const struct plan *plan, const struct tally *tall
   if (micro >= 0)
     snprintf(when, sizeof when, " in micro-batch %d", micro);
   for (int op = 0; op < OP_COUNT; op++) {
-    int needed = due(plan, (enum op)op, unit, micro);
+    int needed = due(plan, (enum op)op, unit, micro, tally);
     if (needed < 0 || tally->of[op] == needed)
       continue;
     if (tally->of[op] == 0)
@@ -740,7 +1030,7 @@ static enum status check_role(const struct plan *plan, int i, int k, int buffer)
   if (use->buffer == buffer)
     return STATUS_OK;
   return status_set(STATUS_PLAN, "%s %s %s in the place of %s", name_of(plan, i, i).text, verb(use->access), plan->buffer[use->buffer].name,
-                    plan->buffer[buffer].name);
+                    buffer < 0 ? "nothing" : plan->buffer[buffer].name);
 }
 
 static enum status check_size_of(const struct plan *plan, int i, int k, int64_t bytes)
@@ -757,27 +1047,92 @@ static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t
   return check_size_of(plan, i, k, elements * (int64_t)sizeof(float));
 }
 
-/* Over the ranks, what each of them updates is all that is trained, once: its shard, or with replicas the same shard by the same gradient. */
-static enum status check_update(const struct plan *plan, int i)
+static bool has_working(const struct plan *plan)
+{
+  return plan->input.shape.host_state && (plan->input.shape.params_full || plan->input.device->compute != DTYPE_F32);
+}
+
+/* Of the copy that is computed with, the optimizer writes this rank's part, at its place in the whole unit where the group shares that. */
+static enum status check_working(const struct plan *plan, int i, int k)
+{
+  int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
+  struct layout_range mine = plan->owned[unit];
+  enum status status = check_role(plan, i, k, working);
+  if (!status)
+    status = check_size_of(plan, i, k, (mine.end - mine.begin) * element_of(plan));
+  if (status)
+    return status;
+  bool whole = plan->input.shape.params_full;
+  if (whole ? plan_root(plan, working, NULL) != shared || !is_place_of(plan, unit, working, mine) : plan->buffer[working].parent >= 0)
+    return status_set(STATUS_PLAN, "%s writes %s, which is not at its place in the unit", name_of(plan, i, i).text, plan->buffer[working].name);
+  return STATUS_OK;
+}
+
+/* Use k is a moment, `moment`: where it lies on the disk, a copy of it. Use k + 1 of ADAM is the other one. */
+static enum status check_moment(const struct plan *plan, int i, int k, int moment)
+{
+  const struct layout_range mine = plan->owned[plan->instr[i].unit];
+  enum status status = check_size_of(plan, i, k, (mine.end - mine.begin) * (int64_t)dtype_size(plan->input.shape.moments));
+  return status || state_on_disk(plan, plan->instr[i].unit) ? status : check_role(plan, i, k, moment);
+}
+
+/* Over the ranks, what each of them updates is all that is trained, once: its shard, or with replicas the same shard by the same gradient. `first`: use of the
+ * gradient, behind which are master, moments and working copy. */
+static enum status check_update(const struct plan *plan, int i, int first)
 {
   const struct plan_input *input = &plan->input;
-  int unit = plan->instr[i].unit;
+  const struct instr *instr = &plan->instr[i];
+  int unit = instr->unit;
   bool whole = input->strategy == STRATEGY_NO_SHARD || input->shape.group == 1;
   int64_t mine = plan->layout[unit].trained / (whole ? 1 : input->shape.group), begin = whole ? 0 : input->rank % input->shape.group * mine;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return fail_instr(plan, i, "updates another part of the unit than this rank's");
-  enum status status = STATUS_OK;
-  for (int k = 1; k <= 4 && !status; k++)
-    status = check_bytes_of(plan, i, k, mine);
+  if ((instr->n_use > first + 4) != has_working(plan))
+    return fail_instr(plan, i, has_working(plan) ? "does not write what is computed with" : "writes a copy that nobody computes with");
+  enum status status = check_bytes_of(plan, i, first, mine);
   if (!status)
-    status = check_role(plan, i, 0, plan->metrics);
+    status = check_bytes_of(plan, i, first + 1, mine);
   if (!status)
-    status = check_role(plan, i, 2, plan->master[unit]);
+    status = check_role(plan, i, first + 1, plan->master[unit]);
   if (!status)
-    status = check_role(plan, i, 3, plan->moment1[unit]);
+    status = check_moment(plan, i, first + 2, plan->moment1[unit]);
   if (!status)
-    status = check_role(plan, i, 4, plan->moment2[unit]);
+    status = check_moment(plan, i, first + 3, plan->moment2[unit]);
+  if (!status && has_working(plan))
+    status = check_working(plan, i, first + 4);
   return status;
+}
+
+/* `first`: use of the first moment on the disk, `other`: of the one in memory. */
+static enum status check_state(const struct plan *plan, int i, int first, int other)
+{
+  int unit = plan->instr[i].unit;
+  enum status status = check_role(plan, i, first, plan->moment1[unit]);
+  if (!status)
+    status = check_role(plan, i, first + 1, plan->moment2[unit]);
+  for (int k = 0; k < 2 && !status; k++)
+    status = check_moment(plan, i, first + k, plan->instr[i].use[first + k].buffer);
+  for (int k = 0; k < 2 && !status; k++)
+    status = check_moment(plan, i, other + k, plan->instr[i].use[other + k].buffer);
+  return status;
+}
+
+static enum status check_publish(const struct plan *plan, int i)
+{
+  int unit = plan->instr[i].unit, whole = plan->instr[i].use[1].buffer;
+  enum status status = check_role(plan, i, 0, plan->working[unit]);
+  if (status)
+    return status;
+  if (plan_root(plan, whole, NULL) != plan->shared[unit] || !is_place_of(plan, unit, whole, (struct layout_range){0, plan->layout[unit].trained}))
+    return status_set(STATUS_PLAN, "%s writes %s, which is not what its group updates of the copy that it shares", name_of(plan, i, i).text,
+                      plan->buffer[whole].name);
+  return STATUS_OK;
+}
+
+/* What is copied is all of it. */
+static enum status check_copy(const struct plan *plan, int i)
+{
+  return check_size_of(plan, i, 1, plan->buffer[plan->instr[i].use[0].buffer].bytes);
 }
 
 /* The norm takes every gradient once: each rank squares what no other rank has. */
@@ -789,7 +1144,32 @@ static enum status check_squares(const struct plan *plan, int i)
   if (piece->bytes != bytes)
     return status_set(STATUS_PLAN, "%s squares the %lld bytes of %s where %lld are this rank's part", name_of(plan, i, i).text,
                       (long long)piece->bytes, piece->name, (long long)bytes);
-  return check_role(plan, i, 1, plan->metrics);
+  return check_role(plan, i, 1, squares_on_host(plan) ? plan->squares : plan->metrics);
+}
+
+static bool sums_on_host(const struct plan *plan)
+{
+  return plan->input.shape.host_state && plan->input.shape.cpu_reduce;
+}
+
+static enum status check_metrics(const struct plan *plan, int i)
+{
+  enum status status = check_role(plan, i, 0, sums_on_host(plan) ? plan->loss_host : plan->loss);
+  if (!status)
+    status = check_role(plan, i, 1, plan->metrics);
+  if (!status)
+    status = check_size_of(plan, i, 1, sizeof(struct plan_metrics));
+  if (status)
+    return status;
+  if ((plan->instr[i].n_use > 2) != squares_on_host(plan))
+    return fail_instr(plan, i, squares_on_host(plan) ? "does not read the squares" : "reads squares that are in the metrics");
+  return squares_on_host(plan) ? check_role(plan, i, 2, plan->squares) : STATUS_OK;
+}
+
+static enum status check_fetch_loss(const struct plan *plan, int i)
+{
+  enum status status = check_role(plan, i, 0, plan->loss);
+  return status ? status : check_role(plan, i, 1, plan->loss_host);
 }
 
 /* Who takes part, from the shape alone. */
@@ -831,6 +1211,8 @@ static enum status check_reduce(const struct plan *plan, int i)
 static enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
+  if (plan->input.shape.host_state) /* see check_fetched() */
+    return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[instr->unit];
   bool frozen = instr->use[0].buffer == plan->frozen[instr->unit];
   int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
@@ -883,8 +1265,19 @@ static enum status check_roles(const struct plan *plan, int i)
   case OP_REPLICA_REDUCE: return check_reduce(plan, i);
   case OP_GATHER_GRADS: return check_part(plan, i, 1, 0);
   case OP_SQUARES: return check_squares(plan, i);
-  case OP_METRICS: status = check_role(plan, i, 0, plan->loss); return status ? status : check_role(plan, i, 1, plan->metrics);
-  case OP_ADAM: return check_update(plan, i);
+  case OP_METRICS: return check_metrics(plan, i);
+  case OP_ADAM: status = check_role(plan, i, 0, plan->metrics); return status ? status : check_update(plan, i, 1);
+  case OP_ADAM_NOW: return check_update(plan, i, 0);
+  case OP_PUBLISH: return check_publish(plan, i);
+  case OP_READ_STATE: return check_state(plan, i, 0, 2);
+  case OP_WRITE_STATE: return check_state(plan, i, 2, 0);
+  case OP_FETCH_LOSS: status = check_fetch_loss(plan, i); return status ? status : check_copy(plan, i);
+  case OP_SAVE_ACT:
+  case OP_WRITE_ACT:
+  case OP_READ_ACT:
+  case OP_FETCH_ACT:
+  case OP_FETCH_GRAD:
+  case OP_ACCUMULATE: return check_copy(plan, i);
   default: return STATUS_OK;
   }
 }
@@ -925,11 +1318,345 @@ static enum status check_complete(const struct plan *plan)
   return status;
 }
 
+/* ---- values: what is read is what it is taken for ---- */
+
+enum kind {
+  VALUE_OTHER,
+  VALUE_TOKENS,
+  VALUE_STREAM,
+  VALUE_SAVED,
+  VALUE_STREAM_GRADIENT,
+  VALUE_GRADIENT,
+  VALUE_OLD_MOMENT1, /* as the step before has left it */
+  VALUE_OLD_MOMENT2,
+  VALUE_MOMENT1,
+  VALUE_MOMENT2,
+  VALUE_WORKING
+};
+
+/* What a buffer holds. Of a gradient: the sum over so many ranks and micro-batches, from `micro` on, of what the unit itself and of what the
+ * embedding contributes; of a block's input: whether it has gone on to another tier, so that it is no longer here. */
+struct value {
+  enum kind kind;
+  int unit, micro;
+  int ranks, micros, embeds;
+  bool gone;
+};
+
+static const char *const words_of[] = {
+    [VALUE_OTHER] = "nothing",
+    [VALUE_TOKENS] = "the tokens of its micro-batch",
+    [VALUE_STREAM] = "the block's input",
+    [VALUE_SAVED] = "the block's activations",
+    [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
+    [VALUE_GRADIENT] = "the unit's gradient",
+    [VALUE_OLD_MOMENT1] = "the unit's first moment from the disk",
+    [VALUE_OLD_MOMENT2] = "the unit's second moment from the disk",
+    [VALUE_MOMENT1] = "the unit's first moment after its update",
+    [VALUE_MOMENT2] = "the unit's second moment after its update",
+    [VALUE_WORKING] = "the unit's parameters after their update",
+};
+
+struct walker {
+  const struct plan *plan;
+  struct value *value; /* by buffer */
+  int *next;           /* by buffer: another one of its family, a list that begins with the root; -1: the last */
+  int now;             /* instruction */
+};
+
+static void link_families(struct walker *w)
+{
+  for (int b = 0; b < w->plan->buffers; b++)
+    w->next[b] = -1;
+  for (int b = 0; b < w->plan->buffers; b++) {
+    int root = plan_root(w->plan, b, NULL);
+    if (root == b)
+      continue;
+    w->next[b] = w->next[root];
+    w->next[root] = b;
+  }
+}
+
+static int buffer_of(const struct walker *w, int k)
+{
+  return w->plan->instr[w->now].use[k].buffer;
+}
+
+/* A part has the whole's value until it gets one of its own. */
+static struct value value_of(const struct walker *w, int k)
+{
+  int buffer = buffer_of(w, k);
+  while (w->value[buffer].kind == VALUE_OTHER && w->plan->buffer[buffer].parent >= 0)
+    buffer = w->plan->buffer[buffer].parent;
+  return w->value[buffer];
+}
+
+/* Of the same family, whatever shares bytes loses its value. */
+static void set_value(const struct walker *w, int k, struct value value)
+{
+  int buffer = buffer_of(w, k);
+  const struct plan_buffer *set = &w->plan->buffer[buffer];
+  for (int b = plan_root(w->plan, buffer, NULL); b >= 0; b = w->next[b]) {
+    const struct plan_buffer *other = &w->plan->buffer[b];
+    if (other->offset < set->offset + set->bytes && set->offset < other->offset + other->bytes)
+      w->value[b] = (struct value){0};
+  }
+  w->value[buffer] = value;
+}
+
+static enum status expect(const struct walker *w, int k, enum kind kind, int unit, int micro)
+{
+  struct value value = value_of(w, k);
+  if (value.kind == kind && value.unit == unit && value.micro == micro)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s reads %s, which is not %s", name_of(w->plan, w->now, w->now).text, w->plan->buffer[buffer_of(w, k)].name,
+                    words_of[kind]);
+}
+
+/* A block's input, for its backward pass. */
+static enum status expect_input(const struct walker *w, int k)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status = expect(w, k, VALUE_STREAM, instr->unit - 1, instr->micro);
+  if (status || !value_of(w, k).gone)
+    return status;
+  return status_set(STATUS_PLAN, "%s reads %s, from where it has gone to another tier", name_of(w->plan, w->now, w->now).text,
+                    w->plan->buffer[buffer_of(w, k)].name);
+}
+
+static enum status move_input(const struct walker *w)
+{
+  enum status status = expect_input(w, 0);
+  if (status)
+    return status;
+  set_value(w, 1, value_of(w, 0));
+  w->value[buffer_of(w, 0)].gone = true;
+  return STATUS_OK;
+}
+
+/* The backward pass begins a sum or goes on with it, in the order of the micro-batches. */
+static enum status add_gradient(const struct walker *w, int k)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  bool embeds = instr->op == OP_EMBED_BACKWARD;
+  struct value sum = {.kind = VALUE_GRADIENT, .unit = instr->unit, .micro = instr->micro, .ranks = 1};
+  if (instr->use[k].access == ACCESS_ADD)
+    sum = value_of(w, k);
+  int next = sum.micro + (embeds ? sum.embeds : sum.micros);
+  if (sum.kind != VALUE_GRADIENT || sum.unit != instr->unit || sum.ranks != 1 || next != instr->micro)
+    return status_set(STATUS_PLAN, "%s adds to %s, which is not the sum over the micro-batches before it", name_of(w->plan, w->now, w->now).text,
+                      w->plan->buffer[buffer_of(w, k)].name);
+  *(embeds ? &sum.embeds : &sum.micros) += 1;
+  set_value(w, k, sum);
+  return STATUS_OK;
+}
+
+/* One sum goes on where the other ends. */
+static enum status join_sums(const struct walker *w, int k, struct value more)
+{
+  struct value sum = value_of(w, k);
+  int behind = sum.micro + (sum.micros > sum.embeds ? sum.micros : sum.embeds);
+  if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks || behind != more.micro)
+    return status_set(STATUS_PLAN, "%s adds to %s, which is not the sum over the micro-batches before it", name_of(w->plan, w->now, w->now).text,
+                      w->plan->buffer[buffer_of(w, k)].name);
+  sum.micros += more.micros;
+  sum.embeds += more.embeds;
+  set_value(w, k, sum);
+  return STATUS_OK;
+}
+
+/* Of its unit and of this micro-batch, where the instruction has one. */
+static enum status expect_gradient(const struct walker *w, int k)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  return expect(w, k, VALUE_GRADIENT, instr->unit, instr->micro < 0 ? value_of(w, k).micro : instr->micro);
+}
+
+/* What is reduced is each member's own sum; it is spent. */
+static enum status reduce_sums(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status = expect_gradient(w, 0);
+  if (status)
+    return status;
+  struct value sum = value_of(w, 0);
+  sum.ranks *= (int)members_of(w->plan, instr->op);
+  set_value(w, 0, (struct value){0});
+  if (instr->use[2].access == ACCESS_ADD)
+    return join_sums(w, 2, sum);
+  set_value(w, 2, sum);
+  return STATUS_OK;
+}
+
+static enum status move_gradient(const struct walker *w)
+{
+  enum status status = expect_gradient(w, 0);
+  if (!status)
+    set_value(w, 1, value_of(w, 0));
+  return status;
+}
+
+/* Every rank's and every micro-batch's, once. */
+static enum status expect_whole_sum(const struct walker *w, int k)
+{
+  const struct plan_input *input = &w->plan->input;
+  int unit = w->plan->instr[w->now].unit, micros = (int)input->shape.micros;
+  struct value sum = value_of(w, k);
+  enum status status = expect(w, k, VALUE_GRADIENT, unit, 0);
+  if (status)
+    return status;
+  bool own = is_block(w->plan, unit) || unit == input->model->head, embeds = unit == 0 && embedding_learns(w->plan);
+  if (sum.ranks == input->ranks && sum.micros == (own ? micros : 0) && sum.embeds == (embeds ? micros : 0))
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s reads %s, the sum over %d of %d ranks and %d of %d micro-batches", name_of(w->plan, w->now, w->now).text,
+                    w->plan->buffer[buffer_of(w, k)].name, sum.ranks, input->ranks, own ? sum.micros : sum.embeds, micros);
+}
+
+/* On the disk moments are as the step before has left them, whatever copies of them are in memory. */
+static enum status update(const struct walker *w, int first)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  bool on_disk = state_on_disk(w->plan, instr->unit);
+  enum status status = expect_whole_sum(w, first);
+  if (!status && on_disk)
+    status = expect(w, first + 2, VALUE_OLD_MOMENT1, instr->unit, 0);
+  if (!status && on_disk)
+    status = expect(w, first + 3, VALUE_OLD_MOMENT2, instr->unit, 0);
+  if (status)
+    return status;
+  set_value(w, first + 2, (struct value){.kind = VALUE_MOMENT1, .unit = instr->unit});
+  set_value(w, first + 3, (struct value){.kind = VALUE_MOMENT2, .unit = instr->unit});
+  if (instr->n_use > first + 4)
+    set_value(w, first + 4, (struct value){.kind = VALUE_WORKING, .unit = instr->unit});
+  return STATUS_OK;
+}
+
+static void read_state(const struct walker *w)
+{
+  int unit = w->plan->instr[w->now].unit;
+  set_value(w, 2, (struct value){.kind = VALUE_OLD_MOMENT1, .unit = unit});
+  set_value(w, 3, (struct value){.kind = VALUE_OLD_MOMENT2, .unit = unit});
+}
+
+static enum status write_state(const struct walker *w)
+{
+  int unit = w->plan->instr[w->now].unit;
+  enum status status = expect(w, 0, VALUE_MOMENT1, unit, 0);
+  return status ? status : expect(w, 1, VALUE_MOMENT2, unit, 0);
+}
+
+static enum status walk_forward(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status = instr->op == OP_RECOMPUTE ? expect_input(w, 1) : expect(w, 1, VALUE_STREAM, instr->unit - 1, instr->micro);
+  if (status)
+    return status;
+  if (instr->op != OP_RECOMPUTE)
+    set_value(w, 2, (struct value){.kind = VALUE_STREAM, .unit = instr->unit, .micro = instr->micro});
+  int saved = instr->op == OP_RECOMPUTE ? 3 : instr->op == OP_FORWARD && instr->n_use > 4 ? 4 : -1;
+  if (saved >= 0)
+    set_value(w, saved, (struct value){.kind = VALUE_SAVED, .unit = instr->unit, .micro = instr->micro});
+  return STATUS_OK;
+}
+
+static enum status walk_head(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  int last = w->plan->input.model->blocks;
+  enum status status = expect(w, 1, VALUE_STREAM, last, instr->micro);
+  if (!status && instr->op == OP_LOSS)
+    status = expect(w, 2, VALUE_TOKENS, -1, instr->micro);
+  if (status || instr->op == OP_LOGITS || instr->n_use < 6)
+    return status;
+  set_value(w, 5, (struct value){.kind = VALUE_STREAM_GRADIENT, .unit = last, .micro = instr->micro});
+  return instr->n_use > 6 ? add_gradient(w, 6) : STATUS_OK;
+}
+
+static enum status walk_backward(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status = expect_input(w, 1);
+  if (!status)
+    status = expect(w, 2, VALUE_SAVED, instr->unit, instr->micro);
+  if (!status)
+    status = expect(w, 3, VALUE_STREAM_GRADIENT, instr->unit, instr->micro);
+  if (status)
+    return status;
+  set_value(w, 3, (struct value){.kind = VALUE_STREAM_GRADIENT, .unit = instr->unit - 1, .micro = instr->micro});
+  return instr->n_use > 5 ? add_gradient(w, 5) : STATUS_OK;
+}
+
+static enum status walk_embedding(const struct walker *w, bool back)
+{
+  int micro = w->plan->instr[w->now].micro;
+  enum status status = expect(w, back ? 0 : 1, VALUE_TOKENS, -1, micro);
+  if (!status && !back)
+    set_value(w, 2, (struct value){.kind = VALUE_STREAM, .micro = micro});
+  if (status || !back)
+    return status;
+  status = expect(w, 1, VALUE_STREAM_GRADIENT, 0, micro);
+  return status ? status : add_gradient(w, 2);
+}
+
+static enum status walk_value(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status;
+  switch (instr->op) {
+  case OP_LOAD: set_value(w, 0, (struct value){.kind = VALUE_TOKENS, .unit = -1, .micro = instr->micro}); return STATUS_OK;
+  case OP_EMBED: return walk_embedding(w, false);
+  case OP_FORWARD:
+  case OP_DECODE:
+  case OP_RECOMPUTE: return walk_forward(w);
+  case OP_LOSS:
+  case OP_LOGITS: return walk_head(w);
+  case OP_BACKWARD: return walk_backward(w);
+  case OP_EMBED_BACKWARD: return walk_embedding(w, true);
+  case OP_SAVE_ACT:
+  case OP_WRITE_ACT:
+  case OP_READ_ACT:
+  case OP_FETCH_ACT: return move_input(w);
+  case OP_REDUCE:
+  case OP_REPLICA_REDUCE: return reduce_sums(w);
+  case OP_GATHER_GRADS:
+  case OP_FETCH_GRAD: return move_gradient(w);
+  case OP_ACCUMULATE: status = expect_gradient(w, 0); return status ? status : join_sums(w, 1, value_of(w, 0));
+  case OP_SQUARES: return expect_whole_sum(w, 0);
+  case OP_ADAM: return update(w, 1);
+  case OP_ADAM_NOW: return update(w, 0);
+  case OP_PUBLISH: return expect(w, 0, VALUE_WORKING, instr->unit, 0);
+  case OP_READ_STATE: read_state(w); return STATUS_OK;
+  case OP_WRITE_STATE: return write_state(w);
+  default: return STATUS_OK;
+  }
+}
+
+static enum status check_values(const struct plan *plan)
+{
+  struct walker w = {.plan = plan};
+  void *value = NULL, *next = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.value, &value);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.next, &next);
+  if (!status) {
+    w.value = value;
+    w.next = next;
+    link_families(&w);
+  }
+  for (; w.now < plan->n && !status; w.now++)
+    status = walk_value(&w);
+  mem_free(next);
+  mem_free(value);
+  return status;
+}
+
 enum status plan_verify(const struct plan *plan)
 {
   enum status status = check_form(plan);
   if (!status)
     status = check_buffers(plan);
+  if (!status)
+    status = check_places(plan);
   if (!status)
     status = check_lifetimes(plan);
   if (!status)
@@ -940,5 +1667,7 @@ enum status plan_verify(const struct plan *plan)
     status = check_bytes(plan);
   if (!status)
     status = check_complete(plan);
+  if (!status)
+    status = check_values(plan);
   return status;
 }

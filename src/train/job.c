@@ -32,8 +32,35 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence,
-                                     .recompute_every = 0,
                                      .reduce_every_micro = true};
+}
+
+struct cited {
+  char text[400];
+};
+
+/* "run.device (quickstart.yaml:12) is cuda" */
+static struct cited cite(const struct deck *deck, const char *key, const char *value)
+{
+  struct cited cited;
+  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key), value);
+  return cited;
+}
+
+/* What a device apart does not do. */
+static enum status check_device(const struct deck *deck, const struct plan_input *input)
+{
+  char rate[32];
+  snprintf(rate, sizeof rate, "%g", deck->transfer.rate);
+  if (input->device->host_memory)
+    return STATUS_OK;
+  if (input->shape.moments == DTYPE_F16 && !input->shape.host_state)
+    return status_set(STATUS_UNSUPPORTED, "%s, in which a GPU does not update: set optim.moments=bf16, or tiers.params=host and tiers.optimizer=host",
+                      cite(deck, "optim.moments", "fp16").text);
+  if (deck->transfer.rate > 0)
+    return status_set(STATUS_USAGE, "%s, which slows copies down where the device is the host: leave it out, or say run.device=host",
+                      cite(deck, "transfer.rate", rate).text);
+  return STATUS_OK;
 }
 
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input)
@@ -45,6 +72,8 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   }
   input->strategy = (enum deck_strategy)deck->shard.strategy;
   enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape);
+  if (!status)
+    status = check_device(deck, input);
   if (status)
     return status;
   if (input->mode == PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
@@ -84,28 +113,6 @@ static enum status create_plans(struct job *job, enum job_use use)
   return STATUS_OK;
 }
 
-struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier)
-{
-  struct job_arenas most = {0};
-  for (int i = 0; i < n; i++) {
-    if (plans[i]->persistent_bytes[tier] > most.persistent)
-      most.persistent = plans[i]->persistent_bytes[tier];
-    if (plans[i]->transient_bytes[tier] > most.transient)
-      most.transient = plans[i]->transient_bytes[tier];
-  }
-  return most;
-}
-
-int64_t job_arena_bytes(int n, const struct plan *const plans[])
-{
-  int64_t sum = 0;
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
-    const struct job_arenas arenas = job_arenas(n, plans, (enum plan_tier)tier);
-    sum += arenas.persistent + arenas.transient;
-  }
-  return sum;
-}
-
 static int list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])
 {
   int n = 0;
@@ -115,120 +122,18 @@ static int list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]
   return n;
 }
 
-static double GiB(int64_t bytes)
-{
-  return (double)bytes / (1 << 30);
-}
-
-static const char *cures_of(enum job_use use)
-{
-  static const char train[] = "shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch";
-  static const char *const cures[] = {[JOB_TRAIN] = train,
-                                      [JOB_TRAIN_AND_EVAL] = train,
-                                      [JOB_EVAL] = "a shorter data.sequence, or a smaller data.micro_batch",
-                                      [JOB_GENERATE] = "or a shorter context=",
-                                      [JOB_BENCH] = train};
-  return cures[use];
-}
-
-/* Where the device's memory is the host's: pages are there only when they are touched, in the middle of a step. */
-static enum status check_shared_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
-{
-  const struct job_arenas device = job_arenas(n, plans, TIER_DEVICE), host = job_arenas(n, plans, TIER_HOST);
-  const int64_t have = mem_available_bytes(), persistent = device.persistent + host.persistent, transient = device.transient + host.transient;
-  const int64_t bytes = persistent + transient;
-  const int local = comm_local_ranks(job->comm);
-  if (have < 0 || (double)bytes * local <= (double)have)
-    return STATUS_OK;
-  return status_set(STATUS_MEMORY,
-                    "a rank needs %.2f GiB of host memory (%.2f for what stays from step to step, %.2f for a step), the %d rank%s of this node "
-                    "%.2f GiB, but only %.2f GiB are there: use more nodes, %s",
-                    GiB(bytes), GiB(persistent), GiB(transient), local, local == 1 ? "" : "s", GiB(bytes) * local, GiB(have), cures_of(use));
-}
-
-/* A lane that multiplies has a workspace of 64 MiB (CUDA_WORKSPACE), libraries load kernels. Between ranks NCCL has buffers and windows: on 4 GPUs 2.3 GiB more were in use in all than the
- * plan said, as `sluice bench` prints both. */
-int64_t job_device_reserve(int ranks)
-{
-  static const int64_t alone = (64 + 192) << 20, between_ranks = INT64_C(2) << 30;
-  return alone + (ranks > 1 ? between_ranks : 0);
-}
-
-static enum status check_device_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
-{
-  const struct job_arenas need = job_arenas(n, plans, TIER_DEVICE);
-  const int64_t reserve = job_device_reserve(comm_ranks(job->comm)), bytes = need.persistent + need.transient + reserve;
-  int64_t used = 0, all = 0;
-  enum status status = job->device->ops->memory(job->device, &used, &all);
-  if (status || bytes <= all - used)
-    return status;
-  return status_set(STATUS_MEMORY,
-                    "a rank needs %.2f GiB of device memory (%.2f for what stays from step to step, %.2f for a step, %.2f for libraries), but of the "
-                    "%.2f GiB of its %s device %.2f are free: use more ranks, %s",
-                    GiB(bytes), GiB(need.persistent), GiB(need.transient), GiB(reserve), GiB(all), job->device->ops->name, GiB(all - used),
-                    cures_of(use));
-}
-
-static bool trains(enum job_use use)
-{
-  return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
-}
-
-/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its checkpoints asked for. */
-static bool moves_state(const struct job *job, enum job_use use)
-{
-  const struct deck *deck = job->deck;
-  if (!trains(use))
-    return use != JOB_BENCH;
-  return deck->checkpoint.every > 0 || deck->checkpoint.at_end || *deck->train.init;
-}
-
-/* Some virtual machines show but a part of their memory until it is used; the limit that was set for them says how much that can be. -1: unknown. */
-static int64_t host_memory(void)
-{
-  const int64_t available = mem_available_bytes(), limit = mem_limit_bytes();
-  return available >= 0 && limit > available ? limit : available;
-}
-
-/* Beside such a device the host holds little, but all of the state while it is loaded or saved. A job that cannot save is refused now, and not at its first checkpoint. */
-static enum status check_host_memory(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
-{
-  const struct job_arenas host = job_arenas(n, plans, TIER_HOST);
-  const int64_t have = host_memory(), arenas = host.persistent + host.transient, state = job_state_bytes(plans[0], trains(use));
-  const int local = comm_local_ranks(job->comm);
-  if (have < 0 || (double)(arenas + state) * local <= (double)have)
-    return STATUS_OK;
-  const enum status status =
-      status_set(STATUS_MEMORY,
-                 "a rank needs %.2f GiB of host memory (%.2f for its steps, %.2f to load and save what its device holds), the %d rank%s of this node "
-                 "%.2f GiB, but only %.2f GiB are there: use more nodes, or fewer ranks a node",
-                 GiB(arenas + state), GiB(arenas), GiB(state), local, local == 1 ? "" : "s", GiB(arenas + state) * local, GiB(have));
-  if ((double)arenas * local > (double)have || moves_state(job, use))
-    return status;
-  log_warn("%s", status_text());
-  return STATUS_OK;
-}
-
-enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
-{
-  if (job->device->host_memory)
-    return check_shared_memory(job, use, n, plans);
-  const enum status status = check_device_memory(job, use, n, plans);
-  return status ? status : check_host_memory(job, use, n, plans);
-}
-
 int64_t job_planned_bytes(const struct job *job)
 {
   const struct plan *plans[JOB_PLANS];
   return job_arena_bytes(list_plans(job, plans), plans);
 }
 
-static enum status create_memory(struct job *job, enum job_use use)
+/* Collective. */
+static enum status create_memory(struct job *job)
 {
   const struct plan *plans[JOB_PLANS];
   const int n = list_plans(job, plans);
-  const enum status status = job_check_fits(job, use, n, plans);
-  return status ? status : exec_memory_create(job->device, plans, n, &job->memory);
+  return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
 }
 
 static enum status take_cores(struct job *job, int index, int sharers)
@@ -295,18 +200,6 @@ enum status job_model(const struct deck *deck, int ranks, struct model **out)
   else
     *out = model;
   return status;
-}
-
-struct cited {
-  char text[400];
-};
-
-/* "run.device (quickstart.yaml:12) is cuda" */
-static struct cited cite(const struct deck *deck, const char *key, const char *value)
-{
-  struct cited cited;
-  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key), value);
-  return cited;
 }
 
 static enum status no_gpu(const struct deck *deck)
@@ -407,18 +300,31 @@ static enum status create_device(struct job *job)
     const int ordinal = strcmp(job->place.device, "host") == 0 ? 0 : comm_local_rank(job->comm) % gpus;
     status = device_create(job->place.device, ordinal, job->place.compute, &job->device);
   }
+  if (!status && !job->device->host_memory && job->deck->tiers.optimizer == DECK_TIER_HOST)
+    status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);
   if (!status)
     status = check_own_device(job);
   return status ? status : comm_set_carrier(job->comm, job->place.carrier);
 }
 
+static enum status name_nvme(struct job *job)
+{
+  const struct deck *deck = job->deck;
+  job->nvme = *deck->tiers.nvme ? mem_strdup(deck->tiers.nvme) : mem_printf("%s/nvme", deck->run.dir);
+  return job->nvme ? STATUS_OK : STATUS_MEMORY;
+}
+
+/* All that needs no memory of its own: what cannot fit fails here. Local. */
 static enum status create_parts(struct job *job, enum job_use use)
 {
-  enum status status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+  const struct plan *plans[JOB_PLANS];
+  enum status status = name_nvme(job);
+  if (!status)
+    status = job_model(job->deck, comm_ranks(job->comm), &job->model);
   if (!status)
     status = create_plans(job, use);
-  return status ? status : create_memory(job, use);
+  return status ? status : job_check_fits(job, use, list_plans(job, plans), plans);
 }
 
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
@@ -430,6 +336,8 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
   } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
               {"shard.group", strcmp(deck->shard.group, "world") != 0},
               {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
+              {"tiers.params", deck->tiers.params != DECK_TIER_DEVICE},
+              {"tiers.optimizer", deck->tiers.optimizer != DECK_TIER_DEVICE},
               {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0}};
   if (use != JOB_EVAL && use != JOB_GENERATE)
     return;
@@ -437,6 +345,17 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
     if (keys[i].other && !strcmp(options_where(deck->set, keys[i].key), OPTIONS_COMMAND_LINE))
       log_warn("%s is for training and changes nothing here: parameters are sharded over all ranks, and nothing is kept for a backward pass",
                keys[i].key);
+}
+
+static void log_tiers(const struct job *job)
+{
+  const struct deck_shape *shape = &job->shape;
+  char disk[64] = "";
+  if (shape->nvme_state > 0)
+    snprintf(disk, sizeof disk, ", moments of %.0f %% of the units on NVMe", 100 * shape->nvme_state);
+  log_info("masters and moments (%s) in host memory%s; parameters come %s, gradients are reduced by the %s, units are updated %s",
+           dtype_name(shape->moments), disk, shape->params_full ? "whole from what a node shares" : "in shards",
+           shape->cpu_reduce ? "hosts" : "devices", shape->immediate ? "as their gradients land" : "behind the norm of all gradients");
 }
 
 static void log_job(const struct job *job)
@@ -451,6 +370,8 @@ static void log_job(const struct job *job)
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device, *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", dtype_name(job->place.compute), ranks > 1 ? ", data between ranks by " : "",
            ranks > 1 ? job->place.carrier : "");
+  if (job->shape.host_state)
+    log_tiers(job);
 }
 
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
@@ -468,6 +389,8 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
     status = create_device(job);
   if (!status)
     status = comm_agree(comm, create_parts(job, use));
+  if (!status)
+    status = create_memory(job);
   if (status) {
     job_destroy(job);
     return status;
@@ -492,7 +415,9 @@ void job_destroy(struct job *job)
   for (int mode = 0; mode < JOB_PLANS; mode++)
     plan_destroy(job->plan[mode]);
   model_destroy(job->model);
+  device_destroy(job->host);
   device_destroy(job->device);
+  mem_free(job->nvme);
   topo_destroy(job->topo);
   mem_free(job);
 }
@@ -531,6 +456,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
   const struct exec_config config = {.plan = job->plan[mode],
                                      .model = job->model,
                                      .device = job->device,
+                                     .host = job->host,
                                      .comm = job->comm,
                                      .memory = &job->memory,
                                      .deck = job->deck,

@@ -30,6 +30,8 @@ struct job {
   struct topo *topo;
   struct job_place place;
   struct device *device;
+  struct device *host; /* for what is done in host memory beside a device apart; NULL: none, or `device` */
+  char *nvme;          /* folder for TIER_DISK */
   struct model *model;
   struct plan *plan[JOB_PLANS]; /* by enum plan_mode, NULL where not asked for */
   struct exec *exec[JOB_PLANS];
@@ -60,12 +62,27 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
 /* What the arenas of plans of one job need of one tier on this rank: they share the persistent one, and take turns in the transient one. Local. */
 struct job_arenas { int64_t persistent, transient; };
 struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier);
-/* In all tiers. Local. */
+/* In all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 /* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
 int64_t job_device_reserve(int ranks);
-/* Whether the arenas of plans fit into the memory that is there now, with that reserve, and on the host the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY
- * names tier, need, have and cures. Where nothing will be saved or loaded, that copy is a warning only. Local. */
+
+/* What a node has, for its ranks together but for the device's memory; -1: unknown, or without bound. */
+struct job_limits {
+  int64_t device; /* of one rank, what is free */
+  int64_t host;
+  int64_t shared; /* room in the file system of memory that processes share */
+  int64_t disk;   /* room in `nvme` */
+  int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
+};
+/* What of `available` and `total` host memory (mem.h) a job may use that its control groups bound by `limit`: the less of both; but where the limit is above the total, the machine is a
+ * virtual one that shows but the part that is in use, and the limit says how much that can become. */
+int64_t job_host_room(int64_t available, int64_t total, int64_t limit);
+/* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
+ * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and memory
+ * registered with a device apart beyond RLIMIT_MEMLOCK, which its driver may refuse. Local, pure. */
+enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
+/* The same with the limits as they are now. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

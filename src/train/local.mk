@@ -11,12 +11,15 @@ src_train_libtrain_a_SOURCES = \
 	src/train/generate.h \
 	src/train/job.c \
 	src/train/job.h \
+	src/train/job_fits.c \
 	src/train/job_state.c \
 	src/train/job_state.h \
 	src/train/origin.c \
 	src/train/origin.h \
 	src/train/sample.c \
 	src/train/sample.h \
+	src/train/saver.c \
+	src/train/saver.h \
 	src/train/signals.c \
 	src/train/signals.h \
 	src/train/stats.c \

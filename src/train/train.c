@@ -11,12 +11,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
-#include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/results.h"
 #include "train/evaluate.h"
-#include "train/job_state.h"
 #include "train/origin.h"
+#include "train/saver.h"
 #include "train/signals.h"
 #include "train/stats.h"
 #include "train/weights.h"
@@ -29,6 +28,7 @@ struct run {
   struct evaluator evaluator;
   struct data_order order;
   struct results *results; /* rank 0 */
+  struct saver *saver;
   struct stats stats;
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
@@ -124,37 +124,59 @@ static enum status keep_learned(const struct run *run)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------------------------------- */
 
-static enum status save(struct run *run)
+static enum status record_save(struct run *run, const struct saver_report *report)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "save");
+  results_int(run->results, "step", report->step);
+  results_real(run->results, "seconds", report->seconds);
+  results_real(run->results, "blocked_seconds", report->held_s);
+  results_int(run->results, "bytes", report->bytes);
+  return results_end(run->results);
+}
+
+/* Waits for what is written behind the steps. */
+static enum status finish_save(struct run *run)
+{
+  struct saver_report report;
+  if (!saver_is_pending(run->saver))
+    return STATUS_OK;
+  const enum status status = saver_finish(run->saver, &report);
+  if (status)
+    return status;
+  run->saved_step = report.step;
+  run->save_s = report.seconds;
+  return comm_agree(run->comm, record_save(run, &report));
+}
+
+static enum status begin_save(struct run *run, bool behind)
 {
   const double start = clock_s();
-  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
-  if (status)
-    comm_abort(run->comm, status);
-
-  struct job_state *state = NULL;
   struct checkpoint_meta meta = {.step = run->step,
                                  .samples = run->samples,
                                  .skipped = run->skipped,
                                  .ranks = comm_ranks(run->comm),
                                  .seed = (uint64_t)run->deck->run.seed,
                                  .version = (char *)PACKAGE_VERSION};
-  char *path = NULL;
-  status = options_print_yaml(run->deck->set, &meta.deck);
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  if (status)
+    comm_abort(run->comm, status);
+  status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
   if (!status)
-    status = job_state_open(run->job, true, true, false, &state);
-  status = comm_agree(run->comm, status);
-  if (!status)
-    status = checkpoint_save(run->comm, run->checkpoint_dir, &meta, state->n, state->tensor, &path);
-  if (!status)
-    status = checkpoint_prune(run->comm, run->checkpoint_dir, run->deck->checkpoint.keep, run->deck->checkpoint.keep_every, run->step);
-  if (!status) {
-    run->saved_step = run->step;
-    run->save_s = clock_s() - start;
-    log_info("saved %s in %.2f s", path, run->save_s);
-  }
-  mem_free(path);
-  job_state_close(state);
+    status = saver_save(run->saver, &meta, behind, start);
   mem_free(meta.deck);
+  return status;
+}
+
+/* One at a time. Without steps to come there is nothing to write behind. */
+static enum status save(struct run *run, bool leaving)
+{
+  enum status status = finish_save(run);
+  if (!status)
+    status = begin_save(run, !leaving);
+  if (!status && leaving)
+    status = finish_save(run);
   return status;
 }
 
@@ -350,22 +372,28 @@ static enum status evaluate(struct run *run)
   return comm_agree(run->comm, record_evaluation(run, &e));
 }
 
+static enum status lost(struct run *run, const struct exec_result *result, const char *what, const char *cure)
+{
+  char newest[64] = "no checkpoint was written yet";
+  if (finish_save(run))
+    log_warn("%s", status_text());
+  if (run->saved_step >= 0)
+    snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld", (long long)run->saved_step);
+  return status_set(STATUS_NONFINITE, "step %lld: loss %g, gradient norm %g: %sstopped without saving, %s; lower optim.lr%s", (long long)run->step,
+                    result->loss, result->grad_norm, what, newest, cure);
+}
+
 /* Such a step has changed nothing. Skipping forgives a bad batch now and then, not a model that is lost. */
 static enum status nonfinite(struct run *run, const struct exec_result *result)
 {
   enum { MOST_IN_A_ROW = 10 };
-  char newest[64] = "no checkpoint was written yet";
-  if (run->saved_step >= 0)
-    snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld", (long long)run->saved_step);
+  char times[64];
   if (run->deck->optim.nonfinite == NONFINITE_STOP)
-    return status_set(STATUS_NONFINITE,
-                      "step %lld: loss %g, gradient norm %g: stopped without saving, %s; lower optim.lr, or set optim.nonfinite=skip",
-                      (long long)run->step, result->loss, result->grad_norm, newest);
+    return lost(run, result, "", ", or set optim.nonfinite=skip");
   run->skipped++;
+  snprintf(times, sizeof times, "not finite for %d steps in a row: ", MOST_IN_A_ROW);
   if (++run->bad == MOST_IN_A_ROW)
-    return status_set(STATUS_NONFINITE,
-                      "step %lld: loss %g, gradient norm %g: not finite for %d steps in a row: stopped without saving, %s; lower optim.lr",
-                      (long long)run->step, result->loss, result->grad_norm, MOST_IN_A_ROW, newest);
+    return lost(run, result, times, "");
   log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
            (long long)run->skipped);
   return STATUS_OK;
@@ -394,15 +422,15 @@ static enum status one_step(struct run *run)
   return STATUS_OK;
 }
 
-/* Has any rank been asked to stop? The answer is the same everywhere. */
-static enum status agree_stop(struct run *run, int *signal_number)
+/* Has any rank been asked to stop, and has a checkpoint been written behind the steps? The answers are the same everywhere. */
+static enum status look_around(struct run *run, int *signal_number)
 {
-  int64_t pending = signals_pending();
-  const enum status status = comm_max_i64(run->comm, &pending, 1);
+  int64_t of_any[2] = {signals_pending(), saver_is_writing(run->saver)};
+  const enum status status = comm_max_i64(run->comm, of_any, 2);
   if (status)
     comm_abort(run->comm, status);
-  *signal_number = (int)pending;
-  return STATUS_OK;
+  *signal_number = (int)of_any[0];
+  return of_any[1] ? STATUS_OK : finish_save(run);
 }
 
 static bool due(int64_t step, int64_t every)
@@ -416,7 +444,7 @@ static enum status after_step(struct run *run, enum train_end *end, bool *leave)
   const struct deck *deck = run->deck;
   const bool last = run->step == deck->run.steps;
   int signal_number = 0;
-  enum status status = agree_stop(run, &signal_number);
+  enum status status = look_around(run, &signal_number);
   const bool stops = signal_number && !last;
   if (!status && !stops && due(run->step, deck->eval.every))
     status = evaluate(run);
@@ -435,7 +463,7 @@ static enum status after_step(struct run *run, enum train_end *end, bool *leave)
     log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
     return STATUS_OK;
   }
-  return save(run);
+  return save(run, *leave);
 }
 
 static enum status loop(struct run *run, enum train_end *end)
@@ -450,7 +478,7 @@ static enum status loop(struct run *run, enum train_end *end)
       return status;
   }
   log_progress_end();
-  return STATUS_OK;
+  return finish_save(run);
 }
 
 static enum status start_data(struct run *run)
@@ -530,12 +558,15 @@ static enum status prepare_loop(struct run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
+    status = saver_create(run->job, run->checkpoint_dir, &run->saver);
+  if (!status)
     status = comm_agree(run->comm, signals_install());
   return status;
 }
 
 static void release(struct run *run)
 {
+  saver_destroy(run->saver);
   if (run->job)
     job_destroy(run->job);
   evaluator_close(&run->evaluator);

@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -155,18 +157,75 @@ static void test_available(void **state)
   assert_true(available + mem_resident_bytes() <= physical);
 }
 
-/* Oracle: the kernel's files. */
+static void write_limit(const char *root, const char *folder, const char *file, const char *text)
+{
+  char path[512];
+  snprintf(path, sizeof path, "%s%s/%s", root, folder, file);
+  FILE *to = fopen(path, "w");
+  assert_non_null(to);
+  fputs(text, to);
+  fclose(to);
+}
+
+/* Oracle: a tree of control groups made by hand; the tightest limit from a process' own group up is its limit. */
 static void test_limit(void **state)
 {
   (void)state;
-  double limit = 0;
+  char root[64], command[256];
+  snprintf(root, sizeof root, "%s/limitXXXXXX", getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+  assert_non_null(mkdtemp(root));
+  snprintf(command, sizeof command, "mkdir -p %s/slurm/job_7/step_0 %s/memory/slurm/job_7", root, root);
+  assert_int_equal(system(command), 0);
+
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), -1);
+  write_limit(root, "/slurm/job_7/step_0", "memory.max", "max\n");
+  write_limit(root, "/slurm/job_7", "memory.max", "5000000000\n");
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 5000000000);
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/\n"), 5000000000);
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0/of/another/namespace"), 5000000000);
+  assert_int_equal(mem_limit_of(root, "0::/slurm\n"), -1);
+  write_limit(root, "", "memory.max", "6000000000\n");
+  assert_int_equal(mem_limit_of(root, "0::/\n"), 6000000000);
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 5000000000);
+  write_limit(root, "/slurm", "memory.max", "4000000000\n");
+  assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), 4000000000);
+
+  write_limit(root, "/memory/slurm/job_7", "memory.limit_in_bytes", "3000000000\n");
+  write_limit(root, "/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+  assert_int_equal(mem_limit_of(root, "9:name=systemd:/slurm/job_7\n4:memory:/slurm/job_7\n3:cpuset:/\n"), 3000000000);
+  assert_int_equal(mem_limit_of(root, "4:memory:/slurm\n"), -1);
+  assert_int_equal(mem_limit_of(root, "4:cpu,cpuacct:/slurm/job_7\n"), -1);
+  assert_int_equal(mem_limit_of(root, "4:memory:/slurm/job_7\n0::/slurm/job_7\n"), 3000000000);
+  assert_int_equal(mem_limit_of(root, "4:memory:/\n0::/slurm/job_7\n"), 4000000000);
+  assert_int_equal(mem_limit_of(root, ""), -1);
+  assert_int_equal(mem_limit_of(root, "nonsense\n:\n"), -1);
+
+  snprintf(command, sizeof command, "rm -r %s", root);
+  assert_int_equal(system(command), 0);
+}
+
+/* Oracle: the kernel's file of the group at the top, than which no group is less bound; sysconf() and getrlimit(). */
+static void test_limits_of_this_process(void **state)
+{
+  (void)state;
+  double top = 0;
   FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
   if (!file)
     file = fopen("/sys/fs/cgroup/memory/memory.limit_in_bytes", "r");
-  const int limited = file && fscanf(file, "%lf", &limit) == 1 && limit < 0x1p60;
+  const int limited = file && fscanf(file, "%lf", &top) == 1 && top < 0x1p60;
   if (file)
     fclose(file);
-  assert_true((double)mem_limit_bytes() == (limited ? limit : -1.0));
+  const int64_t limit = mem_limit_bytes();
+  assert_true(limited ? limit > 0 && (double)limit <= top : limit == -1 || limit > 0);
+  assert_int_equal(mem_total_bytes(), (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+
+  struct rlimit usual;
+  assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &usual), 0);
+  struct rlimit low = {.rlim_cur = 65536, .rlim_max = usual.rlim_max};
+  if (setrlimit(RLIMIT_MEMLOCK, &low) == 0)
+    assert_int_equal(mem_lock_limit_bytes(), 65536);
+  assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
+  assert_true(usual.rlim_cur == RLIM_INFINITY ? mem_lock_limit_bytes() == -1 : mem_lock_limit_bytes() == (int64_t)usual.rlim_cur);
 }
 
 /* Oracle: the rule in mem.h, and what was written before. */
@@ -214,6 +273,7 @@ int main(void)
       cmocka_unit_test(test_grow),
       cmocka_unit_test(test_available),
       cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_limits_of_this_process),
       cmocka_unit_test(test_counters),
       cmocka_unit_test(test_alignment_and_zeros),
       cmocka_unit_test(test_resize_keeps_content),

@@ -111,5 +111,17 @@ sed -n '$s/.*"step_s": *\([^,]*\),.*"tokens_per_s": *\([^,]*\),.*"tokens_per_s_r
 awk '{ n++; ok = ($1 * $2 / (12 * 32) - 1) ^ 2 < 1e-12 && ($2 / $3 - 2) ^ 2 < 1e-12 && ($4 / $5 - 1) ^ 2 < 1e-12 } END { exit !(n == 1 && ok) }' bench.numbers ||
   { cat bench.jsonl >&2; die "the numbers of bench do not agree with each other"; }
 
+# bench adam: each kind of kernel, on any number of ranks; its own keys, and none of a training step's.
+on 2 "$SLUICE" bench adam n=100000 seconds=0 kernel=all grad=bf16 moments=fp16 rounding=stochastic results=adam.jsonl > adam.out 2>&1 || { cat adam.out >&2; die "bench adam"; }
+grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out || { cat adam.out >&2; die "bench adam says no speed"; }
+grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
+test "$(grep -c '^generic' adam.out)" = 1 || { cat adam.out >&2; die "several ranks print"; }
+fails 8 "no kernels 'abacus': it runs generic" "$SLUICE" bench adam n=64 kernel=abacus
+fails 2 "the nearest known key is 'grad'" "$SLUICE" bench adam grads=fp32
+fails 2 "takes no steps=" "$SLUICE" bench adam steps=3
+fails 2 "to which nothing is rounded" "$SLUICE" bench adam rounding=stochastic
+fails 2 "too few to measure" "$SLUICE" bench adam n=31
+fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
+
 # plan needs neither MPI nor memory: 300 M parameters for 4096 ranks, in seconds.
 "$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false | grep -q 'verified' || die "plan for 4096 ranks"

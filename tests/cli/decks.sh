@@ -22,7 +22,7 @@ for file in "$decks"/*.yaml; do
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
   grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
-test $count -ge 12 || die "only $count decks"
+test $count -ge 15 || die "only $count decks"
 
 # Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments), and little beside them from step to step (padding).
 while read -r deck parameters; do
@@ -40,6 +40,46 @@ qwen2.5-7b 7,615,616,512
 qwen3-8b 8,190,735,360
 qwen3-14b 14,768,307,200
 mistral-7b 7,241,732,096
+LIST
+
+# Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the device computes in bf16 a working copy; nothing of it on the device. With one copy for
+# all ranks of a node, that is not each rank's. What is on NVMe is not in memory.
+while read -r deck parameters bytes settings; do
+  grep -q "^# $parameters parameters" "$decks/$deck.yaml" || die "$deck does not have the published $parameters parameters"
+  # shellcheck disable=SC2086 # words
+  plan "$deck" 4 ${settings:-run.device=host}
+  sed -n '/^device memory/,/^ *total/s/^ *total *//p' plan.out | grep -q '^0 B ' || { cat plan.out >&2; die "$deck: something stays on the device"; }
+  sed -n '/^host memory of rank/,/^ *total/s/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out > total
+  awk -v n="$(echo "$parameters" | tr -d ,)" -v bytes="$bytes" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (bytes * n / 4) - 1; found = 1 }
+    END { exit !(found && e > -0.002 && e < 0.01) }' total || { cat plan.out >&2; die "$deck $settings: a rank of 4 has $(cat total), not $bytes bytes a parameter"; }
+done <<LIST
+qwen2.5-7b-offload 7,615,616,512 12
+qwen2.5-7b-offload 7,615,616,512 14 run.device=cuda
+qwen2.5-7b-offload 7,615,616,512 12 run.device=cuda transfer.params=full
+qwen2.5-7b-offload 7,615,616,512 6 run.device=cuda optim.state=nvme
+qwen2.5-14b-offload 14,770,033,664 8
+qwen2.5-14b-offload 14,770,033,664 14 run.device=cuda optim.moments=fp32
+qwen2.5-32b-offload 32,763,876,352 10 run.device=cuda
+LIST
+
+# Such a node has to hold 14 bytes a parameter with fp32 moments and 10 with bf16 ones, 99 GiB of 7.6e9, 138 GiB of 14.8e9, 305 GiB of 32.8e9, whatever a GPU has.
+while read -r deck ranks gpu host verdict; do
+  status=0
+  plan "$deck" "$ranks" run.device=cuda gpu="$gpu" host="$host" || status=$?
+  case $verdict in
+  yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
+  gpu) test $status = 1 && grep -q '^  device: .*: does not fit' plan.out && grep -q '^  host: .*: fits' plan.out ;;
+  host) test $status = 1 && grep -q '^  host: .*: does not fit' plan.out && grep -q '^  device: .*: fits' plan.out ;;
+  esac || { cat plan.out >&2; die "$deck on $ranks ranks with $gpu in $host: exit $status, what is short: $verdict"; }
+done <<LIST
+qwen2.5-7b-offload 4 14GiB 160GiB yes
+qwen2.5-7b-offload 4 2GiB 160GiB gpu
+qwen2.5-7b-offload 4 14GiB 99GiB host
+qwen2.5-14b-offload 1 24GiB 256GiB yes
+qwen2.5-14b-offload 1 h200 137GiB host
+qwen2.5-32b-offload 4 24GiB 512GiB yes
+qwen2.5-32b-offload 4 24GiB 305GiB host
+qwen2.5-32b-offload 1 3GiB 512GiB gpu
 LIST
 
 # Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB: these alone rule a GPU out; where it fits, they leave it half empty.

@@ -83,6 +83,69 @@ fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=[*.bias]'
 fit 2 "train.freeze" 'train.freeze=[nothing.like.this]'
 fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=["*.bias"]'
 
+# Masters in host memory: nothing stays on the GPU, the node holds what its ranks hold, and once what they share.
+offload="tiers.params=host tiers.optimizer=host"
+tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" fit.out; }
+# shellcheck disable=SC2086 # words
+{
+  fit 0 "verified" --ranks 2 run.device=cuda $offload
+  sed -n '/^device memory/,/^ *total/s/^ *total *//p' fit.out | grep -q '^0 B ' || die "something stays on the device"
+  test -n "$(tier 'host memory of rank')" || die "nothing is in host memory"
+  fit 0 "host: the 2 ranks of a node need 0.00 GiB" --ranks 2 run.device=cuda gpu=h100 host=1GiB $offload # and nothing to load and save
+  fit 0 "shared host memory of rank 0" --ranks 2 run.device=cuda transfer.params=full $offload
+  fit 0 "NVMe of rank 0" --ranks 2 run.device=cuda optim.state=nvme $offload
+  fit 0 "activations" --ranks 2 run.device=cuda tiers.activations=nvme $offload
+  fit 2 "is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 6 ranks and a node 3" \
+    --ranks 6 --local_ranks 3 transfer.params=full $offload
+  fit 8 "optim.moments (command line) is fp16, in which a GPU does not update" run.device=cuda optim.moments=fp16
+  fit 0 "verified" run.device=cuda optim.moments=fp16 $offload
+  fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" run.device=cuda transfer.rate=3
+}
+fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs" --ranks 2 run.device=cuda gpu=1
+grep -q 'fits$' fit.out && die "one byte is enough"
+fit 0 "verified" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1
+sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
+test -s window || { cat fit.out >&2; die "no window on the device"; }
+fit 1 "of its GPU, and a node 0.00 GiB: fits" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 + 1 }' window)"
+fit 1 "does not fit either; use more ranks on more nodes, or optim.state=nvme" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 - 1 }' window)"
+
+# What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates at which one thing takes all the time.
+predict() { fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 "$@"; }
+fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; }
+predict h2d=1e-6
+test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
+grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
+grep -q 'not given, and so without cost in this: link=, d2h=, host_memory=, host_link=' fit.out || { cat fit.out >&2; die "what was not given is not said"; }
+predict link=1e-6 h2d=1000 d2h=1000
+test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "a slow link: $(fastest)"; }
+predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100
+test "$(fastest)" = "full gpu_reduce" || { cat fit.out >&2; die "slow hosts: $(fastest)"; }
+grep -q 'not given' fit.out && die "all is given"
+predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
+test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
+predict disk_write=1e-6 disk_read=1e-6 optim.state=nvme
+awk '/^predicted step/ { step = $3; for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > 0.9 * step) }' fit.out ||
+  { cat fit.out >&2; die "a slow disk is not what the step waits for"; }
+fit 0 "predicted step" --ranks 2 gemm=1
+grep -q 'transfer.params' fit.out && die "a choice where there is none"
+
+# Rates from a file, which the command line overrides.
+cat > rates.yaml <<YAML
+# measured
+gemm: 1e9
+h2d: 1e-6
+link: 5
+YAML
+fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host rates=rates.yaml
+cp fit.out from_file
+predict h2d=1e-6 link=5
+cmp -s from_file fit.out || { diff from_file fit.out >&2; die "rates of a file are not those of the command line"; }
+fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host rates=rates.yaml h2d=1000
+cmp -s from_file fit.out && die "the command line does not override the file"
+echo "gem: 1" > rates.yaml
+fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=rates.yaml
+fit 4 "nowhere.yaml" rates=nowhere.yaml
+
 # What no machine has is refused before a page is touched, with cures that are some.
 awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0
 make_data
@@ -95,11 +158,15 @@ cures() { # YES NO COMMAND...
 big="model.vocab=2147483647 model.width=4800"
 # shellcheck disable=SC2086 # words
 {
-  cures "shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch" "context=" "$SLUICE" train tiny.yaml $big
-  cures "a shorter data.sequence, or a smaller data.micro_batch" "shard|tiers" "$SLUICE" eval tiny.yaml --untrained $big
+  cures "optim.moments=bf16, shard.strategy=full_shard, tiers.activations=recompute, a shorter data.sequence" "context=" \
+    on 2 "$SLUICE" train tiny.yaml shard.strategy=no_shard $big
+  cures "optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch" "context=|full_shard" \
+    "$SLUICE" train tiny.yaml shard.strategy=no_shard data.micro_batch=2 $big
+  cures "optim.moments=bf16, optim.state=nvme, tiers.activations=nvme, a" "context=|tiers.params=" "$SLUICE" train tiny.yaml $offload tiers.activations=recompute $big
+  cures "a shorter data.sequence, a smaller data.micro_batch" "shard|tiers" "$SLUICE" eval tiny.yaml --untrained $big
 }
 cp -r "$top_srcdir/tests/model/data/llama" big
 chmod -R u+w big
 sed 's/"vocab_size": 61/"vocab_size": 2147483647/; s/"head_dim": 8/"head_dim": 800/; s/"hidden_size": 48/"hidden_size": 4800/' \
   "$top_srcdir/tests/model/data/llama/config.json" > big/config.json
-cures "or a shorter context=" "shard|tiers|micro" "$SLUICE" generate big ids=1
+cures "a shorter context=" "shard|tiers|micro" "$SLUICE" generate big ids=1

@@ -1,6 +1,7 @@
 check_scripts += \
 	tests/cli/cli.sh \
 	tests/cli/cuda.sh \
+	tests/cli/cuda_offload.sh \
 	tests/cli/decks.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
@@ -9,12 +10,17 @@ check_scripts += \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
 	tests/cli/memory.sh \
+	tests/cli/offload.sh \
+	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \
+	tests/cli/rates.sh \
 	tests/cli/reshard.sh \
 	tests/cli/stopping.sh \
 	tests/cli/tokenizer.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
+	tests/peers/adam.py \
+	tests/peers/adam.sh \
 	tests/peers/bpe_train.py \
 	tests/peers/bpe_train.sh \
 	tests/peers/cpu.sh \
@@ -23,6 +29,8 @@ EXTRA_DIST += \
 	tests/peers/gpu.sh \
 	tests/peers/gpu_table.py \
 	tests/peers/huggingface.py \
+	tests/peers/offload.sh \
+	tests/peers/offload_table.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \
 	tests/peers/tokenizer.sh \

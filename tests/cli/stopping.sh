@@ -17,6 +17,26 @@ wait_for_step() {
 {
   train 2 calm $steps
   test "$(ls calm/ckpt | wc -l)" = 3 || die "keep=3 kept: $(ls calm/ckpt)"
+  train 2 held $steps checkpoint.background=false
+  same calm held
+
+  # A checkpoint that cannot be written behind the steps ends the run as one does that holds them up, and what was saved before it stays.
+  for background in true false; do
+    status=0
+    on 2 "$SLUICE" train tiny.yaml run.dir=unwritten checkpoint.background=$background $steps run.steps=4000 > unwritten.log 2>&1 & job=$!
+    until ls unwritten/ckpt/step-*.h5 > ls.out 2>&1; do
+      kill -0 $job || { cat unwritten.log >&2; die "the run ended early"; }
+      sleep 0.05
+    done
+    : > file
+    mv unwritten/ckpt unwritten/moved
+    until mv -T file unwritten/ckpt 2> mv.err; do rm -rf unwritten/ckpt; done # the run may be making it again
+    wait $job || status=$?
+    case $status in 3 | 4) ;; *) cat unwritten.log >&2; die "no folder for checkpoints: exit $status" ;; esac # input or output: what it met first
+    grep -q "checkpoint of step [0-9]* was not written" unwritten.log || { cat unwritten.log >&2; die "nobody said that it was not written"; }
+    "$SLUICE" ckpt verify "$(ls unwritten/moved/step-*.h5 | tail -n 1)" > verify.out || die "the one before is lost"
+    rm -r unwritten
+  done
 
   # SIGTERM to one rank: saved at the next step boundary, exit code 75.
   status=0

@@ -4,4 +4,5 @@ check_PROGRAMS += \
 	tests/comm/test_data \
 	tests/comm/test_fake \
 	tests/comm/test_report \
+	tests/comm/test_shared \
 	tests/comm/test_threads

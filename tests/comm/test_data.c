@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "comm/mailbox.h"
 #include "comm/ops.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -73,18 +74,38 @@ static struct comm_group *make_group(struct grouping g)
   return group;
 }
 
+/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the mailboxes of a node, with pieces as they are and small ones. */
+enum way { MESSAGES, BOXES, SMALL_BOXES, WAYS };
+
+static void choose_way(enum way way)
+{
+  job->node = way == MESSAGES ? comm_rank(job) : 0;
+  mailbox_set_half(way == SMALL_BOXES ? 1280 : 1 << 20);
+}
+
+static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
+{
+  const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
+  assert_true((group->mailbox != NULL) == (way != MESSAGES && consecutive && comm_group_size(group) > 1));
+}
+
 static void for_every_group(void (*test)(struct grouping g, struct comm_group *group))
 {
   struct grouping list[2 * MOST_RANKS + 1];
-  int n = groupings(list);
-  for (int i = 0; i < n; i++) {
-    struct comm_group *group = make_group(list[i]);
-    test(list[i], group);
-    comm_mpi_set_count_limit(100); /* 7 pieces and a rest of 68: the path of counts beyond INT_MAX */
-    test(list[i], group);
-    comm_mpi_set_count_limit(INT_MAX);
-    comm_group_destroy(group);
+  const int n = groupings(list);
+  for (enum way way = MESSAGES; way < WAYS; way++) {
+    choose_way(way);
+    for (int i = 0; i < n; i++) {
+      struct comm_group *group = make_group(list[i]);
+      assert_way(way, list[i], group);
+      test(list[i], group);
+      comm_mpi_set_count_limit(100); /* 7 pieces and a rest of 68: the path of counts beyond INT_MAX */
+      test(list[i], group);
+      comm_mpi_set_count_limit(INT_MAX);
+      comm_group_destroy(group);
+    }
   }
+  choose_way(BOXES);
 }
 
 static void gather(struct grouping g, struct comm_group *group)
@@ -232,6 +253,95 @@ static void two_stages_equal_one(void **state)
   comm_group_destroy(world);
 }
 
+/* Another carrier and another device beside the first ones, which do what those do and count. */
+static int carried, summed;
+
+static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  carried++;
+  return comm_mpi_carrier.all_gather(group, on, shard, count, type, full);
+}
+
+static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent, int64_t count, enum dtype type, void *received)
+{
+  carried++;
+  return comm_mpi_carrier.exchange(group, on, sent, count, type, received);
+}
+
+static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums, int n)
+{
+  carried++;
+  return comm_mpi_carrier.sum_exact(group, on, sums, n);
+}
+
+static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self,
+                                   const void *own, bool accumulate, void *dst)
+{
+  summed++;
+  return device->ops->sum_parts(on, n, parts, type, base, stride, self, own, accumulate, dst);
+}
+
+static void assert_counts(int carriers, int sums)
+{
+  assert_int_equal(carried, carriers);
+  assert_int_equal(summed, sums);
+  carried = summed = 0;
+}
+
+/* As where gathers go between GPUs while gradients are reduced on the hosts: what a group does depends on its own carrier and on the device of the lane that it is given. */
+static void carriers_live_side_by_side(void **state)
+{
+  (void)state;
+  const struct grouping everybody = {COMM_WORLD, 1};
+  struct comm_carrier_ops other_carrier = comm_mpi_carrier;
+  struct device_ops other_ops = *device->ops;
+  struct device *other_device;
+  struct lane *other_lane, *const mine = lane;
+  const bool travels = comm_ranks(job) > 1;
+  other_carrier.open = comm_carrier_open_nothing;
+  other_carrier.close = comm_carrier_close_nothing;
+  other_carrier.all_gather = count_gather;
+  other_carrier.exchange = count_exchange;
+  other_carrier.sum_exact = count_sum;
+  other_ops.sum_parts = count_sum_parts;
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &other_device), STATUS_OK);
+  assert_int_equal(other_device->ops->lane_create(other_device, "other", 1, &other_lane), STATUS_OK);
+  other_device->ops = &other_ops;
+
+  job->carrier = &other_carrier;
+  struct comm_group *other = make_group(everybody);
+  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  struct comm_group *group = make_group(everybody);
+  assert_ptr_equal(other->carrier, &other_carrier);
+  assert_ptr_equal(group->carrier, &comm_mpi_carrier);
+  carried = summed = 0;
+
+  gather(everybody, group);
+  assert_counts(0, 0);
+  gather(everybody, other);
+  assert_true(travels == (carried > 0) && summed == 0);
+  carried = 0;
+  reduce(everybody, group);
+  assert_counts(0, 0);
+  lane = other_lane;
+  reduce(everybody, group);
+  assert_counts(0, travels ? 3 : 2); /* in place a single member has nothing to do */
+  reduce_by_bf16(everybody, other);
+  assert_counts(travels ? 3 : 0, travels ? 3 : 2);
+  group_sum(everybody, group);
+  assert_counts(0, 0);
+  group_sum(everybody, other);
+  assert_counts(travels, 0);
+  lane = mine;
+  assert_int_equal(comm_group_barrier(other), STATUS_OK); /* has no carrier */
+  assert_counts(0, 0);
+  comm_group_destroy(other);
+  comm_group_destroy(group);
+  other_device->ops = device->ops;
+  other_device->ops->lane_destroy(other_lane);
+  device_destroy(other_device);
+}
+
 static void gradients_travel_in_two_types(void **state)
 {
   (void)state;
@@ -241,6 +351,18 @@ static void gradients_travel_in_two_types(void **state)
   assert_string_equal(status_text(), "gradients cannot travel as fp16: they do as fp32 or bf16");
   comm_group_destroy(world);
   comm_group_destroy(NULL);
+}
+
+static void a_node_without_room_sends_messages(void **state)
+{
+  (void)state;
+  const struct grouping everybody = {COMM_WORLD, 1};
+  assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
+  struct comm_group *group = make_group(everybody);
+  assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
+  assert_null(group->mailbox);
+  reduce(everybody, group);
+  comm_group_destroy(group);
 }
 
 static int start(void **state)
@@ -266,10 +388,12 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_gather_in_every_group),     cmocka_unit_test(all_gather_of_16_bit_in_every_group),
-      cmocka_unit_test(reduce_scatter_in_every_group), cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
-      cmocka_unit_test(exact_sums_in_every_group),     cmocka_unit_test(two_stages_equal_one),
-      cmocka_unit_test(gradients_travel_in_two_types),
+      cmocka_unit_test(all_gather_in_every_group),          cmocka_unit_test(all_gather_of_16_bit_in_every_group),
+      cmocka_unit_test(reduce_scatter_in_every_group),      cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
+      cmocka_unit_test(exact_sums_in_every_group),          cmocka_unit_test(two_stages_equal_one),
+      cmocka_unit_test(gradients_travel_in_two_types),      cmocka_unit_test(carriers_live_side_by_side),
+      cmocka_unit_test(a_node_without_room_sends_messages),
+
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

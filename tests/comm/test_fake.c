@@ -133,6 +133,53 @@ static void collectives_move_this_ranks_part(void **state)
   comm_destroy(comm);
 }
 
+static void a_sibling_is_the_same_rank(void **state)
+{
+  (void)state;
+  struct comm *comm = make(5, 8), *sibling;
+  int64_t value = 7;
+  assert_int_equal(comm_create_sibling(comm, &sibling), STATUS_OK);
+  assert_int_equal(comm_rank(sibling), 5);
+  assert_int_equal(comm_ranks(sibling), 8);
+  assert_int_equal(comm_local_rank(sibling), 1);
+  assert_int_equal(comm_local_ranks(sibling), 4);
+  assert_string_equal(comm_description(sibling), comm_description(comm));
+  assert_int_equal(comm_sum_i64(sibling, &value, 1), STATUS_OK);
+  assert_int_equal(value, 7);
+  comm_destroy(sibling);
+  assert_int_equal(comm_barrier(comm), STATUS_OK);
+  comm_destroy(comm);
+}
+
+static void shared_memory_is_its_own(void **state)
+{
+  (void)state;
+  struct comm *comm = make(5, 8);
+  struct comm_shared *shared;
+  struct comm_group *group;
+  const int64_t page = sysconf(_SC_PAGESIZE), calls = mem_calls();
+  assert_int_equal(comm_shared_create(comm, 4, 3 * page + 1, &shared), STATUS_OK);
+  assert_true(mem_calls() > calls);
+  char *memory = comm_shared_memory(shared);
+  assert_int_equal((uintptr_t)memory % (uintptr_t)page, 0);
+  for (int64_t i = 0; i < 4 * page; i++)
+    assert_int_equal(memory[i], 0);
+  memset(memory, 1, 4 * (size_t)page);
+  assert_int_equal(comm_group_create(comm, COMM_SHARD, 4, &group), STATUS_OK);
+  assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  comm_group_destroy(group);
+  comm_shared_destroy(shared);
+  /* 8 ranks, 4 on a node. */
+  assert_int_equal(comm_shared_create(comm, 8, 1, &shared), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "8 ranks are to share one copy of the parameters in host memory, but do not all run on one node"));
+  assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_USAGE);
+  comm_destroy(comm);
+  /* 6 ranks, 4 on a node: this rank's block of 3 lies inside one, the other one does not. */
+  assert_int_equal(comm_create_fake(0, 6, 4, &comm), STATUS_OK);
+  assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_UNSUPPORTED);
+  comm_destroy(comm);
+}
+
 static void abort_prints_one_line_and_exits(void **state)
 {
   (void)state;
@@ -166,6 +213,8 @@ int main(void)
       cmocka_unit_test(the_control_plane_answers_for_the_peers),
       cmocka_unit_test(any_carrier_will_do),
       cmocka_unit_test(collectives_move_this_ranks_part),
+      cmocka_unit_test(a_sibling_is_the_same_rank),
+      cmocka_unit_test(shared_memory_is_its_own),
       cmocka_unit_test(abort_prints_one_line_and_exits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

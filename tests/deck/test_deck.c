@@ -52,16 +52,79 @@ static void test_impossible_combinations(void **state)
       {"shard.group=", "shard.group (command line) must be world, node or a number of ranks, not ''"},
       {"shard.group=9999999999", "shard.group (command line) must be world, node or a number of ranks, not '9999999999'"},
       {"tiers.activations=recompute:13",
-       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:13'"},
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
       {"tiers.activations=recompute:0",
-       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:0'"},
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
       {"tiers.activations=recompute:",
-       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'recompute:'"},
-      {"tiers.activations=offload",
-       "tiers.activations (command line) must be keep, recompute or recompute:K with K from 1 to the 12 blocks of the model, not 'offload'"},
-      {"tiers.params=host", "command line: tiers.params must be device, the only choice in this version, not 'host'"},
-      {"tiers.optimizer=nvme", "command line: tiers.optimizer must be device, the only choice in this version, not 'nvme'"},
-      {"transfer.grads=cpu_reduce", "command line: transfer.grads must be gpu_reduce, the only choice in this version, not 'cpu_reduce'"},
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
+      {"tiers.activations=offload", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
+                                    "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'offload'"},
+      {"tiers.activations=keep:2", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
+                                   "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'keep:2'"},
+      {"tiers.activations=host,", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
+                                  "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'host,'"},
+      {"tiers.activations=", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) "
+                             "for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not ''"},
+      {"tiers.activations=host:2,keep",
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
+      {"tiers.activations=recompute,,host",
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
+      {"tiers.activations=nvmes", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
+                                  "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'nvmes'"},
+      {"tiers.activations=keep,host,nvme model.layers=2",
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 2) for every K-th block, "
+       "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
+      {"tiers.activations=host:129 model.layers=200",
+       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 128) for every K-th "
+       "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
+      {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is device, but parameters live where they are "
+                            "updated: set both to the same"},
+      {"tiers.optimizer=host", "tiers.params (default) is device and tiers.optimizer (command line) is host, but parameters live where they are "
+                               "updated: set both to the same"},
+      {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for masters in host memory: set tiers.params=host and "
+                                    "tiers.optimizer=host, or leave it out"},
+      {"optim.update=immediate optim.clip=0", "optim.update (command line) is immediate, which is for masters in host memory: set tiers.params=host "
+                                              "and tiers.optimizer=host, or leave it out"},
+      {"optim.state=nvme",
+       "optim.state (command line) is nvme, which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or leave it out"},
+      {"tiers.params=host tiers.optimizer=host optim.update=immediate",
+       "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of all gradients first: set optim.clip=0, or "
+       "optim.update=deferred"},
+      {"tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.nonfinite=skip",
+       "optim.update (command line) is immediate, but optim.nonfinite (command line) is skip, and a step whose units are updated already cannot be "
+       "skipped: set optim.nonfinite=stop, or optim.update=deferred"},
+      {"tiers.params=host tiers.optimizer=host shard.strategy=shard_grad_op",
+       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not shard_grad_op"},
+      {"tiers.params=host tiers.optimizer=host shard.strategy=shard_optim",
+       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not shard_optim"},
+      {"tiers.params=host tiers.optimizer=host shard.strategy=no_shard",
+       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not no_shard"},
+      {"tiers.params=host tiers.optimizer=host shard.reduce=step",
+       "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host gradients go to the host after each micro-batch: set "
+       "shard.reduce=micro or leave it out"},
+      {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but optim.moments (default) is fp32, to which nothing is rounded: "
+                                    "set optim.moments=bf16 or fp16, or leave it out"},
+      {"tiers.params=host tiers.optimizer=host optim.state_share=0.5", "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
+                                                                       "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
+      {"tiers.optimizer=nvme", "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
+      {"transfer.params=half", "command line: transfer.params must be one of shard, full, not 'half'"},
+      {"transfer.grads=gpu", "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
+      {"transfer.rate=-1", "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
+      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
+      {"optim.rounding=up", "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
+      {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
+      {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
+      {"optim.state_share=1.5", "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},
+      {"checkpoint.background=maybe", "command line: checkpoint.background must be true or false, not 'maybe'"},
+      {"optim.moment=bf16", "command line: unknown key 'optim.moment'; the nearest known key is 'optim.moments'"},
+      {"tiers.nvmes=/x", "command line: unknown key 'tiers.nvmes'; the nearest known key is 'tiers.nvme'"},
+      {"transfer.grad=gpu_reduce", "command line: unknown key 'transfer.grad'; the nearest known key is 'transfer.grads'"},
+      {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the nearest known key is 'checkpoint.background'"},
       {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
       {"optim.warmup=50 optim.decay_steps=40",
        "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "
@@ -110,6 +173,12 @@ static void test_possible_combinations(void **state)
       "shard.strategy=hybrid_shard shard.group=node",
       "shard.strategy=hybrid_shard shard.group=16",
       "tiers.activations=recompute:12",
+      "tiers.activations=keep,recompute,host,nvme",
+      "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with masters on the device, and no harm */
+      "optim.moments=fp16 optim.rounding=stochastic",
+      "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 transfer.params=full transfer.grads=cpu_reduce",
+      "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme optim.state_share=0.25",
+      "tiers.params=host tiers.optimizer=host optim.nonfinite=skip optim.clip=0 shard.reduce=micro",
       "checkpoint.every=50 checkpoint.keep_every=100",
       "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
       "optim.no_decay=[]",
@@ -140,6 +209,109 @@ static void test_where_of_files(void **state)
   assert_string_equal(options_where(deck.set, "model.heads"), "step-1.h5:4");
   deck_destroy(&deck);
   assert_int_equal(load(&deck, "/nowhere.yaml", ""), STATUS_IO);
+}
+
+static void check_pattern(const struct deck_pattern *found, const struct deck_pattern *expected)
+{
+  assert_int_equal(found->n, expected->n);
+  assert_memory_equal(found->of, expected->of, sizeof found->of);
+}
+
+/* Of the words, what block b keeps is of[b % n]. */
+static void test_activations(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t layers;
+    struct deck_pattern pattern; /* n 0: refused */
+  } known[] = {
+      {"keep", 1, {1, {KEEP_ACTIVATIONS}}},
+      {"recompute", 12, {1, {KEEP_INPUT}}},
+      {"host", 12, {1, {KEEP_INPUT_HOST}}},
+      {"nvme", 12, {1, {KEEP_INPUT_NVME}}},
+      {"host:1", 12, {1, {KEEP_INPUT_HOST}}},
+      {"nvme:3", 3, {3, {KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_ACTIVATIONS}}},
+      {"recompute:128", 128, {128, {KEEP_INPUT}}},
+      {"recompute,host", 2, {2, {KEEP_INPUT, KEEP_INPUT_HOST}}},
+      {"keep,nvme,keep,recompute", 4, {4, {KEEP_ACTIVATIONS, KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_INPUT}}},
+      {"recompute:129", 1000, {0}},
+      {"nvme:4", 3, {0}},
+      {"keep,keep", 1, {0}},
+      {"keep:1", 3, {0}},
+      {"host: 1", 3, {0}},
+      {"recompute, host", 3, {0}},
+      {",host", 3, {0}},
+      {":2", 3, {0}},
+      {"hos", 3, {0}},
+      {"hosts", 3, {0}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck_pattern pattern = {.n = -1};
+    const bool good = known[i].pattern.n > 0;
+    if (deck_parse_activations(known[i].text, known[i].layers, &pattern) != good)
+      fail_msg("'%s' is %s", known[i].text, good ? "refused" : "taken");
+    if (good)
+      check_pattern(&pattern, &known[i].pattern);
+    else
+      assert_int_equal(pattern.n, -1);
+  }
+  char longest[1024] = "keep";
+  struct deck_pattern pattern;
+  for (int i = 1; i < DECK_PATTERN; i++)
+    strcat(longest, ",host");
+  assert_true(deck_parse_activations(longest, 1000, &pattern) && pattern.n == DECK_PATTERN && pattern.of[DECK_PATTERN - 1] == KEEP_INPUT_HOST);
+  assert_false(deck_parse_activations(longest, DECK_PATTERN - 1, &pattern));
+  strcat(longest, ",host");
+  assert_false(deck_parse_activations(longest, 1000, &pattern));
+}
+
+/* What decks with masters in host memory, and with moments in 16 bits, mean. */
+static void test_tiers(void **state)
+{
+  (void)state;
+  static const char host[] = "tiers.params=host tiers.optimizer=host";
+  static const struct {
+    bool on_host;
+    const char *given;
+    int ranks, local_ranks;
+    struct deck_shape shape;
+  } known[] = {
+      {true, "", 4, 4, {.host_state = true}},
+      {true, "transfer.params=full transfer.grads=cpu_reduce", 4, 4, {.host_state = true, .params_full = true, .cpu_reduce = true}},
+      {true, "transfer.params=full transfer.grads=cpu_reduce", 1, 1, {.host_state = true}}, /* alone there is nobody to share or to add with */
+      {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=node", 8, 4, {.host_state = true, .params_full = true}},
+      {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=2", 8, 4, {.host_state = true, .params_full = true}},
+      {true, "transfer.grads=cpu_reduce", 8, 2, {.host_state = true, .cpu_reduce = true}},
+      {true, "optim.clip=0", 2, 2, {.host_state = true, .immediate = true}},
+      {true, "optim.clip=0 optim.update=immediate", 2, 2, {.host_state = true, .immediate = true}},
+      {true, "optim.clip=0 optim.update=deferred", 2, 2, {.host_state = true}},
+      {true, "optim.clip=0 optim.nonfinite=skip", 2, 2, {.host_state = true}},
+      {true, "optim.clip=0.5", 2, 2, {.host_state = true}},
+      {true, "optim.moments=bf16", 2, 2, {.host_state = true, .moments = DTYPE_BF16}},
+      {true, "optim.state=nvme", 2, 2, {.host_state = true, .nvme_state = 1}},
+      {true, "optim.state=nvme optim.state_share=0.25", 2, 2, {.host_state = true, .nvme_state = 0.25}},
+      {false, "optim.clip=0", 2, 2, {.host_state = false}},
+      {false, "transfer.params=full", 8, 2, {.host_state = false}},
+      {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    struct deck_shape shape;
+    const struct deck_shape *expected = &known[i].shape;
+    char given[256];
+    snprintf(given, sizeof given, "%s %s", known[i].on_host ? host : "", known[i].given);
+    assert_int_equal(load(&deck, NULL, given), STATUS_OK);
+    if (deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape))
+      fail_msg("%s: %s", given, status_text());
+    assert_int_equal(shape.host_state, expected->host_state);
+    assert_int_equal(shape.params_full, expected->params_full);
+    assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
+    assert_int_equal(shape.immediate, expected->immediate);
+    assert_int_equal(shape.moments, expected->moments);
+    assert_true(shape.nvme_state == expected->nvme_state);
+    deck_destroy(&deck);
+  }
 }
 
 static void test_resolve(void **state)
@@ -195,7 +367,7 @@ static void test_resolve(void **state)
         .micros = 1,
         .sequence = 1024,
         .reduce_every_micro = true,
-        .recompute_every = 1}},
+        .activations = {1, {KEEP_INPUT}}}},
       {"tiers.activations=recompute:3",
        1,
        1,
@@ -206,7 +378,7 @@ static void test_resolve(void **state)
         .micros = 1,
         .sequence = 1024,
         .reduce_every_micro = true,
-        .recompute_every = 3}},
+        .activations = {3, {KEEP_INPUT}}}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -221,10 +393,31 @@ static void test_resolve(void **state)
     assert_int_equal(shape.micro_batch, expected.micro_batch);
     assert_int_equal(shape.micros, expected.micros);
     assert_int_equal(shape.sequence, expected.sequence);
-    assert_int_equal(shape.recompute_every, expected.recompute_every);
+    if (expected.activations.n == 0) /* unless said */
+      expected.activations.n = 1;
+    check_pattern(&shape.activations, &expected.activations);
     assert_int_equal(shape.reduce_every_micro, expected.reduce_every_micro);
+    assert_int_equal(shape.moments, DTYPE_F32);
+    assert_false(shape.host_state || shape.params_full || shape.cpu_reduce || shape.immediate);
+    assert_true(shape.nvme_state == 0);
     deck_destroy(&deck);
   }
+}
+
+/* A comma ends a plain word of YAML. */
+static void test_patterns_are_echoed(void **state)
+{
+  (void)state;
+  struct deck deck, again;
+  char *text;
+  assert_int_equal(load(&deck, NULL, "tiers.activations=recompute,host:"), STATUS_USAGE);
+  assert_int_equal(load(&deck, NULL, "tiers.activations=recompute,host"), STATUS_OK);
+  assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
+  assert_int_equal(deck_load_text(&again, "echo", text, strlen(text), 0, NULL), STATUS_OK);
+  assert_string_equal(again.tiers.activations, "recompute,host");
+  mem_free(text);
+  deck_destroy(&deck);
+  deck_destroy(&again);
 }
 
 static void test_does_not_fit(void **state)
@@ -253,6 +446,12 @@ static void test_does_not_fit(void **state)
        "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
       {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
        "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+      {"tiers.params=host tiers.optimizer=host transfer.params=full", 8, 4,
+       "transfer.params (command line) is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 8 "
+       "ranks and a node 4: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node"},
+      {"tiers.params=host tiers.optimizer=host transfer.params=full shard.strategy=hybrid_shard shard.group=2 data.batch=6", 6, 3,
+       "transfer.params (command line) is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 2 "
+       "ranks and a node 3: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node"},
       {"", 0, 1, "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
       {"", 2, 4, "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
   };
@@ -272,9 +471,13 @@ static void test_hash(void **state)
   (void)state;
   struct deck deck;
   char base[17], other[17];
-  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7", "run.threads=2", "optim.lr=0.0006", "train.trace=2,4"};
-  static const char *const different[] = {"run.seed=2",      "model.layers=3",  "optim.lr=0.0007",  "data.train=x",     "shard.strategy=no_shard",
-                                          "optim.no_decay=", "run.device=host", "run.compute=fp32", "comm.backend=mpi", "comm.gradients=bf16"};
+  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7",     "run.threads=2",
+                                     "optim.lr=0.0006",   "train.trace=2,4", "comm.timeout=5",
+                                     "transfer.rate=2",   "tiers.nvme=/x",   "checkpoint.background=false"};
+  static const char *const different[] = {
+      "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",     "data.train=x",     "shard.strategy=no_shard",
+      "optim.no_decay=",    "run.device=host",        "run.compute=fp32",    "comm.backend=mpi", "comm.gradients=bf16",
+      "optim.moments=bf16", "tiers.activations=host", "transfer.params=full"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
   deck_hash(&deck, base);
@@ -377,7 +580,10 @@ int main(void)
       cmocka_unit_test(test_impossible_combinations),
       cmocka_unit_test(test_possible_combinations),
       cmocka_unit_test(test_where_of_files),
+      cmocka_unit_test(test_activations),
       cmocka_unit_test(test_resolve),
+      cmocka_unit_test(test_tiers),
+      cmocka_unit_test(test_patterns_are_echoed),
       cmocka_unit_test(test_does_not_fit),
       cmocka_unit_test(test_hash),
       cmocka_unit_test(test_inputs),

@@ -1,9 +1,13 @@
 /* AdamW. Oracles: the formula in fp64, as torch.optim.AdamW documents it (decay on the parameter first, bias corrections on step and denominator), over many
- * steps; and the same operations in fp32 in torch's order, bit for bit, for any number of threads and any cut of the range. */
+ * steps; and the same operations in fp32 in torch's order, bit for bit, for any number of threads and any cut of the range; a twin element by element with the scalar conversions of
+ * dtype.h and rounding.h, bit for bit, for every instruction set and every combination of types; and the frequencies that stochastic rounding must have. */
 #include "fixture.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "device/host/host.h"
+#include "device/rounding.h"
 
 enum { N = 2 * 32768 + 77, STEPS = 25 };
 
@@ -117,12 +121,379 @@ static void outcome_scales_or_stops(void **state)
   assert_true(isfinite(p[0]) && memcmp(p, m, sizeof *p) != 0);
 }
 
+enum { MOST = 1003, TYPES = 3 };
+static const enum dtype types[TYPES] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+/* Five arrays of `n` elements each, of any types. */
+struct arrays {
+  int64_t n;
+  void *master, *grad, *m, *v, *copy;
+};
+
+static void *at(void *array, enum dtype type, int64_t i)
+{
+  return (char *)array + i * (int64_t)dtype_size(type);
+}
+
+static struct arrays arrays_create(int64_t n)
+{
+  const size_t size = (size_t)n * sizeof(float);
+  return (struct arrays){n, bytes(size), bytes(size), bytes(size), bytes(size), bytes(size)};
+}
+
+/* From fp32 arrays, to the types of op; what the copy holds is not a number. */
+static void arrays_set(const struct arrays *to, const struct adamw *op, const struct arrays *from)
+{
+  const size_t n = (size_t)to->n;
+  dtype_convert(to->master, op->master, from->master, DTYPE_F32, n);
+  dtype_convert(to->grad, op->grad, from->grad, DTYPE_F32, n);
+  dtype_convert(to->m, op->moments, from->m, DTYPE_F32, n);
+  dtype_convert(to->v, op->moments, from->v, DTYPE_F32, n);
+  memset(to->copy, 0xff, n * sizeof(float));
+}
+
+/* Normal numbers; every third so small that moments are subnormal in fp16, every ninth so that they are in fp32. */
+static struct arrays some_arrays(int64_t n)
+{
+  struct arrays a = {n, normals(n, 1), normals(n, 1), normals(n, 0.1f), normals(n, 0.1f), bytes((size_t)n * sizeof(float))};
+  float *p = a.master, *grad = a.grad, *m = a.m, *v = a.v;
+  for (int64_t i = 0; i < n; i++) {
+    v[i] *= v[i];
+    if (i % 3 == 0) {
+      p[i] *= 1e-5f;
+      grad[i] *= i % 9 == 0 ? 1e-19f : 1e-4f;
+      m[i] *= i % 9 == 0 ? 1e-38f : 1e-5f;
+      v[i] *= i % 9 == 0 ? 1e-38f : 1e-6f;
+    }
+  }
+  return a;
+}
+
+static struct arrays arrays_part(const struct arrays *a, const struct adamw *op, int64_t from, int64_t n)
+{
+  return (struct arrays){n,
+                         at(a->master, op->master, from),
+                         at(a->grad, op->grad, from),
+                         at(a->m, op->moments, from),
+                         at(a->v, op->moments, from),
+                         at(a->copy, op->copy, from)};
+}
+
+static void assert_same_states(const struct adamw *op, const struct arrays *a, const struct arrays *b)
+{
+  const size_t n = (size_t)a->n;
+  assert_same_bits(a->master, b->master, n * dtype_size(op->master));
+  assert_same_bits(a->m, b->m, n * dtype_size(op->moments));
+  assert_same_bits(a->v, b->v, n * dtype_size(op->moments));
+}
+
+static float get(void *array, enum dtype type, int64_t i)
+{
+  float x;
+  dtype_convert(&x, DTYPE_F32, at(array, type, i), type, 1);
+  return x;
+}
+
+static void put(void *array, enum dtype type, int64_t i, float x, bool stochastic, uint32_t bits)
+{
+  if (!stochastic || type == DTYPE_F32)
+    dtype_convert(at(array, type, i), type, &x, DTYPE_F32, 1);
+  else
+    *(uint16_t *)at(array, type, i) = type == DTYPE_BF16 ? rounding_bf16(x, (uint16_t)bits) : rounding_fp16(x, (uint16_t)bits);
+}
+
+static void step_twin(const struct adamw *op, const struct arrays *a)
+{
+  const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1), beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2),
+              eps = (float)op->eps, root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
+  for (int64_t i = 0; i < a->n; i++) {
+    float g = get(a->grad, op->grad, i) * op->grad_scale, m = get(a->m, op->moments, i), v = get(a->v, op->moments, i),
+          p = get(a->master, op->master, i);
+    m += rest1 * (g - m);
+    v = beta2 * v + rest2 * g * g;
+    p = shrink * p - step * m / (sqrtf(v) / root2 + eps);
+    const uint32_t bits = rounding_bits(op->seed, op->first + i);
+    put(a->m, op->moments, i, m, op->stochastic, bits & 0xffff);
+    put(a->v, op->moments, i, v, op->stochastic, bits >> 16);
+    put(a->master, op->master, i, p, op->stochastic, rounding_bits(op->seed ^ ROUNDING_MASTER, op->first + i) & 0xffff);
+    put(a->copy, op->copy, i, p, false, 0);
+  }
+}
+
+static enum status step_host(struct lane *lane, const struct adamw *op, const struct arrays *a, bool copies)
+{
+  return ops->adamw(lane, a->n, op, a->master, a->grad, a->m, a->v, copies ? a->copy : NULL);
+}
+
+/* The combination of types number `kind`; false behind the last. */
+static bool choose_types(int kind, struct adamw *op)
+{
+  const int rest = kind / (TYPES * TYPES * TYPES * TYPES);
+  op->master = types[kind % TYPES];
+  op->grad = types[kind / TYPES % TYPES];
+  op->moments = types[kind / (TYPES * TYPES) % TYPES];
+  op->copy = types[kind / (TYPES * TYPES * TYPES) % TYPES];
+  op->stochastic = rest == 1;
+  return rest < 2;
+}
+
+/* Odd lengths at odd places, with a copy, which goes around the caches only where whole vectors of it are aligned, and without: what lies beside is not touched. */
+static void every_kind_gives_the_bits_of_the_twin(void **state)
+{
+  (void)state;
+  static const int64_t lengths[] = {0, 1, 3, 8, 17, 31, 64, 100, MOST - 41};
+  enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), want = arrays_create(MOST), before = arrays_create(MOST);
+  struct adamw op = settings(3, 0.1);
+  op.seed = 0x123456789abcdef;
+  op.first = ((int64_t)3 << 32) - 500; /* the upper half of the number changes on the way */
+  for (int kind = 0; choose_types(kind, &op); kind++)
+    for (int l = 0; l < LENGTHS; l++) {
+      const int64_t from = (l * 7 + kind) % 41;
+      const struct arrays part = arrays_part(&got, &op, from, lengths[l]), twin = arrays_part(&want, &op, from, lengths[l]);
+      arrays_set(&want, &op, &input);
+      arrays_set(&before, &op, &input);
+      step_twin(&op, &twin);
+      for (int variant = 0; fixture_use(variant); variant++)
+        for (int copies = 0; copies < 2; copies++) {
+          arrays_set(&got, &op, &input);
+          assert_ok(step_host(lanes[0], &op, &part, copies));
+          assert_same_states(&op, &got, &want);
+          assert_same_bits(got.copy, copies ? want.copy : before.copy, MOST * dtype_size(op.copy));
+          assert_same_bits(got.grad, before.grad, MOST * dtype_size(op.grad));
+        }
+    }
+  fixture_use(-1);
+}
+
+/* With beta1 = 0 and no moment the new one is the gradient: so every number around every 16-bit code, infinity and NaN among them, is rounded. */
+static void every_number_is_rounded_like_the_twin_s(void **state)
+{
+  (void)state;
+  static const uint32_t low[] = {0, 1, 0x2aaa, 0x7fff, 0x8000, 0xffff};
+  enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
+  const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS), want = arrays_create(WORDS);
+  struct adamw op = {.beta2 = 0.5, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .copy = DTYPE_BF16, .stochastic = true};
+  for (uint32_t i = 0; i < WORDS; i++)
+    ((uint32_t *)input.grad)[i] = i / LOW << 16 | low[i % LOW];
+  for (int type = 1; type < TYPES; type++)
+    for (op.seed = 0; op.seed < 3; op.seed++) {
+      op.moments = types[type];
+      arrays_set(&want, &op, &input);
+      step_twin(&op, &want);
+      for (int variant = 0; fixture_use(variant); variant++) {
+        arrays_set(&got, &op, &input);
+        assert_ok(step_host(lanes[1], &op, &got, true));
+        assert_same_bits(got.m, want.m, WORDS * dtype_size(op.moments));
+        assert_same_bits(got.v, want.v, WORDS * dtype_size(op.moments));
+      }
+    }
+  fixture_use(-1);
+}
+
+/* Half the distance of two neighbours of `type` at x, rounded to nearest, all of it stochastically; and a few roundings of fp32. */
+static double rounding_error(const struct adamw *op, enum dtype type, double x, double terms)
+{
+  double distance = 0;
+  if (type != DTYPE_F32) {
+    const int least = type == DTYPE_BF16 ? -126 : -14, mantissa = type == DTYPE_BF16 ? 7 : 10;
+    int exponent = x == 0 ? least : ilogb(x) + 1; /* x may be a bit less than a power of two, and the result that power */
+    distance = ldexp(1, (exponent > least ? exponent : least) - mantissa);
+  }
+  return (op->stochastic ? 1 : 0.5) * distance + 1e-6 * terms + 1e-44;
+}
+
+static void one_step_is_the_formula_rounded_once(void **state)
+{
+  (void)state;
+  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), start = arrays_create(MOST);
+  struct adamw op = settings(3, 0.1);
+  for (int kind = 0; choose_types(kind, &op); kind++) {
+    arrays_set(&got, &op, &input);
+    arrays_set(&start, &op, &input);
+    assert_ok(step_host(lanes[2], &op, &got, true));
+    for (int64_t i = 0; i < MOST; i++) {
+      const double old_p = (double)get(start.master, op.master, i), old_m = (double)get(start.m, op.moments, i);
+      double p = old_p, m = old_m, v = (double)get(start.v, op.moments, i);
+      const float grad = get(start.grad, op.grad, i);
+      step64(&op, 1, &grad, (struct state64){&p, &m, &v});
+      const double parts = fabs(old_m) + fabs((double)grad), terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
+      assert_true(fabs((double)get(got.m, op.moments, i) - m) <= rounding_error(&op, op.moments, m, parts));
+      assert_true(fabs((double)get(got.v, op.moments, i) - v) <= rounding_error(&op, op.moments, v, v));
+      assert_true(fabs((double)get(got.master, op.master, i) - p) <= rounding_error(&op, op.master, p, terms));
+      struct adamw nearest = op;
+      nearest.stochastic = false;
+      assert_true(fabs((double)get(got.copy, op.copy, i) - p) <= rounding_error(&nearest, op.copy, p, terms));
+    }
+  }
+}
+
+/* The bits are a function of the element's number: any cut, any number of threads, and another seed is another draw. */
+static void random_bits_do_not_depend_on_cuts(void **state)
+{
+  (void)state;
+  enum { LONG = 3 * 32768 + 11 };
+  const struct arrays input = some_arrays(LONG), want = arrays_create(LONG), got = arrays_create(LONG);
+  struct adamw op = settings(3, 0.1);
+  op.stochastic = true;
+  op.first = ((int64_t)1 << 32) - 40000;
+  op.master = op.moments = op.copy = DTYPE_BF16;
+  arrays_set(&want, &op, &input);
+  assert_ok(step_host(lanes[0], &op, &want, true));
+  for (int l = 0; l < LANE_SIZES; l++) {
+    arrays_set(&got, &op, &input);
+    for (int64_t from = 0, n = 1; from < LONG; from += n, n = n * 7 % 30011 + 1) {
+      n = n < LONG - from ? n : LONG - from;
+      struct adamw cut = op;
+      cut.first += from;
+      const struct arrays part = arrays_part(&got, &op, from, n);
+      assert_ok(step_host(lanes[l], &cut, &part, true));
+    }
+    assert_same_states(&op, &got, &want);
+    assert_same_bits(got.copy, want.copy, LONG * sizeof(uint16_t));
+  }
+  op.seed++;
+  arrays_set(&got, &op, &input);
+  assert_ok(step_host(lanes[0], &op, &got, true));
+  assert_same_bits(got.copy, want.copy, LONG * sizeof(uint16_t)); /* is rounded to nearest */
+  assert_memory_not_equal(got.m, want.m, LONG * sizeof(uint16_t));
+  assert_memory_not_equal(got.master, want.master, LONG * sizeof(uint16_t));
+}
+
+/* Of n draws with probability p: within five standard deviations. */
+static void assert_frequency(double count, double n, double p)
+{
+  if (!(fabs(count - n * p) <= 5 * sqrt(n * p * (1 - p)) + n * 0x1p-17)) /* probabilities are multiples of 2^-16 */
+    fail_msg("%.0f of %.0f, not %.1f", count, n, n * p);
+}
+
+/* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g): each goes up as often as it lies above the lower neighbour, and one as often
+ * as if it knew nothing of the other, or of the element before. */
+static void stochastic_rounding_is_unbiased(void **state)
+{
+  (void)state;
+  enum { DRAWS = 1 << 20 };
+  static const float numbers[] = {1.001f, -0.7f, 3e-5f, 1.7e-3f, 7e-8f, 200.3f};
+  const struct arrays a = arrays_create(DRAWS);
+  struct adamw op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .stochastic = true};
+  for (int type = 1; type < TYPES; type++)
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
+      const float g = numbers[k], square = g * g;
+      op.moments = types[type];
+      op.seed = k;
+      for (int i = 0; i < DRAWS; i++)
+        ((float *)a.grad)[i] = g;
+      memset(a.m, 0, DRAWS * sizeof(uint16_t));
+      memset(a.v, 0, DRAWS * sizeof(uint16_t));
+      assert_ok(step_host(lanes[1], &op, &a, false));
+      const uint16_t *m = a.m, *v = a.v, least_m = type == 1 ? rounding_bf16(g, 0) : rounding_fp16(g, 0), /* towards zero */
+          least_v = type == 1 ? rounding_bf16(square, 0) : rounding_fp16(square, 0);
+      uint16_t codes[2] = {least_m, (uint16_t)(least_m + 1)}, squares[2] = {least_v, (uint16_t)(least_v + 1)};
+      float near[2], near_square[2];
+      dtype_convert(near, DTYPE_F32, codes, op.moments, 2);
+      dtype_convert(near_square, DTYPE_F32, squares, op.moments, 2);
+      const double up_m = ((double)g - near[0]) / ((double)near[1] - near[0]),
+                   up_v = ((double)square - near_square[0]) / ((double)near_square[1] - near_square[0]);
+      double ups_m = 0, ups_v = 0, both = 0, again = 0;
+      for (int i = 0; i < DRAWS; i++) {
+        assert_in_range(m[i] - least_m, 0, 1);
+        assert_in_range(v[i] - least_v, 0, 1);
+        ups_m += m[i] - least_m;
+        ups_v += v[i] - least_v;
+        both += (m[i] - least_m) & (v[i] - least_v);
+        again += i > 0 && m[i] != least_m && m[i - 1] != least_m;
+      }
+      assert_frequency(ups_m, DRAWS, up_m);
+      assert_frequency(ups_v, DRAWS, up_v);
+      assert_frequency(both, DRAWS, up_m * up_v);
+      assert_frequency(again, DRAWS, up_m * up_m);
+    }
+}
+
+/* Steps far smaller than a master's neighbours are apart: to nearest they are lost, stochastically they arrive on average. */
+static void small_steps_arrive_on_average(void **state)
+{
+  (void)state;
+  enum { MASTERS = 1 << 16, FEW_STEPS = 40 };
+  const struct arrays a = arrays_create(MASTERS);
+  struct adamw op = settings(1, 0);
+  op.lr = 1e-4; /* every step is this long, since the gradient stays the same; neighbours of 1 are 0.0078 above it and 0.0039 below */
+  op.master = DTYPE_BF16;
+  for (int stochastic = 0; stochastic < 2; stochastic++) {
+    op.stochastic = stochastic;
+    for (int i = 0; i < MASTERS; i++) {
+      ((uint16_t *)a.master)[i] = 0x3fc0; /* 1.5 */
+      ((float *)a.grad)[i] = 1;
+      ((float *)a.m)[i] = ((float *)a.v)[i] = 0;
+    }
+    for (int step = 1; step <= FEW_STEPS; step++) {
+      op.bias1 = 1 - pow(0.9, step);
+      op.bias2 = 1 - pow(0.95, step);
+      op.seed = (uint64_t)step;
+      assert_ok(step_host(lanes[1], &op, &a, false));
+    }
+    double mean = 0;
+    for (int i = 0; i < MASTERS; i++)
+      mean += (double)f32_from_bf16(((uint16_t *)a.master)[i]) / MASTERS;
+    /* a step's variance is at most distance * step: 0.0078 * 1e-4 */
+    assert_true(fabs(mean - (stochastic ? 1.5 - FEW_STEPS * 1e-4 : 1.5)) <= 5 * sqrt(FEW_STEPS * 0.0078125 * 1e-4 / MASTERS) + 1e-6 * stochastic);
+  }
+}
+
+static void unknown_types_and_counts_are_refused(void **state)
+{
+  (void)state;
+  float x[32] = {0};
+  for (int i = 0; i < 4; i++) {
+    struct adamw op = settings(1, 0);
+    enum dtype *type[] = {&op.master, &op.grad, &op.moments, &op.copy};
+    *type[i] = DTYPE_F8_E4M3;
+    assert_int_equal(ops->adamw(lanes[0], 1, &op, x, x, x, x, x), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(status_text(), "fp8_e4m3"));
+    assert_int_equal(host_adamw_traffic(lanes[0], 32, &op, x, x, x, x, x), STATUS_UNSUPPORTED);
+  }
+  struct adamw op = settings(1, 0);
+  assert_int_equal(ops->adamw(lanes[0], -1, &op, x, x, x, x, x), STATUS_INTERNAL);
+  op.first = -1;
+  assert_int_equal(ops->adamw(lanes[0], 1, &op, x, x, x, x, x), STATUS_INTERNAL);
+  op.first = 0;
+  assert_int_equal(host_adamw_traffic(lanes[0], 33, &op, x, x, x, x, x), STATUS_INTERNAL);
+}
+
+/* What is measured against it must be harmless. */
+static void traffic_changes_the_copy_alone(void **state)
+{
+  (void)state;
+  enum { LINES = 992 };
+  const float *zeros = bytes(LINES * sizeof *zeros);
+  const struct arrays input = some_arrays(LINES), before = arrays_create(LINES), got = arrays_create(LINES);
+  struct adamw op = settings(3, 0.1);
+  for (int variant = 0; fixture_use(variant); variant++)
+    for (int kind = 0; choose_types(kind, &op); kind++)
+      for (int copies = 0; copies < 2; copies++) {
+        arrays_set(&before, &op, &input);
+        arrays_set(&got, &op, &input);
+        assert_ok(host_adamw_traffic(lanes[1], LINES, &op, got.master, got.grad, got.m, got.v, copies ? got.copy : NULL));
+        assert_same_states(&op, &got, &before);
+        assert_same_bits(got.copy, copies ? zeros : before.copy, LINES * dtype_size(op.copy));
+      }
+  fixture_use(-1);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       DEVICE_TEST(many_steps_stay_with_the_formula),
       DEVICE_TEST(one_step_is_torchs_sequence_of_operations),
       DEVICE_TEST(outcome_scales_or_stops),
+      DEVICE_TEST(every_kind_gives_the_bits_of_the_twin),
+      DEVICE_TEST(every_number_is_rounded_like_the_twin_s),
+      DEVICE_TEST(one_step_is_the_formula_rounded_once),
+      DEVICE_TEST(random_bits_do_not_depend_on_cuts),
+      DEVICE_TEST(stochastic_rounding_is_unbiased),
+      DEVICE_TEST(small_steps_arrive_on_average),
+      DEVICE_TEST(unknown_types_and_counts_are_refused),
+      DEVICE_TEST(traffic_changes_the_copy_alone),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -22,7 +22,7 @@ struct result {
 
 static void run_all(const struct kernels *k, int64_t n, const struct material *in, struct result *out)
 {
-  const struct adamw_scalars adamw = {0.999f, 0.1f, 0.95f, 0.05f, 0.9f, 1e-8f, 1e-3f, 0.7f};
+  const struct adamw_pass adamw = {.scalars = {0.999f, 0.1f, 0.95f, 0.05f, 0.9f, 1e-8f, 1e-3f, 0.7f}};
   size_t row = (size_t)n * sizeof(float);
   memset(out, 0, sizeof *out);
   out->scalar[0] = k->dot(n, in->x, in->y);
@@ -65,8 +65,8 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   memcpy(master, in->x, row);
   memcpy(m, in->y, row);
   memcpy(v, in->positive, row);
-  k->adamw(n, &adamw, master, in->gamma, m, v, NULL);
-  k->adamw(n, &adamw, master, in->beta, m, v, copy);
+  k->adamw(n, &adamw, 0, &(struct adamw_arrays){master, in->gamma, m, v, NULL});
+  k->adamw(n, &adamw, 0, &(struct adamw_arrays){master, in->beta, m, v, copy});
 }
 
 static void variants_give_the_same_bits(void **state)
@@ -98,6 +98,36 @@ static void variants_are_listed_from_plain_to_best(void **state)
   assert_null(kernels_variant(n + 5));
   assert_ptr_equal(((struct host_device *)device)->kernels, kernels_best());
   print_message("this processor runs: %s\n", kernels_best()->name);
+}
+
+/* Every 16-bit code; fp32 around every one of them, whose upper half is one, where numbers are exact, tie, or nearly so in bf16 and in fp16. */
+static void conversions_are_those_of_dtype(void **state)
+{
+  (void)state;
+  static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2000, 0x3000, 0x5000, 0x7fff, 0x8000, 0x8001, 0xffff};
+  enum { CODES = 1 << 16, LOW = sizeof low / sizeof low[0], WORDS = CODES * LOW };
+  static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16};
+  uint16_t *codes = bytes(CODES * sizeof *codes), *got_codes = bytes((WORDS + 1) * sizeof *codes), *want_codes = bytes(WORDS * sizeof *codes);
+  uint32_t *words = bytes(WORDS * sizeof *words);
+  float *got = nans(CODES + 1), *want = nans(CODES);
+  for (uint32_t i = 0; i < WORDS; i++)
+    words[i] = i / LOW << 16 | low[i % LOW];
+  for (uint32_t i = 0; i < CODES; i++)
+    codes[i] = (uint16_t)i;
+  for (int v = 0; kernels_variant(v); v++)
+    for (int t = 0; t < 2; t++) {
+      const struct kernels *k = kernels_variant(v);
+      dtype_convert(want, DTYPE_F32, codes, types[t], CODES);
+      k->convert(CODES - 1, types[t], codes, DTYPE_F32, got + 1);
+      k->convert(1, types[t], codes + CODES - 1, DTYPE_F32, got + CODES);
+      assert_same_bits(got + 1, want, CODES * sizeof *got);
+      dtype_convert(want_codes, types[t], words, DTYPE_F32, WORDS);
+      k->convert(WORDS, DTYPE_F32, words, types[t], got_codes + 1);
+      assert_same_bits(got_codes + 1, want_codes, WORDS * sizeof *codes);
+      k->convert(CODES, types[t], codes, types[1 - t], got_codes);
+      dtype_convert(want_codes, types[1 - t], want, DTYPE_F32, CODES);
+      assert_same_bits(got_codes, want_codes, CODES * sizeof *codes);
+    }
 }
 
 /* exp alone: the softmax of (x, 0) with x <= 0 leaves e^x in place of x. 1.5 units in the last place are 1.8e-7. */
@@ -184,6 +214,7 @@ int main(void)
       DEVICE_TEST(variants_are_listed_from_plain_to_best),  DEVICE_TEST(variants_give_the_same_bits),
       DEVICE_TEST(softmax_goes_on_from_an_earlier_maximum), DEVICE_TEST(exponential_is_close),
       DEVICE_TEST(exponential_ends_in_zero_and_keeps_nan),  DEVICE_TEST(gelu_is_close_and_survives_large_arguments),
+      DEVICE_TEST(conversions_are_those_of_dtype),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "base/dtype.h"
 #include "base/mem.h"
 
 struct comm *job_start_mpi(void)
@@ -52,6 +54,18 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
   return STATUS_OK;
 }
 
+static struct deck_pattern pattern_of(const struct job_setup *setup)
+{
+  struct deck_pattern pattern = {.n = setup->recompute_every, .of = {KEEP_INPUT}};
+  return pattern.n > 0 ? pattern : setup->activations;
+}
+
+static const char *nvme_folder(void)
+{
+  const char *folder = getenv("TMPDIR");
+  return folder && *folder ? folder : "/tmp";
+}
+
 void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
 {
   static char norm[] = "norm", bias[] = "bias", *no_decay[] = {norm, bias};
@@ -79,8 +93,12 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.eps = 1e-5;
   job->deck.optim.weight_decay = 0.1;
   job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
+  job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
+  job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
   check(device_create("host", 0, setup->half ? DTYPE_BF16 : DTYPE_F32, &job->device));
+  if (setup->beside)
+    check(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {
     job->device->by_sequence = false;
     job->device->row_multiple = 64;
@@ -101,7 +119,13 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .micro_batch = JOB_BATCH / ranks / micros,
                 .micros = micros,
                 .sequence = JOB_SEQUENCE,
-                .recompute_every = setup->recompute_every,
+                .activations = pattern_of(setup),
+                .host_state = setup->host,
+                .params_full = setup->params_full,
+                .cpu_reduce = setup->cpu_reduce,
+                .immediate = setup->immediate,
+                .moments = setup->moments,
+                .nvme_state = setup->nvme_state,
                 .reduce_every_micro = setup->reduce_every_micro},
       .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
       .prefetch = setup->prefetch,
@@ -111,7 +135,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};
-  check(exec_memory_create(job->device, plans, 1, &job->memory));
+  check(exec_memory_create(job->device, comm, nvme_folder(), plans, 1, &job->memory));
 }
 
 enum status job_create_exec(struct job *job, const struct job_setup *setup)
@@ -120,6 +144,7 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
       .plan = job->plan,
       .model = job->model,
       .device = job->device,
+      .host = job->host,
       .comm = job->comm,
       .memory = &job->memory,
       .deck = &job->deck,
@@ -143,6 +168,23 @@ static float *part_of(const struct job *job, int u, int p, struct layout_range *
   return (float *)exec_pointer(job->exec, frozen ? plan->frozen[u] : plan->master[u]) + plan->layout[u].offset[p] + part->begin - owned.begin;
 }
 
+/* What is computed with, from what is updated or stays as it is. */
+static void make_working_copies(struct job *job)
+{
+  const struct plan *plan = job->plan;
+  const enum dtype type = job->device->compute;
+  for (int u = 0; u < job->model->units; u++) {
+    const struct layout_range owned = plan->owned[u], frozen = plan->frozen_owned[u];
+    if (plan->working[u] >= 0)
+      dtype_convert(exec_pointer(job->exec, plan->working[u]), type, exec_pointer(job->exec, plan->master[u]), DTYPE_F32,
+                    (size_t)(owned.end - owned.begin));
+    if (plan->shared[u] >= 0 && plan->frozen[u] >= 0)
+      dtype_convert((char *)exec_pointer(job->exec, plan->shared[u]) + frozen.begin * (int64_t)dtype_size(type), type,
+                    exec_pointer(job->exec, plan->frozen[u]), DTYPE_F32, (size_t)(frozen.end - frozen.begin));
+  }
+  check(comm_barrier(job->comm));
+}
+
 static void init_parameters(struct job *job)
 {
   for (int u = 0; u < job->model->units; u++)
@@ -152,6 +194,7 @@ static void init_parameters(struct job *job)
       if (at)
         model_init_param(job->model, 1, u, p, part, at);
     }
+  make_working_copies(job);
 }
 
 float *job_initial_unit(const struct job *job, int unit)
@@ -178,6 +221,7 @@ void job_close(struct job *job)
   plan_destroy(job->plan);
   model_destroy(job->model);
   device_destroy(job->device);
+  device_destroy(job->host);
 }
 
 struct exec_result job_step(struct job *job, int64_t step)

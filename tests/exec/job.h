@@ -10,7 +10,8 @@ struct job_setup {
   enum plan_mode mode;
   enum deck_strategy strategy;
   int group; /* of hybrid_shard; others: all ranks */
-  int prefetch, recompute_every;
+  int prefetch, recompute_every; /* 0: nothing, K: every K-th block */
+  struct deck_pattern activations; /* where recompute_every is 0 */
   int micros; /* micro-batches a rank and step; 0: 1 */
   bool reduce_every_micro;
   int threads; /* 0: 1 */
@@ -22,12 +23,18 @@ struct job_setup {
   int64_t capacity;               /* PLAN_GENERATE; 0: JOB_SEQUENCE */
   bool half;                      /* computes in bf16 */
   bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
+  bool host, params_full, cpu_reduce, immediate; /* deck_shape's host_state and what goes with it */
+  bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
+  enum dtype moments;
+  double nvme_state;
+  bool stochastic;
+  double rate;                    /* transfer.rate */
 };
 
 struct job {
   struct job_setup setup;
   struct comm *comm;
-  struct device *device;
+  struct device *device, *host; /* host: NULL: none of its own */
   struct model *model;
   struct deck deck;
   struct plan *plan;

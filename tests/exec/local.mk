@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/exec/test_frozen \
 	tests/exec/test_generate \
 	tests/exec/test_guards \
+	tests/exec/test_host \
 	tests/exec/test_ranks \
 	tests/exec/test_trace \
 	tests/exec/test_watchdog
@@ -16,6 +17,7 @@ tests_exec_test_failure_SOURCES = tests/exec/test_failure.c $(exec_job)
 tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
 tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)
+tests_exec_test_host_SOURCES = tests/exec/test_host.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)
 exec_reopen = tests/exec/reopen.c tests/exec/reopen.h $(exec_job)
 tests_exec_test_trace_SOURCES = tests/exec/test_trace.c $(exec_reopen)

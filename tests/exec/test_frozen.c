@@ -206,6 +206,7 @@ struct hand {
   struct model_shape shape;
   float *params[MOST_UNITS], *grads[MOST_UNITS];
   void *x[JOB_BLOCKS + 1], *saved[JOB_BLOCKS + 1], *d, *work;
+  int64_t backward_bytes; /* of work */
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE];
 };
 
@@ -236,6 +237,7 @@ static void hand_create(struct hand *h, const struct job *job)
   }
   h->d = room(stream);
   h->work = room(most);
+  h->backward_bytes = (int64_t)model->ops->work_bytes(model, job->device, h->shape, WORK_BACKWARD, 1);
   for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++) {
     h->tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
     h->targets[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE + 1);
@@ -272,7 +274,8 @@ static void hand_run(struct hand *h)
                                   h->d, false, h->grads[head], h->work),
                    STATUS_OK);
   for (int u = JOB_BLOCKS; u >= 1; u--)
-    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1], h->saved[u], h->d, false, h->grads[u], h->work),
+    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1], h->saved[u], h->d, false, h->grads[u], h->work,
+                                         h->backward_bytes),
                      STATUS_OK);
   assert_int_equal(ops->embed_backward(model, h->lane, h->shape, h->tokens, h->d, false, h->grads[0]), STATUS_OK);
 }

@@ -224,10 +224,10 @@ static void what_does_not_fit_says_what_would(void **state)
   job_plan(&job, comm, &(struct job_setup){0});
   const struct plan *plans[] = {job.plan};
   int64_t bytes = job.plan->transient_bytes[TIER_DEVICE];
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
+  for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
     int64_t fits = job.plan->transient_bytes[tier];
     job.plan->transient_bytes[tier] = INT64_C(1) << 60;
-    assert_int_equal(exec_memory_create(job.device, plans, 1, &memory), STATUS_MEMORY);
+    assert_int_equal(exec_memory_create(job.device, comm, "", plans, 1, &memory), STATUS_MEMORY);
     job.plan->transient_bytes[tier] = fits;
     assert_non_null(strstr(status_text(), tier == TIER_DEVICE ? "GiB of device memory" : "GiB of host memory"));
     assert_non_null(strstr(status_text(), "1073741824.00 GiB"));
@@ -255,15 +255,15 @@ static void plans_share_their_state(void **state)
   job_plan(&frozen, comm, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
   const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan}, *apart[] = {train.plan, frozen.plan};
   int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, most = 0;
-  assert_int_equal(exec_memory_create(train.device, good, 2, &memory), STATUS_OK);
+  assert_int_equal(exec_memory_create(train.device, comm, "", good, 2, &memory), STATUS_OK);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     int64_t a = train.plan->transient_bytes[tier], b = eval.plan->transient_bytes[tier];
     most += train.plan->persistent_bytes[tier] + (a > b ? a : b);
   }
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
   exec_memory_destroy(&memory);
-  assert_int_equal(exec_memory_create(train.device, bad, 2, &memory), STATUS_INTERNAL);
-  assert_int_equal(exec_memory_create(train.device, apart, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(exec_memory_create(train.device, comm, "", bad, 2, &memory), STATUS_INTERNAL);
+  assert_int_equal(exec_memory_create(train.device, comm, "", apart, 2, &memory), STATUS_INTERNAL);
   assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
   job_close(&train);
   job_close(&eval);

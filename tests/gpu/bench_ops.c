@@ -223,7 +223,7 @@ static void bench_products(const struct model *m)
 
 /* --- attention ---------------------------------------------------------------------------------------------------------------------------------------- */
 
-static struct attention_backward attention_of(const struct model *m, struct cut *cut)
+static struct attention_backward attention_of(const struct model *m, struct cut *cut, enum attention_room which)
 {
   const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D, v = k + m->K * m->D;
   uint16_t *qkv = half(cut, rows * stride), *dqkv = half(cut, rows * stride);
@@ -240,9 +240,12 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
                          .v_stride = stride,
                          .out = half(cut, rows * k),
                          .out_stride = k,
-                         .lse = single(cut, rows * m->H)};
-  op.work = take(cut, (int64_t)ops->attention_workspace(device, &op, 1), 1);
+                         .lse = single(cut, rows * m->H),
+                         .room = which};
+  const size_t work_bytes = ops->attention_workspace(device, &op, 1);
+  op.work = take(cut, (int64_t)work_bytes, 1);
   return (struct attention_backward){.forward = op,
+                                     .work_bytes = work_bytes,
                                      .dout = half(cut, rows * k),
                                      .dq = dqkv,
                                      .dk = dqkv ? dqkv + k : NULL,
@@ -254,7 +257,7 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
 
 static void attention_forward(const struct model *m, struct cut *cut, const int64_t *n)
 {
-  const struct attention_backward op = attention_of(m, cut);
+  const struct attention_backward op = attention_of(m, cut, ATTENTION_FORWARD);
   (void)n;
   if (cut->at)
     must(ops->attention(lane, &op.forward));
@@ -262,8 +265,7 @@ static void attention_forward(const struct model *m, struct cut *cut, const int6
 
 static void attention_backward(const struct model *m, struct cut *cut, const int64_t *n)
 {
-  const struct attention_backward op = attention_of(m, cut);
-  (void)n;
+  const struct attention_backward op = attention_of(m, cut, (enum attention_room)n[0]);
   if (cut->at)
     must(ops->attention_backward(lane, &op));
 }
@@ -273,7 +275,9 @@ static void bench_attention(const struct model *m)
   const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
   const bool plain = !((struct cuda_device *)device)->cudnn;
   report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL, flops);
-  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, NULL, 2.5 * flops);
+  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
+  if (!plain)
+    report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT}, 2.5 * flops);
 }
 
 /* --- what memory bounds --------------------------------------------------------------------------------------------------------------------------------- */
@@ -442,14 +446,33 @@ static void squares(const struct model *m, struct cut *cut, const int64_t *n)
     must(ops->sum_squares(lane, n[0], x, sum));
 }
 
+enum { ELEMENTS, GRADIENT, MOMENTS, COPY, STOCHASTIC, UPDATE_NUMBERS };
+
+static size_t copied_bytes(const int64_t *n)
+{
+  return n[COPY] < 0 ? 0 : dtype_size((enum dtype)n[COPY]);
+}
+
 static void adamw(const struct model *m, struct cut *cut, const int64_t *n)
 {
-  const struct adamw op = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1, .bias1 = 0.5, .bias2 = 0.5};
-  float *master = single(cut, n[0]), *grad = single(cut, n[0]), *first = single(cut, n[0]), *second = single(cut, n[0]);
-  void *working = half(cut, n[0]);
+  const int64_t all = n[ELEMENTS];
+  const struct adamw op = {.lr = 1e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .decay = 0.1,
+                           .grad_scale = 1,
+                           .bias1 = 0.5,
+                           .bias2 = 0.5,
+                           .grad = (enum dtype)n[GRADIENT],
+                           .moments = (enum dtype)n[MOMENTS],
+                           .copy = n[COPY] < 0 ? DTYPE_F32 : (enum dtype)n[COPY],
+                           .stochastic = n[STOCHASTIC]};
+  void *master = single(cut, all), *grad = take(cut, all, dtype_size(op.grad)), *first = take(cut, all, dtype_size(op.moments)),
+       *second = take(cut, all, dtype_size(op.moments)), *working = take(cut, all, copied_bytes(n));
   (void)m;
   if (cut->at)
-    must(ops->adamw(lane, n[0], &op, master, grad, first, second, n[1] ? working : NULL));
+    must(ops->adamw(lane, all, &op, master, grad, first, second, n[COPY] < 0 ? NULL : working));
 }
 
 static void zeros(const struct model *m, struct cut *cut, const int64_t *n)
@@ -498,14 +521,34 @@ static void bench_memory(const struct model *m)
 static void bench_optimizer(void)
 {
   const struct model any = {.name = "any"};
-  const int64_t n[] = {64 << 20, 0}, with_copy[] = {64 << 20, 1};
+  const int64_t n[] = {64 << 20};
   const double elements = 64 << 20;
   report_bytes(&any, "clearing", zeros, n, 4 * elements);
   report_bytes(&any, "fp32 to bf16", narrow, n, 6 * elements);
   report_bytes(&any, "bf16 to fp32", widen, n, 6 * elements);
   report_bytes(&any, "sum of squares", squares, n, 4 * elements);
-  report_bytes(&any, "adamw", adamw, n, 28 * elements);
-  report_bytes(&any, "adamw with a copy", adamw, with_copy, 30 * elements);
+}
+
+/* Types of gradient, moments and working copy (-1: none). */
+static void bench_updates(void)
+{
+  static const struct {
+    const char *name;
+    int64_t n[UPDATE_NUMBERS];
+  } updates[] = {
+      {"adamw", {64 << 20, DTYPE_F32, DTYPE_F32, -1, false}},
+      {"adamw with a copy", {64 << 20, DTYPE_F32, DTYPE_F32, DTYPE_BF16, false}},
+      {"adamw, moments bf16", {64 << 20, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, false}},
+      {"adamw, moments bf16 stochastic", {64 << 20, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, true}},
+      {"adamw, gradient and moments bf16", {64 << 20, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true}},
+      {"adamw, moments fp16 stochastic", {64 << 20, DTYPE_F32, DTYPE_F16, DTYPE_BF16, true}},
+  };
+  const struct model any = {.name = "any"};
+  for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
+    const int64_t *n = updates[i].n;
+    const size_t each = 8 + dtype_size((enum dtype)n[GRADIENT]) + 4 * dtype_size((enum dtype)n[MOMENTS]) + copied_bytes(n);
+    report_bytes(&any, updates[i].name, adamw, n, (double)each * (double)n[ELEMENTS]);
+  }
 }
 
 /* --- the program ------------------------------------------------------------------------------------------------------------------------------------------ */
@@ -585,6 +628,7 @@ int main(int argc, char **argv)
   copy_rate = 2.0 * 4 * (double)n[0] / measure(&any, copies, n);
   printf("%s, bf16; a copy reads and writes %.0f GB/s\n", ((struct cuda_device *)device)->name, copy_rate * 1e-9);
   bench_optimizer();
+  bench_updates();
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     if (argc > 1 && strcmp(argv[1], models[i].name) != 0)
       continue;

@@ -1,22 +1,26 @@
 #!/bin/sh
 # tests/gpu/sanitize.sh SLUICE [TEST_OPS]: a training step of small shapes on a GPU, and the tests of the operations where TEST_OPS is given, under compute-sanitizer's memcheck, racecheck and
-# initcheck. Prints the summaries; ends with 1 where one of them found something. Not part of make check: it takes minutes, and needs the tool.
+# initcheck; the steps all at the same time, the tests, of which one takes all memory, one after another. Prints the summaries, and what was found; ends with 1 where one of them found something.
+# Not part of make check: it takes minutes, and needs the tool.
+# Environment:
+#   TOOLS   which of the tools (all three)
+#   LIMIT   seconds that one of them may take (600)
 set -u
 sluice=$1 ops=${2:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 XDG_CACHE_HOME=$work
-export XDG_CACHE_HOME
-bad=0
+NCCL_CUMEM_ENABLE=0 # memory of NCCL's comes from cudaMalloc then, whose blocks are watched to the byte, and no driver call is tried that this GPU may refuse
+export XDG_CACHE_HOME NCCL_CUMEM_ENABLE
 
 # Layer norm, GELU, biases, learned positions, tied; then RMS norms of heads, rotary positions, grouped keys, SwiGLU, a sliding window, a head of its own.
 cat > "$work/gpt2.yaml" <<'END'
-run:   {dir: run, steps: 2, seed: 3}
+run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: gpt2, layers: 2, width: 48, heads: 3, context: 64, vocab: 257}
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
 cat > "$work/qwen3.yaml" <<'END'
-run:   {dir: run, steps: 2, seed: 3}
+run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16, ffn: 96, context: 64, vocab: 257, tied: false, window: 16}
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
@@ -25,19 +29,32 @@ END
 check() {
   name=$1 tool=$2
   shift 2
+  log=$work/$tool-$name
+  leave=
   # Errors that the runtime returns and the program reads (is an event reached? how much memory is there?) are none of the tool's.
-  compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 "$@" > "$work/log" 2>&1
-  code=$?
-  echo "$name $tool: $(grep -E 'SUMMARY' "$work/log" | tail -n 1) (exit code $code)"
-  test $code = 0 || { bad=1; grep -E '^=========' "$work/log" | head -n 40; tail -n 5 "$work/log"; }
+  # What racecheck says of the inside of cuDNN's attention is not ours to mend.
+  test "$tool" != racecheck || leave="--kernel-name-exclude kns=cudnn_generated"
+  # shellcheck disable=SC2086 # a list of words
+  timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave --error-exitcode 9 "$@" > "$log.log" 2>&1
+  echo $? > "$log.code"
 }
 
-for tool in memcheck racecheck initcheck; do
+for tool in ${TOOLS:-memcheck racecheck initcheck}; do
   for deck in gpt2 qwen3; do
     for compute in bf16 fp32; do
-      check "$deck $compute" $tool "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute=$compute steps=1 warmup=0
+      check $deck-$compute "$tool" "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute=$compute steps=1 warmup=0 &
     done
   done
-  test -z "$ops" || check "$ops" $tool "$ops"
+done
+wait
+for tool in ${TOOLS:-memcheck racecheck initcheck}; do
+  test -z "$ops" || check operations "$tool" "$ops"
+done
+
+bad=0
+for log in "$work"/*.log; do
+  code=$(cat "${log%.log}.code")
+  echo "$(basename "${log%.log}"): $(grep SUMMARY "$log" | tail -n 1) (exit code $code)"
+  test "$code" = 0 || { bad=1; grep '^=========' "$log" | head -n 200; tail -n 5 "$log"; }
 done
 exit $bad

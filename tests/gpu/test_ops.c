@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/rng.h"
@@ -951,6 +952,122 @@ static void test_attention(void **state)
   cuda_device(gpu)->most_scores = most;
 }
 
+/* One block's attention on the GPU. */
+struct heads {
+  struct attention op;
+  struct attention_backward back;
+  struct twin qkv, out, lse, dout, dqkv;
+};
+
+static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
+{
+  const int64_t stride = (H + 2 * K) * D;
+  const size_t element = dtype_size(compute), k = (size_t)(H * D) * element, v = (size_t)((H + K) * D) * element;
+  struct heads heads = {.qkv = input(B * T * stride),
+                        .out = output(B * T * H * D),
+                        .lse = sums(B * H * T, false),
+                        .dout = input(B * T * H * D),
+                        .dqkv = output(B * T * stride)};
+  heads.op = (struct attention){.batch = B,
+                                .tokens = T,
+                                .heads = H,
+                                .kv_heads = K,
+                                .head_width = D,
+                                .q = heads.qkv.there,
+                                .k = (char *)heads.qkv.there + k,
+                                .v = (char *)heads.qkv.there + v,
+                                .q_stride = stride,
+                                .k_stride = stride,
+                                .v_stride = stride,
+                                .out = heads.out.there,
+                                .out_stride = H * D,
+                                .lse = heads.lse.there};
+  heads.back = (struct attention_backward){.dout = heads.dout.there,
+                                           .dq = heads.dqkv.there,
+                                           .dk = (char *)heads.dqkv.there + k,
+                                           .dv = (char *)heads.dqkv.there + v,
+                                           .dq_stride = stride,
+                                           .dk_stride = stride,
+                                           .dv_stride = stride};
+  return heads;
+}
+
+static void heads_free(struct heads *heads)
+{
+  struct twin *all[] = {&heads->qkv, &heads->out, &heads->lse, &heads->dout, &heads->dqkv};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    twin_free(all[i]);
+}
+
+static size_t room_for(struct heads *heads, enum attention_room which)
+{
+  heads->op.room = which;
+  const size_t bytes = gpu->ops->attention_workspace(gpu, &heads->op, 1);
+  heads->op.room = ATTENTION_BEST;
+  return bytes;
+}
+
+/* The gradient with `bytes` of workspace; what lies behind them stays as it was. */
+static void gradient_within(struct heads *heads, size_t bytes, unsigned char *out)
+{
+  enum { BEHIND = 4096 };
+  unsigned char got[BEHIND], want[BEHIND];
+  char *work = room(gpu, bytes + BEHIND);
+  memset(want, 0xa5, BEHIND);
+  must_cuda(cudaMemset(work + bytes, 0xa5, BEHIND));
+  upload(&heads->dqkv);
+  must_cuda(cudaDeviceSynchronize());
+  heads->back.forward = heads->op;
+  heads->back.forward.work = work;
+  heads->back.work_bytes = bytes;
+  must(gpu->ops->attention_backward(gpu_lane, &heads->back));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(out, heads->dqkv.there, (size_t)heads->dqkv.n * dtype_size(compute), cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(got, work + bytes, BEHIND, cudaMemcpyDeviceToHost));
+  assert_memory_equal(got, want, BEHIND);
+  gpu->ops->release(gpu, work);
+}
+
+/* Whatever room there is between the least and the best, the gradient has the same bits: heads have nothing to do with each other. */
+static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t most, int64_t least)
+{
+  struct cuda_device *cuda = cuda_device(gpu);
+  const int64_t most_before = cuda->most_scores, least_before = cuda->least_scores;
+  struct heads heads = heads_make(B, T, H, K, D);
+  cuda->most_scores = most;
+  cuda->least_scores = least;
+  const size_t best = room_for(&heads, ATTENTION_BEST), tight = room_for(&heads, ATTENTION_TIGHT), forward = room_for(&heads, ATTENTION_FORWARD);
+  assert_true(forward <= tight && tight <= best);
+  if (cuda->cudnn && compute == DTYPE_BF16)
+    assert_true(tight < best);
+  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute), rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best, tight + 1};
+  unsigned char *want = room(host, bytes), *got = room(host, bytes);
+  heads.op.work = room(gpu, forward);
+  must(gpu->ops->attention(gpu_lane, &heads.op));
+  gradient_within(&heads, rooms[0], want);
+  for (size_t i = 1; i < sizeof rooms / sizeof *rooms; i++) {
+    gradient_within(&heads, rooms[i], got);
+    if (memcmp(got, want, bytes))
+      fail_msg("gradients of %lld heads in %s with %zu bytes of workspace, not %zu: other bits", (long long)H, dtype_name(compute), rooms[i], best);
+  }
+  heads.back.work_bytes = 1;
+  assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
+  cuda->most_scores = most_before;
+  cuda->least_scores = least_before;
+  gpu->ops->release(gpu, heads.op.work);
+  host->ops->release(host, want);
+  host->ops->release(host, got);
+  heads_free(&heads);
+}
+
+static void test_tight_attention(void **state)
+{
+  (void)state;
+  check_tight_attention(2, 256, 12, 12, 64, 4 << 20, 1 << 19);   /* at once, by sequences, and by 4 heads */
+  check_tight_attention(1, 1024, 32, 8, 128, 64 << 20, 8 << 20); /* at once, and down to one group */
+}
+
 /* --- embedding, classifier, optimizer --------------------------------------------------------------------------------------------------------------- */
 
 static int32_t *tokens_there(const int32_t *token, int64_t n)
@@ -1108,8 +1225,9 @@ static void test_adamw(void **state)
     for (int64_t i = 0; i < n; i++)
       v.here[i] *= v.here[i];
     upload(&v);
-    const struct adamw op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 0.5f, .bias1 = 0.3, .bias2 = 0.2};
+    struct adamw op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 0.5f, .bias1 = 0.3, .bias2 = 0.2};
     must(host->ops->adamw(host_lane, n, &op, master.here, grad.here, m.here, v.here, copy.here));
+    op.copy = compute;
     must(gpu->ops->adamw(gpu_lane, n, &op, master.there, grad.there, m.there, v.there, copy.there));
     expect_same("AdamW's masters", &master);
     expect_same("its first moment", &m);
@@ -1153,6 +1271,7 @@ static void test_adamw_outcome(void **state)
   op.outcome = &outcome;
   must(host->ops->adamw(host_lane, n, &op, master.here, grad.here, m.here, v.here, copy.here));
   op.outcome = there;
+  op.copy = compute;
   must(gpu->ops->adamw(gpu_lane, n, &op, master.there, grad.there, m.there, v.there, copy.there));
   expect_same("AdamW's masters", &master);
   expect_same("its first moment", &m);
@@ -1167,6 +1286,131 @@ static void test_adamw_outcome(void **state)
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     twin_free(all[i]);
   gpu->ops->release(gpu, there);
+}
+
+/* An array of `type` on both devices, the same bits. */
+struct same {
+  size_t bytes;
+  void *here, *there;
+};
+
+/* random: normal numbers, of which every seventh is small (subnormal in fp16), or their squares; else NaN. */
+static struct same same_make(int64_t n, enum dtype type, bool random, bool squared)
+{
+  float *value = room(host, (size_t)n * sizeof *value);
+  struct same same = {.bytes = (size_t)n * dtype_size(type)};
+  same.here = room(host, same.bytes);
+  rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, n, 0, 1, value);
+  for (int64_t i = 0; i < n; i++) {
+    value[i] *= i % 7 == 3 ? 1e-3f : 1;
+    value[i] = !random ? NAN : squared ? value[i] * value[i] : value[i];
+  }
+  dtype_convert(same.here, type, value, DTYPE_F32, (size_t)n);
+  same.there = place_there(same.here, same.bytes);
+  host->ops->release(host, value);
+  return same;
+}
+
+static void same_free(struct same *same)
+{
+  host->ops->release(host, same->here);
+  gpu->ops->release(gpu, same->there);
+}
+
+static void *later(void *base, int64_t elements, enum dtype type)
+{
+  return (char *)base + (size_t)elements * dtype_size(type);
+}
+
+/* Three steps, the last two with other random bits. `skip`: elements that the range begins behind the arrays; where that is no multiple of 4 nothing is aligned. */
+static void adamw_as_the_host(struct adamw op, int64_t n, int64_t skip, bool copies)
+{
+  struct same master = same_make(n + skip, op.master, true, false), grad = same_make(n + skip, op.grad, true, false),
+              m = same_make(n + skip, op.moments, true, false), v = same_make(n + skip, op.moments, true, true),
+              copy = same_make(n + skip, op.copy, false, false);
+  for (int step = 0; step < 3; step++) {
+    must(host->ops->adamw(host_lane, n, &op, later(master.here, skip, op.master), later(grad.here, skip, op.grad), later(m.here, skip, op.moments),
+                          later(v.here, skip, op.moments), copies ? later(copy.here, skip, op.copy) : NULL));
+    must(gpu->ops->adamw(gpu_lane, n, &op, later(master.there, skip, op.master), later(grad.there, skip, op.grad), later(m.there, skip, op.moments),
+                         later(v.there, skip, op.moments), copies ? later(copy.there, skip, op.copy) : NULL));
+    op.seed += 77;
+  }
+  char what[160];
+  snprintf(what, sizeof what, "AdamW of %lld behind %lld, gradients %s, moments %s, copy %s%s", (long long)n, (long long)skip, dtype_name(op.grad),
+           dtype_name(op.moments), copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
+  struct same *all[] = {&m, &v, &master, &copy, &grad};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    expect_bits(what, all[i]->there, all[i]->here, all[i]->bytes);
+    same_free(all[i]);
+  }
+}
+
+/* Both devices do the same operations in the same order, and round each by itself: the same bits, in every type, random bits included. */
+static void test_adamw_types(void **state)
+{
+  static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16}, moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}, copies[] = {DTYPE_F32, DTYPE_BF16};
+  struct adamw op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2, .seed = 11};
+  (void)state;
+  for (int kind = 0; kind < 36; kind++) {
+    op.grad = grads[kind % 2];
+    op.moments = moments[kind / 2 % 3];
+    op.stochastic = kind / 6 % 2;
+    op.copy = copies[kind / 12 % 2];
+    op.first = 40 * kind;
+    adamw_as_the_host(op, 1000 + kind % 4, kind % 3 == 1 ? 1 : 4 * (kind % 3), kind < 24);
+  }
+}
+
+/* Random bits belong to an element, wherever a call begins, also around number 2^32, where they get another key. Oracle: the host, whole. */
+static void test_adamw_split(void **state)
+{
+  enum { N = 1003, CUT = 402 };
+  const struct adamw op = {.lr = 1e-2,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .grad_scale = 1,
+                           .bias1 = 0.3,
+                           .bias2 = 0.2,
+                           .moments = DTYPE_BF16,
+                           .stochastic = true,
+                           .seed = 5,
+                           .first = (INT64_C(1) << 32) - 501};
+  struct adamw rest = op;
+  struct same master = same_make(N, op.master, true, false), grad = same_make(N, op.grad, true, false), m = same_make(N, op.moments, true, false),
+              v = same_make(N, op.moments, true, true);
+  (void)state;
+  rest.first += CUT;
+  must(host->ops->adamw(host_lane, N, &op, master.here, grad.here, m.here, v.here, NULL));
+  must(gpu->ops->adamw(gpu_lane, CUT, &op, master.there, grad.there, m.there, v.there, NULL));
+  must(gpu->ops->adamw(gpu_lane, N - CUT, &rest, later(master.there, CUT, op.master), later(grad.there, CUT, op.grad),
+                       later(m.there, CUT, op.moments), later(v.there, CUT, op.moments), NULL));
+  struct same *all[] = {&master, &m, &v, &grad};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    expect_bits("AdamW in two calls", all[i]->there, all[i]->here, all[i]->bytes);
+    same_free(all[i]);
+  }
+}
+
+static void test_adamw_refusals(void **state)
+{
+  const struct adamw good = {.copy = compute};
+  const struct {
+    struct adamw op;
+    const char *says;
+  } bad[] = {{{.master = DTYPE_BF16}, "masters of fp32, not of bf16"},
+             {{.grad = DTYPE_F16}, "gradients of fp32 or bf16, not of fp16"},
+             {{.moments = DTYPE_F8_E4M3}, "moments in fp32, bf16 or fp16, not in fp8_e4m3"},
+             {{.copy = DTYPE_F16}, "working copies in fp32 or bf16, not in fp16"}};
+  int nothing = 0;
+  (void)state;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_int_equal(gpu->ops->adamw(gpu_lane, 0, &bad[i].op, NULL, NULL, NULL, NULL, &nothing), STATUS_UNSUPPORTED);
+    if (!strstr(status_text(), bad[i].says))
+      fail_msg("'%s' does not say '%s'", status_text(), bad[i].says);
+  }
+  must(gpu->ops->adamw(gpu_lane, 0, &bad[3].op, NULL, NULL, NULL, NULL, NULL)); /* without a copy its type is not asked for */
+  must(gpu->ops->adamw(gpu_lane, 0, &good, NULL, NULL, NULL, NULL, NULL));
 }
 
 /* A twin's elements on the host are fp32, rounded to its type. */
@@ -1220,8 +1464,7 @@ static void test_sum_squares(void **state)
     must_cuda(cudaDeviceSynchronize());
     must_cuda(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
     expect_normalized(&got);
-    if (!(fabs(exactsum_value(&got) - exactsum_value(&sum)) <= 1e-12 * exactsum_value(&sum)))
-      fail_msg("squares sum to %.17g, not %.17g", exactsum_value(&got), exactsum_value(&sum));
+    assert_memory_equal(&got, &sum, sizeof sum); /* terms of one order, added exactly */
     gpu->ops->release(gpu, there);
     twin_free(&x);
   }
@@ -1376,6 +1619,48 @@ static void test_memory(void **state)
   gpu->ops->release(gpu, NULL);
   gpu->ops->release_host(gpu, NULL);
   must(gpu->ops->lane_check(gpu_lane));
+}
+
+/* Memory that processes share, pinned: a copy of it is put behind work of many milliseconds, and the caller goes on. Oracle: what was written. */
+static void test_pin(void **state)
+{
+  enum { BYTES = 64 << 20, WORK = 256 << 20, TURNS = 300 };
+  unsigned char *shared = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  char *work = room(gpu, WORK), *there = room(gpu, BYTES);
+  struct mark *begin = NULL, *copied = NULL;
+  (void)state;
+  assert_true(shared != MAP_FAILED);
+  must(gpu->ops->pin(gpu, shared, 2 * BYTES));
+  assert_int_equal(gpu->ops->pin(gpu, shared, 2 * BYTES), STATUS_LIBRARY); /* it is */
+  assert_non_null(strstr(status_text(), "pinning memory of the host"));
+  must(gpu->ops->mark_create(gpu, &begin));
+  must(gpu->ops->mark_create(gpu, &copied));
+  for (int i = 0; i < BYTES; i++)
+    shared[i] = (unsigned char)(i * 31 + i / 251);
+
+  for (int i = 0; i < TURNS; i++)
+    must(gpu->ops->zero(gpu_lane, work, WORK));
+  must(gpu->ops->mark_set(gpu_lane, begin));
+  must(gpu->ops->copy(gpu_lane, there, shared, BYTES));
+  must(gpu->ops->copy(gpu_lane, shared + BYTES, there, BYTES));
+  must(gpu->ops->mark_set(gpu_lane, copied));
+  assert_false(gpu->ops->mark_reached(begin)); /* nothing has waited for the lane */
+  assert_false(gpu->ops->mark_reached(copied));
+  must(gpu->ops->mark_wait(copied));
+  assert_memory_equal(shared + BYTES, shared, BYTES);
+
+  gpu->ops->unpin(gpu, shared);
+  must(gpu->ops->lane_check(gpu_lane));
+  must(gpu->ops->pin(gpu, shared, 2 * BYTES));
+  gpu->ops->unpin(gpu, shared);
+  gpu->ops->unpin(gpu, shared); /* warns, and leaves no error behind */
+  gpu->ops->unpin(gpu, NULL);
+  must(gpu->ops->lane_check(gpu_lane));
+  gpu->ops->mark_destroy(begin);
+  gpu->ops->mark_destroy(copied);
+  gpu->ops->release(gpu, work);
+  gpu->ops->release(gpu, there);
+  assert_int_equal(munmap(shared, 2 * BYTES), 0);
 }
 
 /* Lane `other` reads what the first lane writes behind work of some milliseconds; oracle: what was written. */
@@ -1583,6 +1868,7 @@ int main(void)
                                        TEST(test_rope),
                                        TEST(test_bias_gradient),
                                        TEST(test_attention),
+                                       TEST(test_tight_attention),
                                        TEST(test_embedding),
                                        TEST(test_embedding_repeats),
                                        TEST(test_bad_token),
@@ -1590,11 +1876,15 @@ int main(void)
                                        TEST(test_classifier),
                                        TEST(test_adamw),
                                        TEST(test_adamw_outcome),
+                                       TEST(test_adamw_types),
+                                       TEST(test_adamw_split),
+                                       TEST(test_adamw_refusals),
                                        TEST(test_sum_parts),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),
                                        TEST(test_conclude),
                                        TEST(test_memory),
+                                       TEST(test_pin),
                                        TEST(test_marks),
                                        TEST(test_devices),
                                        TEST(test_table),

@@ -13,12 +13,15 @@ check_PROGRAMS += \
 	tests/io/test_results \
 	tests/io/test_safetensors \
 	tests/io/test_split \
+	tests/io/test_store \
 	tests/io/test_text \
 	tests/io/test_tokenizer \
 	tests/io/test_tokenizer_json \
 	tests/io/test_tokens \
 	tests/io/test_trace
-check_scripts += tests/io/h5py.sh
+check_scripts += \
+	tests/io/bench_io.sh \
+	tests/io/h5py.sh
 # For tests/peers/tokenizer.sh, which measures.
 EXTRA_PROGRAMS += tests/peers/encode
 io_sample = \

@@ -168,7 +168,7 @@ static void backward_block(struct engine *e, struct room *room, int u, bool accu
 {
   void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
   must(e->model->ops->block_backward(e->model, e->lane, u, room->shape, e->params[u], room->x[u - 1], room->saved[u], room->d, accumulate,
-                                     e->grads[u], work));
+                                     e->grads[u], work, (int64_t)room->work_bytes[WORK_BACKWARD]));
   engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
 }
 

@@ -474,6 +474,7 @@ static void test_sizes(void **state)
   assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD, 1) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -491,9 +492,98 @@ static void test_decoder_sizes(void **state)
               ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
   assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
-    if (what == WORK_FORWARD || what == WORK_BACKWARD || what == WORK_FORWARD_SAVED || what == WORK_DECODE)
+    if (what < WORK_LOSS || what > WORK_LOGITS)
       assert_true(ops->work_bytes(e.model, e.device, huge, what, 1) == SIZE_MAX);
   engine_destroy(&e);
+}
+
+/* Attention that makes use of much room, of less, or in its forward pass of none, and remembers what its gradient was given. */
+static const size_t room_for[] = {[ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
+static struct {
+  const struct device_ops *real;
+  const char *work;
+  size_t bytes;
+} watch;
+
+static size_t roomy_workspace(struct device *device, const struct attention *op, int threads)
+{
+  return room_for[op->room] + watch.real->attention_workspace(device, op, threads);
+}
+
+static enum status watched_gradient(struct lane *lane, const struct attention_backward *op)
+{
+  watch.work = op->forward.work;
+  watch.bytes = op->work_bytes;
+  return watch.real->attention_backward(lane, op);
+}
+
+/* One block's pass back in `bytes` of work; a sum of what comes out. */
+static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved, size_t bytes)
+{
+  const size_t stream = model_stream_bytes(e->model, e->device, s);
+  float *d = engine_alloc(e, stream);
+  char *work = engine_alloc(e, bytes);
+  double sum = 0;
+  for (size_t i = 0; i < stream / sizeof *d; i++)
+    d[i] = (float)(i % 17) - 8;
+  must(e->model->ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, d, false, e->grads[1], work, (int64_t)bytes));
+  assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
+  for (size_t i = 0; i < stream / sizeof *d; i++)
+    sum += (double)d[i] * (double)(i % 13);
+  engine_free(e, work, bytes);
+  engine_free(e, d, stream);
+  return sum;
+}
+
+static void check_tight_room(struct engine *e)
+{
+  const struct model_ops *ops = e->model->ops;
+  const struct model_shape s = {.B = 2, .T = 16};
+  const size_t stream = model_stream_bytes(e->model, e->device, s), kept = ops->saved_bytes(e->model, e->device, s),
+               forward = ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1);
+  struct device_ops watching = *e->device->ops;
+  watch.real = e->device->ops;
+  watching.attention_workspace = roomy_workspace;
+  watching.attention_backward = watched_gradient;
+  e->device->ops = &watching;
+  const size_t best = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD, 1),
+               tight = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD_TIGHT, 1);
+  assert_int_equal(best - tight, room_for[ATTENTION_BEST] - room_for[ATTENTION_TIGHT]);
+  assert_int_equal(ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1), forward);
+
+  float *x = engine_alloc(e, stream);
+  void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
+  for (size_t i = 0; i < stream / sizeof *x; i++)
+    x[i] = (float)(i % 11) - 5;
+  must(ops->block_forward(e->model, e->lane, 1, s, e->params[1], x, NULL, saved, work));
+  const double want = pass_back(e, s, x, saved, best);
+  assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
+  assert_true(pass_back(e, s, x, saved, tight) == want);
+  assert_in_range(watch.bytes, room_for[ATTENTION_TIGHT], room_for[ATTENTION_BEST]);
+  assert_true(pass_back(e, s, x, saved, (tight + best) / 2) == want);
+  for (int64_t bytes = -1; bytes <= 64; bytes += 65) {
+    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, x, false, e->grads[1], work, bytes), STATUS_INTERNAL);
+    assert_non_null(strstr(status_text(), "bytes to work in"));
+  }
+  engine_free(e, work, forward);
+  engine_free(e, saved, kept);
+  engine_free(e, x, stream);
+  e->device->ops = watch.real;
+}
+
+/* Oracle: what the device's attention asks for, and the end of the memory that a block was given. */
+static void test_tight_room(void **state)
+{
+  (void)state;
+  const struct model_config *configs[] = {&little, &small_qwen3};
+  for (int i = 0; i < 2; i++) {
+    struct engine e;
+    engine_create(configs[i], 1, &e);
+    check_tight_room(&e);
+    assert_int_equal(e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD, 1),
+                     e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD_TIGHT, 1));
+    engine_destroy(&e);
+  }
 }
 
 static void test_logits_never_whole(void **state)
@@ -754,6 +844,7 @@ int main(void)
       cmocka_unit_test(test_decoder_flops),
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_decoder_sizes),
+      cmocka_unit_test(test_tight_room),
       cmocka_unit_test(test_logits_never_whole),
       cmocka_unit_test(test_guards),
       cmocka_unit_test(test_absent_keys),

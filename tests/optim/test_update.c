@@ -150,7 +150,7 @@ static const struct adamw some_step = {.lr = 0.01f,
 
 static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, struct owned *o)
 {
-  must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin, o->m + r.begin, o->v + r.begin));
+  must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin, o->m + r.begin, o->v + r.begin, NULL));
 }
 
 static void assert_same(const struct owned *a, const struct owned *b)
@@ -179,6 +179,48 @@ static void test_update_of_ranges(void **state)
   owned_destroy(&whole);
   owned_destroy(&parts);
   owned_destroy(&before);
+  optim_segments_destroy(&segments);
+}
+
+/* Identity, as above, for arrays of other types: pointers advance by their sizes, and the random bits are those of an element's place in the unit, not in the range. */
+static void test_update_of_small_types(void **state)
+{
+  enum { ARRAYS = 5 };
+  struct fixture *f = *state;
+  struct optim_segments segments;
+  must(optim_segments_create(f->model, 1, NORM_BIAS, &segments));
+  const int64_t flat = f->model->unit[1].layout.flat;
+  struct owned start = owned_create(flat);
+  struct adamw op = some_step;
+  op.grad = op.moments = DTYPE_BF16;
+  op.copy = DTYPE_F16;
+  op.stochastic = true;
+  op.seed = 7;
+  const enum dtype type[ARRAYS] = {DTYPE_F32, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_F16};
+  const float *from[ARRAYS] = {start.master, start.grad, start.m, start.v, start.master};
+  char *whole[ARRAYS], *parts[ARRAYS];
+  for (int i = 0; i < ARRAYS; i++) {
+    whole[i] = calloc((size_t)flat, sizeof(float));
+    parts[i] = calloc((size_t)flat, sizeof(float));
+    assert_true(whole[i] && parts[i]);
+    dtype_convert(whole[i], type[i], from[i], DTYPE_F32, (size_t)flat);
+    dtype_convert(parts[i], type[i], from[i], DTYPE_F32, (size_t)flat);
+  }
+  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1], whole[2], whole[3], whole[4]));
+  for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1) {
+    char *at[ARRAYS];
+    for (int i = 0; i < ARRAYS; i++)
+      at[i] = parts[i] + begin * (int64_t)dtype_size(type[i]);
+    op.first = 12345; /* is set by the call */
+    must(optim_update(f->lane, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &op, at[0], at[1], at[2],
+                      at[3], at[4]));
+  }
+  for (int i = 0; i < ARRAYS; i++) {
+    assert_memory_equal(whole[i], parts[i], (size_t)flat * sizeof(float));
+    free(whole[i]);
+    free(parts[i]);
+  }
+  owned_destroy(&start);
   optim_segments_destroy(&segments);
 }
 
@@ -241,6 +283,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_frozen_segments, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_update_of_ranges, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_update_of_small_types, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_ten_steps, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

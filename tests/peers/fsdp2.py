@@ -13,6 +13,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from typing import NamedTuple
 
@@ -271,18 +272,9 @@ def arguments():
     return p.parse_args()
 
 
-def main():
-    a = arguments()
-    if a.count:
-        for name, shape in MODELS.items():
-            print(f"{name} {parameters_of(shape)}")
-        return
+def measure(a, device):
     shape = tiny(MODELS[a.model]) if a.tiny else MODELS[a.model]
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    cuda = device.type == "cuda"
     attention = choose_attention(a.attention, shape, a.B, a.T, device) if cuda else "host"
     model = build(shape, a, device)
     optimizer = adamw(model, device)
@@ -298,13 +290,33 @@ def main():
             clock.mark()
     step_ms = statistics.median(clock.steps_ms())
     dist.all_reduce(loss, op=dist.ReduceOp.SUM)
-    gpus = dist.get_world_size()
-    record = {"kind": "peer", "peer": "fsdp2", "row": a.row, "model": a.model, "gpus": gpus, "B": a.B, "T": a.T, "accum": a.accum, "ac": a.ac, "keep": a.keep,
-              "reduce_every": a.reduce_every, "attention": attention, "parameters": parameters_of(shape), "step_ms": step_ms,
-              "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3, "loss": loss.item() / gpus, "torch": torch.__version__}
+    record = {"attention": attention, "parameters": parameters_of(shape), "step_ms": step_ms, "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3,
+              "loss": loss.item() / dist.get_world_size()}
     if cuda:
         free, everything = torch.cuda.mem_get_info()
         record |= {"peak_bytes": torch.cuda.max_memory_allocated(), "device_bytes": everything - free}
+    return record
+
+
+def main():
+    a = arguments()
+    if a.count:
+        for name, shape in MODELS.items():
+            print(f"{name} {parameters_of(shape)}")
+        return
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    record = {"kind": "peer", "peer": "fsdp2", "row": a.row, "model": a.model, "gpus": dist.get_world_size(), "B": a.B, "T": a.T, "accum": a.accum, "ac": a.ac, "keep": a.keep,
+              "reduce_every": a.reduce_every, "torch": torch.__version__}
+    try:
+        record |= measure(a, device)
+    except torch.OutOfMemoryError as failure:
+        print(failure, file=sys.stderr)
+        print(json.dumps(record | {"failure": "out of memory"}), flush=True)
+        os._exit(1)  # other ranks may wait in a collective: torchrun ends them
     if dist.get_rank() == 0:
         print(json.dumps(record), flush=True)
     dist.destroy_process_group()

@@ -1,13 +1,15 @@
 #!/bin/bash
 # tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
 # run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
-# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them.
+# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); qwen7b-b8, half as many sequences at a time; qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
+# and qwen7b-weak-full, which gathers and reduces in each micro-batch.
 # Environment:
 #   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
 #             Its JSON lines go to RESULTS too.
 #   TURNS     how often (1)
 #   LIMIT     seconds that a run may take (300)
 #   MPIRUN    how to start ranks
+#   TRACE     a folder: one step before the clock starts is traced, and ROW.txt there says where its time went
 #   ROW_ARGS  key=value for every row of ours
 # Not part of make check: it measures.
 set -u -o pipefail
@@ -21,12 +23,14 @@ limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
 # ours NAME MODEL T B MICROS KEY=VALUE...
 ours() {
-  local name=$1 model=$2 T=$3 B=$4 micros=$5
+  local name=$1 model=$2 T=$3 B=$4 micros=$5 traced=()
   shift 5
+  test -z "${TRACE:-}" || traced=(warmup=2 "train.trace=[1,2]" run.dir="$TRACE/$name")
   echo "{\"kind\":\"row\",\"row\":\"$name\",\"gpus\":$gpus,\"micros\":$micros,\"B\":$B,\"T\":$T}" >> "$results"
   # shellcheck disable=SC2086 # lists of words
   limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "$decks/$model.yaml" run.device=cuda data.sequence="$T" data.micro_batch="$B" \
-    data.batch=$((B * micros * gpus)) results="$results" "$@" ${ROW_ARGS:-} || echo "$name: failed with exit code $?"
+    data.batch=$((B * micros * gpus)) results="$results" "$@" "${traced[@]}" ${ROW_ARGS:-} || echo "$name: failed with exit code $?"
+  test -z "${TRACE:-}" || mv "$TRACE/$name/trace/summary-00000.txt" "$TRACE/$name.txt"
 }
 
 # theirs NAME MODEL T B MICROS OPTIONS
@@ -51,13 +55,19 @@ row() {
   done
 }
 
+# On fewer than 4 GPUs whole gradients of 7.6 G parameters do not fit beside the activations of 16 sequences: there the peer reduces them after each micro-batch.
+every=
+test "$gpus" -ge 4 || every=" --reduce-every"
+
 for name; do
   case $name in
   gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
   qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
-  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
+  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
+  qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=3 warmup=1 ;;
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
-  qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
+  qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;
+  qwen7b-weak-full) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
   llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 steps=6 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac

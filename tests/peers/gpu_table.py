@@ -15,7 +15,8 @@ import sys
 GIB = 1 << 30
 MARKED = re.compile(r"(<!-- measured: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-# What is asked for on 4 GPUs: tokens/s a GPU that must be reached, and the aim.
+REQUIRED_GPUS = 4  # what is asked for is asked for on as many
+# Tokens/s a GPU that must be reached, and the aim.
 SPEED = {
     "gpt2": (530e3, 600e3),
     "qwen0.5b": (150e3, 175e3),
@@ -24,7 +25,7 @@ SPEED = {
 }
 PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
-WEAK = 0.95  # of the speed of one GPU, at least
+WEAK = {"qwen7b-weak": 0.95}  # of the speed of one GPU, at least
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
@@ -60,10 +61,10 @@ def ratio(a, b):
 
 
 class Measured:
-    """Runs by (row, number of GPUs): ours, and the peer's."""
+    """Runs by (row, number of GPUs): ours, and the peer's; why the peer has none."""
 
     def __init__(self, paths):
-        self.ours, self.peer = {}, {}
+        self.ours, self.peer, self.failure = {}, {}, {}
         for path in paths:
             self.read(path)
 
@@ -82,7 +83,11 @@ class Measured:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
                 self.ours[key].append(record)
             elif "peer" in record:
-                self.peer.setdefault((record.get("row") or key[0], record["gpus"]), []).append(record)
+                of = record.get("row") or key[0], record["gpus"]
+                if "failure" in record:
+                    self.failure[of] = record["failure"]
+                else:
+                    self.peer.setdefault(of, []).append(record)
 
     @staticmethod
     def median(runs, key, field):
@@ -95,54 +100,68 @@ class Measured:
     def their(self, key, field):
         return self.median(self.peer, key, field)
 
+    def their_text(self, key, field, form):
+        value = self.their(key, field)
+        return self.failure[key] if value is None and key in self.failure else form(value)
 
-def main_rows(measured, gpus):
-    """Those of the requirements, then others that were measured."""
-    others = sorted(row for row, n in measured.ours if n == gpus and row not in SPEED and not row.endswith("-weak"))
-    return [(row, gpus) for row in [*SPEED, *others]] if measured.ours else []
+    def rows(self, names):
+        """(row, number of GPUs) of what was measured."""
+        return [(name, gpus) for name in names for gpus in sorted(n for row, n in self.ours if row == name)]
+
+
+def is_weak(row):
+    return "-weak" in row
+
+
+def main_rows(measured):
+    """Those of the requirements, then others."""
+    others = sorted({row for row, _ in measured.ours if row not in SPEED and not is_weak(row)})
+    return measured.rows([*SPEED, *others])
 
 
 def speed_table(measured, a):
     rows = []
-    for key in main_rows(measured, a.gpus):
+    for key in main_rows(measured):
         speed, flops, theirs = measured.our(key, "tokens_per_s_rank"), measured.our(key, "model_gflops_rank"), measured.their(key, "tokens_per_s_rank")
         share = ratio(flops, a.peak * 1e3)
         their_share = share * theirs / speed if share and theirs else None
         must, aim = SPEED.get(key[0], (None, None))
-        rows.append([key[0], thousands(speed), text(share, ".1%"), thousands(theirs), text(their_share, ".1%"), text(ratio(speed, theirs), ".2f"), thousands(must),
-                     thousands(aim), verdict(speed, must, aim) if must else ""])
-    return table(["row", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
+        rows.append([key[0], str(key[1]), thousands(speed), text(share, ".1%"), measured.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
+                     text(ratio(speed, theirs), ".2f"), thousands(must), thousands(aim), verdict(speed, must, aim) if must else ""])
+    return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
 
 
 def peak_table(measured, a):
     rows = []
-    for row, (must, aim) in PEAK_SHARE.items() if measured.ours else ():
-        share = ratio(measured.our((row, a.gpus), "model_gflops_rank"), a.peak * 1e3)
-        rows.append([row, text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
-    return table(["row", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
+    for key in measured.rows(PEAK_SHARE):
+        must, aim = PEAK_SHARE[key[0]]
+        share = ratio(measured.our(key, "model_gflops_rank"), a.peak * 1e3)
+        rows.append([key[0], str(key[1]), text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
+    return table(["row", "GPUs", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
+
+
+def gib(value):
+    return text(value / GIB if value else None, ".1f")
 
 
 def memory_table(measured, a):
     rows = []
-    for key in main_rows(measured, a.gpus):
-        ours, theirs = measured.our(key, "planned_bytes"), measured.their(key, "peak_bytes")
-        in_use, their_use = measured.our(key, "device_bytes"), measured.their(key, "device_bytes")
-        gib = [text(value / GIB if value else None, ".1f") for value in (ours, theirs, in_use, their_use)]
-        share = ratio(ours, theirs)
-        rows.append([key[0], gib[0], gib[1], text(share, ".2f"), f"{MEMORY_RATIO}", verdict(share, MEMORY_RATIO, at_most=True), gib[2], gib[3]])
-    return table(["row", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
+    for key in main_rows(measured):
+        ours = measured.our(key, "planned_bytes")
+        share = ratio(ours, measured.their(key, "peak_bytes"))
+        rows.append([key[0], str(key[1]), gib(ours), measured.their_text(key, "peak_bytes", gib), text(share, ".2f"), f"{MEMORY_RATIO}", verdict(share, MEMORY_RATIO, at_most=True),
+                     gib(measured.our(key, "device_bytes")), gib(measured.their(key, "device_bytes"))])
+    return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
 
 
 def weak_table(measured, a):
     rows = []
-    for row in sorted({row for row, _ in measured.ours if row.endswith("-weak")}):
-        counts = sorted(n for name, n in measured.ours if name == row)
+    for row, n in measured.rows(sorted({row for row, _ in measured.ours if is_weak(row)})):
         alone, their_alone = measured.our((row, 1), "tokens_per_s_rank"), measured.their((row, 1), "tokens_per_s_rank")
-        for n in counts:
-            speed, theirs = measured.our((row, n), "tokens_per_s_rank"), measured.their((row, n), "tokens_per_s_rank")
-            share = ratio(speed, alone)
-            rows.append([row, str(n), thousands(speed), text(share, ".1%"), thousands(theirs), text(ratio(theirs, their_alone), ".1%"), f"{WEAK:.0%}" if n > 1 else "",
-                         verdict(share, WEAK) if n > 1 else ""])
+        speed, theirs = measured.our((row, n), "tokens_per_s_rank"), measured.their((row, n), "tokens_per_s_rank")
+        share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
+        rows.append([row, str(n), thousands(speed), text(share, ".1%"), measured.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
+                     text(must, ".0%") if must else "", verdict(share, must) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of one GPU's", "FSDP2, tokens/s a GPU", "of one GPU's", "must", ""], rows)
 
 
@@ -150,12 +169,13 @@ def missed_list(measured, a):
     if not measured.ours:
         return ""
     found = []
-    for name, make in (("speed", speed_table), ("share of the peak", peak_table), ("memory", memory_table), ("weak scaling", weak_table)):
+    for name, make, asked in (("speed", speed_table, SPEED), ("share of the peak", peak_table, PEAK_SHARE), ("memory", memory_table, SPEED), ("weak scaling", weak_table, WEAK)):
         for line in make(measured, a).splitlines()[2:]:
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            row, gpus, *cells = (cell.strip() for cell in line.strip("|").split("|"))
             for result in {"missed", "not measured"} & set(cells):
-                gpus = f" on {cells[1]} GPUs" if name == "weak scaling" else ""
-                found.append(f"- {name} of {cells[0]}{gpus}: {result}\n")
+                found.append(f"- {name} of {row} on {gpus} GPUs: {result}\n")
+        if unseen := [row for row in asked if (row, REQUIRED_GPUS) not in measured.ours]:
+            found.append(f"- {name} on {REQUIRED_GPUS} GPUs: not measured ({', '.join(unseen)})\n")
     return "".join(found) or "None: everything above was reached.\n"
 
 
@@ -192,12 +212,12 @@ def where_table(path):
             rows.append([name, ms, f"{share} %", rate or "", f"{of_link} %" if of_link else ""])
         elif lane := LANE.match(line.rstrip()):
             lanes.append("{} {} %".format(lane[1], lane[3]))
-    head = re.search(r"steps .*, ([\d.]+) ms a step", summary)
+    head = re.search(r"rank \d+ of (\d+): steps .*, ([\d.]+) ms a step", summary)
     exposed = re.search(r"^communication .*$", summary, re.MULTILINE)
     if not (rows and lanes and head and exposed):
         sys.exit(f"{path} is no summary of a trace")
     link = re.search(r"^link: .* measured$", summary, re.MULTILINE)
-    notes = f"{head[1]} ms a step; lanes busy: {', '.join(lanes)}. {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
+    notes = f"{head[1]} GPUs, {head[2]} ms a step; lanes busy: {', '.join(lanes)}. {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
     return table(["instruction", "ms a step", "of the step", "GB/s", "of the link"], rows) + "\n" + notes
 
 
@@ -243,13 +263,12 @@ def main():
     p.add_argument("--trace", action="append", default=[], metavar="ROW=FILE")
     p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
     p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
-    p.add_argument("--gpus", type=int, default=4, help="of the rows that requirements are about")
     p.add_argument("--doc", type=pathlib.Path, default=doc / "performance.md")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
     if not results and not traces:
-        results = sorted(kept.glob("*.jsonl"))
+        results = sorted(path for path in kept.glob("*.jsonl") if not path.name.startswith("offload-"))  # those are offload_table.py's
         traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
     measured = Measured(results)
     old = a.doc.read_text()

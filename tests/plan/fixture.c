@@ -1,6 +1,7 @@
 #include "fixture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -25,8 +26,8 @@ static size_t saved_bytes(const struct model *model, struct device *device, stru
 
 static size_t work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
-  static const size_t per_row[] = {[WORK_FORWARD] = 200, [WORK_BACKWARD] = 350, [WORK_LOSS] = 388,         [WORK_LOSS_GRADIENT] = 500,
-                                   [WORK_LOGITS] = 96,   [WORK_DECODE] = 144,   [WORK_FORWARD_SAVED] = 200};
+  static const size_t per_row[] = {[WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_BACKWARD_TIGHT] = 300, [WORK_LOSS] = 388,
+                                   [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,         [WORK_FORWARD_SAVED] = 200};
   (void)model, (void)device, (void)threads;
   return (size_t)(s.B * s.T) * per_row[what];
 }
@@ -121,6 +122,15 @@ void fixture_free(struct model *model)
   *model = (struct model){0};
 }
 
+static struct deck_pattern pattern_of(const struct point *point)
+{
+  int every = point->recompute > 0 ? point->recompute : 1;
+  enum deck_keep keep = point->recompute > 0 && point->keep == KEEP_ACTIVATIONS ? KEEP_INPUT : point->keep;
+  struct deck_pattern pattern = {.n = every};
+  pattern.of[0] = (uint8_t)keep;
+  return pattern;
+}
+
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank)
 {
   return (struct plan_input){.mode = point->mode,
@@ -139,8 +149,14 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .micro_batch = 2,
                                        .micros = point->micros,
                                        .sequence = 16,
-                                       .recompute_every = point->recompute,
-                                       .reduce_every_micro = point->reduce_every_micro}};
+                                       .reduce_every_micro = point->reduce_every_micro,
+                                       .activations = pattern_of(point),
+                                       .host_state = point->host,
+                                       .params_full = point->params_full,
+                                       .cpu_reduce = point->cpu_reduce,
+                                       .immediate = point->immediate,
+                                       .moments = point->moments,
+                                       .nvme_state = point->nvme_state}};
 }
 
 const char *fixture_name(const struct point *point)
@@ -148,11 +164,18 @@ const char *fixture_name(const struct point *point)
   static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard"};
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
-  static char name[200];
+  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe"};
+  static char name[400];
   snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s%s", modes[point->mode],
            strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
            point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze],
            point->half ? ", bf16" : "");
+  size_t length = strlen(name);
+  snprintf(name + length, sizeof name - length, ", keep %s, moments %s", keeps[point->keep], dtype_name(point->moments));
+  length = strlen(name);
+  if (point->host)
+    snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe", point->params_full ? "full" : "shard",
+             point->cpu_reduce ? "cpu_reduce" : "gpu_reduce", point->immediate ? "immediate" : "deferred", point->nvme_state);
   return name;
 }
 
@@ -215,4 +238,59 @@ static void visit_some(void *arg, const struct point *place)
 void fixture_variants(fixture_visit *visit, void *arg)
 {
   visit_places(visit_some, &(struct visitor){visit, arg, 0});
+}
+
+/* Factors in the order of fixture.h, from the last. */
+enum { HOST_KEEPS = 5, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 2 * 2 * 4 * 3, HOST_VARIANTS = 11 };
+
+static int take(int *choice, int n)
+{
+  int taken = *choice % n;
+  *choice /= n;
+  return taken;
+}
+
+static struct point host_point(struct point point, int choice, int turn)
+{
+  int variant = turn % HOST_VARIANTS;
+  point.host = true;
+  point.half = take(&choice, 2);
+  point.nvme_state = 0.5 * take(&choice, 3);
+  int keep = take(&choice, HOST_KEEPS);
+  point.keep = keep < 4 ? (enum deck_keep)keep : KEEP_INPUT_HOST;
+  point.recompute = keep < 4 ? 0 : 2;
+  point.immediate = take(&choice, 2);
+  point.cpu_reduce = take(&choice, 2);
+  point.params_full = take(&choice, 2);
+  point.prefetch = take(&choice, 4);
+  point.micros = 1 + take(&choice, 3);
+  point.head = variant % 2 ? UNTIED : TIED;
+  point.freeze = (enum freeze)(variant / 2 % FREEZES);
+  point.moments = (enum dtype[]){DTYPE_F32, DTYPE_BF16, DTYPE_F16}[turn % 3];
+  return point;
+}
+
+struct host_visitor {
+  fixture_visit *visit;
+  void *arg;
+  int every, next;
+};
+
+static void visit_host(void *arg, const struct point *place)
+{
+  struct host_visitor *visitor = arg;
+  bool sharded = place->strategy == STRATEGY_FULL_SHARD || place->strategy == STRATEGY_HYBRID_SHARD;
+  if (!sharded || place->ranks > 5)
+    return;
+  for (int choice = 0; choice < HOST_CHOICES; choice++, visitor->next++) {
+    if (visitor->next % visitor->every != 0)
+      continue;
+    struct point point = host_point(*place, choice, visitor->next / visitor->every);
+    visitor->visit(visitor->arg, &point);
+  }
+}
+
+void fixture_host(int every, fixture_visit *visit, void *arg)
+{
+  visit_places(visit_host, &(struct host_visitor){visit, arg, every, 0});
 }

@@ -22,6 +22,9 @@ EXTRA_DIST += \
 	tests/plan/golden/full_shard.txt \
 	tests/plan/golden/full_shard_recompute_micros.txt \
 	tests/plan/golden/generate.txt \
+	tests/plan/golden/host.txt \
+	tests/plan/golden/host_immediate.txt \
+	tests/plan/golden/host_shared.txt \
 	tests/plan/golden/hybrid_shard.txt \
 	tests/plan/golden/no_shard.txt \
 	tests/plan/golden/one_rank.txt \

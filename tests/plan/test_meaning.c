@@ -2,7 +2,8 @@
  * place of a model: every operation hashes all that it reads into all that it writes, collectives move and add words between the ranks' arenas, and
  * whatever may lose its value is overwritten with rubbish. After some steps each rank's masters and moments must be those of a straightforward loop over
  * ranks and micro-batches that holds everything whole. So every update saw the sum over all ranks and micro-batches of gradients of the right
- * parameters, and the norm counted every element once. Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits. */
+ * parameters, and the norm counted every element once. Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits.
+ * In a 16-bit type parameters are the upper half of their master, and moments the lower half of what they were. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,6 +34,27 @@ static uint32_t digest(struct words w)
   uint32_t sum = 0;
   for (int64_t i = 0; i < w.n; i++)
     sum += w.at[i] * (uint32_t)(2 * i + 1);
+  return sum;
+}
+
+/* Of 16-bit elements. */
+static uint16_t *halves(struct words w)
+{
+  return (uint16_t *)w.at;
+}
+
+static uint16_t cast(uint32_t x)
+{
+  return (uint16_t)(x >> 16);
+}
+
+static uint32_t digest_params(struct words w, bool half)
+{
+  uint32_t sum = 0;
+  if (!half)
+    return digest(w);
+  for (int64_t i = 0; i < 2 * w.n; i++)
+    sum += halves(w)[i] * (uint32_t)(2 * i + 1);
   return sum;
 }
 
@@ -86,13 +108,17 @@ static uint32_t squares(struct words w)
   return sum;
 }
 
-static void adam(uint32_t metrics, struct words g, uint32_t *p, uint32_t *m, uint32_t *v)
+static uint32_t adam_m(uint32_t m, uint32_t g, bool half)
 {
-  for (int64_t i = 0; i < g.n; i++) {
-    m[i] = 3 * m[i] + g.at[i];
-    v[i] = 5 * v[i] + g.at[i] * g.at[i];
-    p[i] += 7 * m[i] + mix(v[i], metrics);
-  }
+  return (3 * m + g) & (half ? 0xffff : ~UINT32_C(0));
+}
+static uint32_t adam_v(uint32_t v, uint32_t g, bool half)
+{
+  return (5 * v + g * g) & (half ? 0xffff : ~UINT32_C(0));
+}
+static uint32_t adam_step(uint32_t m, uint32_t v, uint32_t metrics)
+{
+  return 7 * m + mix(v, metrics);
 }
 
 /* ---- the loop that knows no plan ---- */
@@ -100,6 +126,7 @@ static void adam(uint32_t metrics, struct words g, uint32_t *p, uint32_t *m, uin
 /* Parameters are whole units, frozen part and all; the rest is of trained parts. */
 struct truth {
   const struct model *model;
+  bool half, half_moments, immediate;
   struct words p[MOST_UNITS], m[MOST_UNITS], v[MOST_UNITS], g[MOST_UNITS];
   uint32_t loss[STEPS];
 };
@@ -118,7 +145,11 @@ static struct words make_words(int64_t n)
 
 static void truth_create(struct truth *t, const struct plan *plan)
 {
-  *t = (struct truth){.model = plan->input.model};
+  const struct plan_input *input = &plan->input;
+  *t = (struct truth){.model = input->model,
+                      .half = input->device->compute != DTYPE_F32,
+                      .half_moments = input->shape.moments != DTYPE_F32,
+                      .immediate = input->shape.host_state && input->shape.immediate};
   for (int u = 0; u < t->model->units; u++) {
     int64_t trained = plan->layout[u].trained;
     t->p[u] = make_words(plan->layout[u].flat);
@@ -139,6 +170,16 @@ static void truth_destroy(struct truth *t)
   }
 }
 
+static uint32_t truth_params(const struct truth *t, int u)
+{
+  uint32_t sum = 0;
+  if (!t->half)
+    return digest(t->p[u]);
+  for (int64_t i = 0; i < t->p[u].n; i++)
+    sum += cast(t->p[u].at[i]) * (uint32_t)(2 * i + 1);
+  return sum;
+}
+
 /* The backward pass goes through all, whoever learns. */
 static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words, int64_t saved_words, uint32_t load)
 {
@@ -147,7 +188,7 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
   int head = t->model->head;
   fill(tokens, load, false);
   for (int u = 0; u < t->model->units; u++)
-    p[u] = digest(t->p[u]);
+    p[u] = truth_params(t, u);
   fill(stream, embed_seed(p[0], digest(tokens)), false);
   for (int u = 1; u <= BLOCKS; u++) {
     x[u - 1] = digest(stream);
@@ -194,9 +235,13 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
   uint32_t metrics = 0;
   for (int u = 0; u < t->model->units; u++)
     metrics += squares(t->g[u]);
-  metrics = mix(metrics, t->loss[step]);
+  metrics = t->immediate ? 0 : mix(metrics, t->loss[step]);
   for (int u = 0; u < t->model->units; u++)
-    adam(metrics, t->g[u], t->p[u].at, t->m[u].at, t->v[u].at);
+    for (int64_t i = 0; i < t->g[u].n; i++) {
+      t->m[u].at[i] = adam_m(t->m[u].at[i], t->g[u].at[i], t->half_moments);
+      t->v[u].at[i] = adam_v(t->v[u].at[i], t->g[u].at[i], t->half_moments);
+      t->p[u].at[i] += adam_step(t->m[u].at[i], t->v[u].at[i], metrics);
+    }
 }
 
 /* ---- the machine that runs plans ---- */
@@ -205,14 +250,15 @@ struct machine {
   int ranks;
   struct model model;
   struct plan *plan[MOST_RANKS];
-  uint32_t *arena[MOST_RANKS][2]; /* transient, persistent */
+  bool half, half_moments;
+  uint32_t *arena[MOST_RANKS][TIER_COUNT][2]; /* transient, persistent; members of a shard group have one TIER_SHARED */
   uint32_t loss[STEPS];
 };
 
 static struct words words_at(const struct machine *m, int rank, int buffer)
 {
   const struct plan_buffer *b = &m->plan[rank]->buffer[buffer];
-  return (struct words){m->arena[rank][b->persistent] + b->offset / 4, b->bytes / 4};
+  return (struct words){m->arena[rank][b->tier][b->persistent] + b->offset / 4, b->bytes / 4};
 }
 
 static struct words use_words(const struct machine *m, int rank, int i, int k)
@@ -220,13 +266,24 @@ static struct words use_words(const struct machine *m, int rank, int i, int k)
   return words_at(m, rank, m->plan[rank]->instr[i].use[k].buffer);
 }
 
-static void load_part(struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole)
+/* What buffers of parameters (and moments, which begin as zero) hold, in their type. */
+static uint32_t element(struct words w, int64_t i, bool half)
+{
+  return half ? halves(w)[i] : w.at[i];
+}
+
+static void load_part(struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole, bool half)
 {
   if (buffer < 0)
     return;
   struct words part = words_at(m, rank, buffer);
-  assert_int_equal(part.n, range.end - range.begin);
-  memcpy(part.at, whole->at + range.begin, (size_t)part.n * sizeof(uint32_t));
+  assert_int_equal(part.n * (half ? 2 : 1), range.end - range.begin);
+  for (int64_t i = 0; i < range.end - range.begin; i++) {
+    if (half)
+      halves(part)[i] = cast(whole->at[range.begin + i]);
+    else
+      part.at[i] = whole->at[range.begin + i];
+  }
 }
 
 /* What lies around a master until it is gathered is rubbish. */
@@ -237,30 +294,46 @@ static void load_masters(struct machine *m, const struct truth *t)
       const struct plan *plan = m->plan[rank];
       if (plan->master[u] >= 0)
         spoil(words_at(m, rank, plan_root(plan, plan->master[u], NULL)));
-      load_part(m, rank, plan->master[u], plan->owned[u], &t->p[u]);
-      load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u]);
+      load_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false);
+      load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false);
+      load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half);
+      load_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half);
     }
+}
+
+static void create_arenas(struct machine *m, int rank)
+{
+  const struct plan *plan = m->plan[rank];
+  int first = rank / plan->input.shape.group * plan->input.shape.group;
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    m->arena[rank][tier][0] = new_words(plan->transient_bytes[tier] / 4);
+    m->arena[rank][tier][1] = tier == TIER_SHARED && rank > first ? m->arena[first][tier][1] : new_words(plan->persistent_bytes[tier] / 4);
+  }
+  assert_int_equal(plan->transient_bytes[TIER_SHARED], 0);
 }
 
 static void machine_create(struct machine *m, const struct point *point)
 {
-  *m = (struct machine){.ranks = point->ranks};
+  *m = (struct machine){.ranks = point->ranks, .half = point->half, .half_moments = point->moments != DTYPE_F32};
   fixture_model_of(&m->model, BLOCKS, point);
   for (int rank = 0; rank < m->ranks; rank++) {
     struct plan_input input = fixture_input(&m->model, point, rank);
     if (plan_create(&input, &m->plan[rank]) != STATUS_OK)
       fail_msg("%s: %s", fixture_name(point), status_text());
-    m->arena[rank][0] = new_words(m->plan[rank]->transient_bytes[TIER_DEVICE] / 4);
-    m->arena[rank][1] = new_words(m->plan[rank]->persistent_bytes[TIER_DEVICE] / 4);
+    create_arenas(m, rank);
   }
 }
 
 static void machine_destroy(struct machine *m)
 {
   for (int rank = 0; rank < m->ranks; rank++) {
+    bool first = rank % m->plan[rank]->input.shape.group == 0;
+    for (int tier = 0; tier < TIER_COUNT; tier++) {
+      mem_free(m->arena[rank][tier][0]);
+      if (tier != TIER_SHARED || first)
+        mem_free(m->arena[rank][tier][1]);
+    }
     plan_destroy(m->plan[rank]);
-    mem_free(m->arena[rank][0]);
-    mem_free(m->arena[rank][1]);
   }
   fixture_free(&m->model);
 }
@@ -274,12 +347,15 @@ static struct members members_of(const struct machine *m, int rank, int i)
 {
   const struct plan *plan = m->plan[rank];
   const struct deck_shape *shape = &plan->input.shape;
+  if (plan->instr[i].op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
+    return (struct members){rank, 1, 1, 0};
   bool replicas = plan->instr[i].op == OP_REPLICA_REDUCE || (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
     return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
   return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
 }
 
+/* Gathers of masters in another type cast them. */
 static void all_gather(struct machine *m, int i)
 {
   for (int rank = 0; rank < m->ranks; rank++) {
@@ -287,8 +363,13 @@ static void all_gather(struct machine *m, int i)
     struct words whole = use_words(m, rank, i, 1);
     for (int k = 0; k < members.n; k++) {
       struct words part = use_words(m, members.first + k * members.stride, i, 0);
-      assert_int_equal(part.n * members.n, whole.n);
-      memmove(whole.at + k * part.n, part.at, (size_t)part.n * sizeof(uint32_t));
+      if (part.n * members.n == whole.n) {
+        memmove(whole.at + k * part.n, part.at, (size_t)part.n * sizeof(uint32_t));
+        continue;
+      }
+      assert_true(m->half && part.n * members.n == 2 * whole.n);
+      for (int64_t e = 0; e < part.n; e++)
+        halves(whole)[k * part.n + e] = cast(part.at[e]);
     }
   }
 }
@@ -324,16 +405,16 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
   uint32_t loss = 0, norm = 0;
   for (int rank = 0; rank < m->ranks; rank++) {
     loss += use_words(m, rank, i, 0).at[0];
-    norm += use_words(m, rank, i, 1).at[0];
+    norm += use_words(m, rank, i, m->plan[rank]->instr[i].n_use > 2 ? 2 : 1).at[0];
   }
   for (int rank = 0; rank < m->ranks; rank++)
     use_words(m, rank, i, 1).at[0] = mix(norm, loss);
   m->loss[step] = loss;
 }
 
-static void run_head(struct words *w, const struct plan_use *use, bool learns)
+static void run_head(struct words *w, const struct plan_use *use, bool learns, bool half)
 {
-  uint32_t seed = loss_seed(digest(w[0]), digest(w[1]), digest(w[2]));
+  uint32_t seed = loss_seed(digest_params(w[0], half), digest(w[1]), digest(w[2]));
   if (use[3].access == ACCESS_WRITE)
     memset(w[3].at, 0, (size_t)w[3].n * sizeof(uint32_t));
   w[3].at[0] += seed;
@@ -343,6 +424,33 @@ static void run_head(struct words *w, const struct plan_use *use, bool learns)
   fill(w[5], seed + 1, false);
 }
 
+static void copy(struct words from, struct words to)
+{
+  assert_int_equal(from.n, to.n);
+  memcpy(to.at, from.at, (size_t)to.n * sizeof(uint32_t));
+}
+
+/* Uses from the gradient on. */
+static void run_adam(const struct machine *m, struct words *w, bool works, uint32_t metrics)
+{
+  for (int64_t i = 0; i < w[0].n; i++) {
+    uint32_t g = w[0].at[i], first = adam_m(element(w[2], i, m->half_moments), g, m->half_moments),
+             second = adam_v(element(w[3], i, m->half_moments), g, m->half_moments);
+    if (m->half_moments) {
+      halves(w[2])[i] = (uint16_t)first;
+      halves(w[3])[i] = (uint16_t)second;
+    } else {
+      w[2].at[i] = first;
+      w[3].at[i] = second;
+    }
+    w[1].at[i] += adam_step(first, second, metrics);
+    if (works && m->half)
+      halves(w[4])[i] = cast(w[1].at[i]);
+    else if (works)
+      w[4].at[i] = w[1].at[i];
+  }
+}
+
 static void run_local(const struct machine *m, int rank, int i, int step)
 {
   const struct instr *instr = &m->plan[rank]->instr[i];
@@ -350,22 +458,23 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   uint32_t seed;
   for (int k = 0; k < instr->n_use; k++)
     w[k] = use_words(m, rank, i, k);
+  const uint32_t params = digest_params(w[0], m->half);
   switch (instr->op) {
   case OP_LOAD: fill(w[0], load_seed(step, rank, instr->micro), false); break;
-  case OP_EMBED: fill(w[2], embed_seed(digest(w[0]), digest(w[1])), false); break;
+  case OP_EMBED: fill(w[2], embed_seed(params, digest(w[1])), false); break;
   case OP_FORWARD:
-    fill(w[2], forward_seed(digest(w[0]), digest(w[1])), false);
+    fill(w[2], forward_seed(params, digest(w[1])), false);
     if (instr->n_use > 4)
-      fill(w[4], saved_seed(digest(w[0]), digest(w[1])), false);
+      fill(w[4], saved_seed(params, digest(w[1])), false);
     spoil(w[3]);
     break;
   case OP_RECOMPUTE:
-    fill(w[3], saved_seed(digest(w[0]), digest(w[1])), false);
+    fill(w[3], saved_seed(params, digest(w[1])), false);
     spoil(w[2]);
     break;
-  case OP_LOSS: run_head(w, instr->use, instr->n_use > 6); break;
+  case OP_LOSS: run_head(w, instr->use, instr->n_use > 6, m->half); break;
   case OP_BACKWARD:
-    seed = backward_seed(digest(w[0]), digest(w[1]), digest(w[2]), digest(w[3]));
+    seed = backward_seed(params, digest(w[1]), digest(w[2]), digest(w[3]));
     if (instr->n_use > 5)
       fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
     fill(w[3], seed + 1, true);
@@ -377,7 +486,25 @@ static void run_local(const struct machine *m, int rank, int i, int step)
       spoil(w[0]);
     break;
   case OP_SQUARES: w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]); break;
-  case OP_ADAM: adam(w[0].at[0], w[1], w[2].at, w[3].at, w[4].at); break;
+  case OP_ADAM: run_adam(m, w + 1, instr->n_use > 5, w[0].at[0]); break;
+  case OP_ADAM_NOW: run_adam(m, w, instr->n_use > 4, 0); break;
+  case OP_FETCH:
+  case OP_SAVE_ACT:
+  case OP_WRITE_ACT:
+  case OP_READ_ACT:
+  case OP_FETCH_ACT:
+  case OP_FETCH_GRAD:
+  case OP_FETCH_LOSS: copy(w[0], w[1]); break;
+  case OP_ACCUMULATE:
+    for (int64_t e = 0; e < w[1].n; e++)
+      w[1].at[e] += w[0].at[e];
+    break;
+  case OP_READ_STATE:
+  case OP_WRITE_STATE:
+    copy(w[0], w[2]);
+    copy(w[1], w[3]);
+    break;
+  case OP_PUBLISH: break; /* the memory is one: ranks that keep step see each other's writes */
   default: fail_msg("%s has no meaning", plan_op_name(instr->op));
   }
 }
@@ -412,12 +539,16 @@ static int next_on_lane(const struct plan *plan, enum plan_lane lane, int at)
   return -1;
 }
 
-static bool may_run(const struct plan *plan, const int *done, int at)
+/* On all ranks: their shards lie at different places, and so their plans may wait for different things. */
+static bool may_run(const struct machine *m, const int *done, int at)
 {
-  const struct instr *instr = &plan->instr[at % plan->n];
-  for (int w = 0; w < instr->n_wait; w++)
-    if (done[instr->wait[w].instr] < at / plan->n + 1 - instr->wait[w].back)
-      return false;
+  int n = m->plan[0]->n;
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct instr *instr = &m->plan[rank]->instr[at % n];
+    for (int w = 0; w < instr->n_wait; w++)
+      if (done[instr->wait[w].instr] < at / n + 1 - instr->wait[w].back)
+        return false;
+  }
   return true;
 }
 
@@ -431,9 +562,9 @@ static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favou
     at[lane] = next_on_lane(plan, (enum plan_lane)lane, 0);
   for (uint32_t draw = 0; left > 0; draw++) {
     assert_true(draw < UINT32_C(1000000)); /* a plan that hangs */
-    bool favoured = at[favourite] >= 0 && may_run(plan, done, at[favourite]);
+    bool favoured = at[favourite] >= 0 && may_run(m, done, at[favourite]);
     enum plan_lane lane = favoured ? favourite : (enum plan_lane)(mix(seed, draw) % LANE_COUNT);
-    if (at[lane] < 0 || !may_run(plan, done, at[lane]))
+    if (at[lane] < 0 || !may_run(m, done, at[lane]))
       continue;
     run_instr(m, at[lane] % plan->n, at[lane] / plan->n);
     done[at[lane] % plan->n]++;
@@ -443,14 +574,18 @@ static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favou
   mem_free(done);
 }
 
-static void compare_part(const struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole,
+/* half: the part is of 16-bit elements; upper: the upper halves of the truth's. */
+static void compare_part(const struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole, bool half, bool upper,
                          const struct point *point)
 {
   if (buffer < 0)
     return;
   struct words part = words_at(m, rank, buffer);
-  if (memcmp(part.at, whole->at + range.begin, (size_t)part.n * sizeof(uint32_t)) != 0)
-    fail_msg("%s: %s of rank %d", fixture_name(point), m->plan[rank]->buffer[buffer].name, rank);
+  for (int64_t i = 0; i < range.end - range.begin; i++) {
+    uint32_t want = whole->at[range.begin + i];
+    if (element(part, i, half) != (half && upper ? cast(want) : want))
+      fail_msg("%s: %s of rank %d", fixture_name(point), m->plan[rank]->buffer[buffer].name, rank);
+  }
 }
 
 static void compare_with_truth(const struct machine *m, const struct truth *t, const struct point *point)
@@ -461,10 +596,12 @@ static void compare_with_truth(const struct machine *m, const struct truth *t, c
   for (int rank = 0; rank < m->ranks; rank++)
     for (int u = 0; u < m->model.units; u++) {
       const struct plan *plan = m->plan[rank];
-      compare_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], point);
-      compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], point);
-      compare_part(m, rank, plan->moment1[u], plan->owned[u], &t->m[u], point);
-      compare_part(m, rank, plan->moment2[u], plan->owned[u], &t->v[u], point);
+      compare_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false, false, point);
+      compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false, false, point);
+      compare_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half, true, point);
+      compare_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half, true, point);
+      compare_part(m, rank, plan->moment1[u], plan->owned[u], &t->m[u], m->half_moments, false, point);
+      compare_part(m, rank, plan->moment2[u], plan->owned[u], &t->v[u], m->half_moments, false, point);
     }
 }
 
@@ -489,8 +626,6 @@ static void check_point(const struct point *point, int how)
 static void check_some(void *arg, const struct point *point)
 {
   int *count = arg;
-  if (point->half) /* the machine's words are of one size */
-    return;
   if (*count % 13 == 0) /* which divides no period of the grid: every choice is met */
     check_point(point, *count / 13 % 6);
   (*count)++;
@@ -510,9 +645,51 @@ static void heads_and_frozen_parts_too(void **state)
   fixture_variants(check_some, &count);
 }
 
+static void masters_in_host_memory_too(void **state)
+{
+  (void)state;
+  int count = 0;
+  fixture_host(43, check_some, &count);
+}
+
 static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
 {
   (void)state;
+  static const struct point on_host[] = {
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 3,
+       .group = 3,
+       .micros = 1,
+       .half = true,
+       .host = true,
+       .params_full = true,
+       .cpu_reduce = true,
+       .nvme_state = 1,
+       .moments = DTYPE_F16,
+       .keep = KEEP_INPUT_NVME},
+      {.strategy = STRATEGY_HYBRID_SHARD,
+       .ranks = 4,
+       .group = 2,
+       .prefetch = 1,
+       .micros = 2,
+       .half = true,
+       .host = true,
+       .params_full = true,
+       .immediate = true,
+       .nvme_state = 0.5,
+       .keep = KEEP_INPUT},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 1,
+       .group = 1,
+       .prefetch = 2,
+       .micros = 3,
+       .head = UNTIED,
+       .freeze = FREEZE_ODD,
+       .half = true,
+       .host = true,
+       .immediate = true},
+  };
   for (int how = 1; how <= 25; how++) {
     check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true, TIED, FREEZE_NOTHING}, how);
     check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false, TIED, FREEZE_NOTHING}, how);
@@ -520,6 +697,8 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
     check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 0, 2, true, UNTIED, FREEZE_ODD}, how);
     check_point(&(struct point){PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 1, 2, false, TIED, FREEZE_ODD}, how);
     check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 0, 0, 2, true, UNTIED, FREEZE_MIDDLE}, how);
+    for (size_t h = 0; h < sizeof on_host / sizeof *on_host; h++)
+      check_point(&on_host[h], how);
   }
 }
 
@@ -546,9 +725,8 @@ static void without_waits_the_result_is_another(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(updates_are_those_of_a_plain_loop),
-      cmocka_unit_test(heads_and_frozen_parts_too),
-      cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
+      cmocka_unit_test(updates_are_those_of_a_plain_loop),   cmocka_unit_test(heads_and_frozen_parts_too),
+      cmocka_unit_test(masters_in_host_memory_too),          cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
       cmocka_unit_test(without_waits_the_result_is_another),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

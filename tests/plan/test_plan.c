@@ -79,6 +79,28 @@ static void every_rank_has_a_sound_plan_with_the_same_collectives(void **state)
                                           0, 1, true, TIED, FREEZE_NOTHING});
 }
 
+static void with_masters_in_host_memory_too(void **state)
+{
+  (void)state;
+  fixture_host(23, check_ranks, NULL);
+  for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
+    for (int choice = 0; choice < 8; choice++)
+      for (int prefetch = 0; prefetch < 4; prefetch++)
+        check_ranks(NULL, &(struct point){.mode = (enum plan_mode)mode,
+                                          .strategy = STRATEGY_HYBRID_SHARD,
+                                          .ranks = 4,
+                                          .group = 2,
+                                          .prefetch = prefetch,
+                                          .micros = 1,
+                                          .freeze = choice & 4 ? FREEZE_ODD : FREEZE_NOTHING,
+                                          .half = choice & 1,
+                                          .host = true,
+                                          .params_full = choice & 2,
+                                          .cpu_reduce = choice & 1,
+                                          .nvme_state = 1,
+                                          .keep = KEEP_INPUT_NVME});
+}
+
 /* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and how many. */
 static int64_t live_at(const struct plan *plan, int i, enum plan_purpose purpose, int *n)
 {
@@ -142,7 +164,8 @@ static void full_sharding_keeps_exactly_its_part(void **state)
   for (int ranks = 1; ranks <= 6; ranks++) {
     struct plan *plan =
         plan_of(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
-    assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks, (ranks > 1 ? 3 : 4) * flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
+    assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks,
+                     (ranks > 1 ? 3 : 4) * flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
     plan_destroy(plan);
   }
@@ -335,6 +358,131 @@ static void windows_do_not_grow_with_depth(void **state)
     }
 }
 
+/* The most bytes of a purpose (PURPOSE_COUNT: of all) that are in a tier at a time. */
+static int64_t most_in(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose)
+{
+  int64_t most = 0;
+  for (int i = 0; i < plan->n; i++) {
+    int64_t bytes = 0;
+    for (int b = 0; b < plan->buffers; b++) {
+      const struct plan_buffer *buffer = &plan->buffer[b];
+      bool lives = !buffer->persistent && buffer->parent < 0 && buffer->first <= i && i <= buffer->last;
+      bytes += lives && buffer->tier == tier && (purpose == PURPOSE_COUNT || buffer->purpose == purpose) ? buffer->bytes : 0;
+    }
+    if (bytes > most)
+      most = bytes;
+  }
+  return most;
+}
+
+/* What passes through the device is a window and a block: oracle: a model three times as deep, whose buffers hold exactly as much at a time. How tightly they are packed may differ where
+ * several windows travel at once, by 3 % at most. */
+static void check_depth(const struct point *point)
+{
+  struct plan *plan[2];
+  struct model tower[2];
+  for (int deep = 0; deep < 2; deep++) {
+    int blocks = point->prefetch < 3 ? 4 : 6;
+    fixture_model(&tower[deep], deep ? 3 * blocks : blocks);
+    plan[deep] = plan_of(&tower[deep], point, 0);
+    assert_int_equal(plan[deep]->persistent_bytes[TIER_DEVICE], 0);
+  }
+  const int64_t shallow = plan[0]->transient_bytes[TIER_DEVICE], deep = plan[1]->transient_bytes[TIER_DEVICE];
+  const enum plan_tier waits = point->keep == KEEP_INPUT_NVME ? TIER_DISK : TIER_HOST; /* there it grows instead */
+  assert_int_equal(most_in(plan[0], TIER_DEVICE, PURPOSE_COUNT), most_in(plan[1], TIER_DEVICE, PURPOSE_COUNT));
+  if (point->prefetch < 1 ? shallow != deep : (double)deep > 1.03 * (double)shallow)
+    fail_msg("%s: %lld bytes of the device, %lld when three times as deep", fixture_name(point), (long long)shallow, (long long)deep);
+  assert_true(most_in(plan[0], waits, PURPOSE_ACTIVATIONS) < most_in(plan[1], waits, PURPOSE_ACTIVATIONS));
+  for (int d = 0; d < 2; d++) {
+    plan_destroy(plan[d]);
+    fixture_free(&tower[d]);
+  }
+}
+
+static void the_device_does_not_grow_with_depth(void **state)
+{
+  (void)state;
+  for (int prefetch = 0; prefetch < 4; prefetch++)
+    for (int choice = 0; choice < 32; choice++)
+      check_depth(&(struct point){.strategy = STRATEGY_FULL_SHARD,
+                                  .ranks = 2,
+                                  .group = 2,
+                                  .prefetch = prefetch,
+                                  .micros = choice & 1 ? 2 : 1,
+                                  .half = choice & 1,
+                                  .host = true,
+                                  .params_full = choice & 2,
+                                  .cpu_reduce = choice & 4,
+                                  .immediate = choice & 8,
+                                  .keep = choice & 16 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST});
+}
+
+/* As buffers lie behind one another anywhere but on the device. */
+static int64_t pages(int64_t bytes)
+{
+  return (bytes + 4095) / 4096 * 4096;
+}
+
+/* By hand: masters 4 bytes a parameter of this rank, moments twice their type on every second unit's disk, a copy in the compute type. */
+static void tiers_hold_what_they_should(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .micros = 1,
+                                .half = choice & 1,
+                                .host = true,
+                                .params_full = choice & 2,
+                                .nvme_state = choice & 4 ? 0.5 : 0,
+                                .moments = choice & 4 ? DTYPE_BF16 : DTYPE_F32};
+    struct plan *plan = plan_of(&model, &point, 1);
+    const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
+    int64_t host = 0, shared = 0, disk = 0;
+    for (int u = 0; u <= BLOCKS; u++) {
+      const int64_t flat = plan->layout[u].flat, mine = flat / 2;
+      const bool on_disk = point.nvme_state > 0 && u % 2 == 1;
+      host += pages(mine * 4) + (on_disk ? 0 : 2 * pages(mine * moment)) + (point.half && !point.params_full ? pages(mine * 2) : 0);
+      disk += on_disk ? 2 * pages(mine * moment) : 0;
+      shared += point.params_full ? pages(flat * element) : 0;
+    }
+    assert_int_equal(plan->persistent_bytes[TIER_DEVICE], 0);
+    assert_int_equal(plan->persistent_bytes[TIER_HOST], host);
+    assert_int_equal(plan->persistent_bytes[TIER_SHARED], shared);
+    assert_int_equal(plan->persistent_bytes[TIER_DISK], disk);
+    assert_int_equal(plan->transient_bytes[TIER_SHARED] + plan->transient_bytes[TIER_DISK], 0);
+    plan_destroy(plan);
+  }
+}
+
+/* An input a block and micro-batch, less those that are wanted back at once. */
+static void inputs_wait_where_the_deck_says(void **state)
+{
+  (void)state;
+  const int64_t x = 2 * 16 * 24 * 4;
+  struct model tower;
+  fixture_model(&tower, 8);
+  for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_INPUT_NVME; keep++) {
+    const struct point point = {
+        .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .keep = (enum deck_keep)keep};
+    struct plan *plan = plan_of(&tower, &point, 0);
+    bool leaves = keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
+    assert_int_equal(count(plan, OP_SAVE_ACT), leaves ? 7 : 0); /* the last block's backward pass is two visits away */
+    assert_int_equal(count(plan, OP_FETCH_ACT), leaves ? 7 : 0);
+    assert_int_equal(count(plan, OP_WRITE_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
+    assert_int_equal(count(plan, OP_READ_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
+    assert_int_equal(count(plan, OP_RECOMPUTE), keep == KEEP_ACTIVATIONS ? 0 : 8);
+    if (keep == KEEP_INPUT_HOST)
+      assert_int_equal(most_in(plan, TIER_HOST, PURPOSE_ACTIVATIONS), 7 * x);
+    if (keep == KEEP_INPUT_NVME)
+      assert_int_equal(plan->transient_bytes[TIER_DISK], 7 * pages(x));
+    assert_int_equal(find(plan, OP_SAVE_ACT, 8, 0), -1);
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
 static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
 {
   (void)state;
@@ -358,6 +506,46 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
       int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
       assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->moment1[0]].offset);
+      plan_destroy(other);
+    }
+    plan_destroy(train);
+  }
+}
+
+/* And in every other tier: what the other plan keeps, the one that trains keeps at the same place. */
+static void masters_in_host_memory_are_found_there_too(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
+                          .ranks = 4,
+                          .group = 2,
+                          .prefetch = 1,
+                          .micros = 2,
+                          .half = choice & 1,
+                          .host = true,
+                          .params_full = choice & 2,
+                          .cpu_reduce = choice & 4};
+    struct plan *train = plan_of(&model, &point, 1);
+    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
+      int kept = 0;
+      point.mode = (enum plan_mode)mode;
+      point.micros = 1;
+      struct plan *other = plan_of(&model, &point, 1);
+      for (int b = 0; b < other->buffers; b++) {
+        const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
+        if (!here->persistent || here->purpose == PURPOSE_CACHE)
+          continue;
+        assert_string_equal(here->name, there->name);
+        assert_int_equal(here->tier, there->tier);
+        assert_int_equal(here->offset, there->offset);
+        assert_int_equal(here->bytes, there->bytes);
+        kept++;
+      }
+      assert_true(kept >= BLOCKS + 1);
+      assert_memory_equal(other->master, train->master, (BLOCKS + 1) * sizeof(int));
+      assert_memory_equal(other->working, train->working, (BLOCKS + 1) * sizeof(int));
+      assert_memory_equal(other->shared, train->shared, (BLOCKS + 1) * sizeof(int));
       plan_destroy(other);
     }
     plan_destroy(train);
@@ -570,6 +758,71 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
   }
 }
 
+static bool independent(const struct plan *plan, int a, int b)
+{
+  return a < b ? !depends(plan, b, a) : !depends(plan, a, b);
+}
+
+/* With one unit ahead: a unit or an input comes while another one is computed with, and a gradient goes, is reduced and, where that is allowed,
+ * spent, beside the next backward pass. */
+static void transfers_and_updates_may_overlap_compute(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 1,
+                                .host = true,
+                                .params_full = choice & 1,
+                                .cpu_reduce = choice & 2,
+                                .immediate = true,
+                                .nvme_state = choice & 4 ? 1 : 0,
+                                .keep = choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST};
+    struct model tower;
+    fixture_model(&tower, 6);
+    struct plan *plan = plan_of(&tower, &point, 0);
+    for (int u = 6; u >= 3; u--) {
+      int next = find(plan, OP_BACKWARD, u - 1, 0);
+      assert_true(depends(plan, find(plan, OP_FETCH_GRAD, u, -1), find(plan, OP_BACKWARD, u, 0)));
+      assert_true(independent(plan, find(plan, OP_FETCH_GRAD, u, -1), next));
+      assert_true(independent(plan, find(plan, OP_REDUCE, u, -1), next));
+      if (u % 4 != 3) /* those wait for the next forward pass */
+        assert_true(independent(plan, find(plan, OP_ADAM_NOW, u, -1), next));
+    }
+    for (int u = 5; u >= 1; u--)
+      assert_true(independent(plan, find(plan, OP_FETCH_ACT, u, 0), find(plan, OP_BACKWARD, u + 1, 0)));
+    for (int u = 2; u <= 6; u++) { /* the first FETCH is the forward pass's */
+      assert_true(depends(plan, find(plan, OP_FORWARD, u, 0), find(plan, OP_FETCH, u, 0)));
+      assert_true(independent(plan, find(plan, OP_FETCH, u, 0), find(plan, OP_FORWARD, u - 1, 0)));
+    }
+    plan_destroy(plan);
+    fixture_free(&tower);
+  }
+}
+
+/* Deferred, a unit is fetched as soon as it is updated, whatever else is. */
+static void the_next_step_begins_while_updates_go_on(void **state)
+{
+  (void)state;
+  for (int full = 0; full < 2; full++) {
+    struct plan *plan = plan_of(
+        &model,
+        &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = full}, 0);
+    for (int u = 0; u <= BLOCKS; u++) {
+      const struct instr *fetch = &plan->instr[find(plan, OP_FETCH, u, -1)];
+      int seen = 0, latest = find(plan, full ? OP_PUBLISH : OP_ADAM, u, -1);
+      for (int w = 0; w < fetch->n_wait; w++) {
+        seen += fetch->wait[w].back == 1 && fetch->wait[w].instr == latest;
+        assert_true(fetch->wait[w].back == 0 || fetch->wait[w].instr <= latest);
+      }
+      assert_int_equal(seen, 1);
+    }
+    plan_destroy(plan);
+  }
+}
+
 static void building_is_deterministic(void **state)
 {
   (void)state;
@@ -653,6 +906,13 @@ static void impossible_plans_are_refused(void **state)
   bad.shape.micros = 1;
   bad.capacity = bad.shape.sequence - 1;
   expect_refusal(bad, STATUS_USAGE, "a cache of 15 tokens cannot take the 16 new ones of a step");
+  bad = good;
+  bad.shape.host_state = true;
+  bad.strategy = STRATEGY_SHARD_OPTIM;
+  expect_refusal(bad, STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
+  bad = good;
+  bad.shape.moments = DTYPE_F64;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");
@@ -743,6 +1003,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_rank_has_a_sound_plan_with_the_same_collectives),
+      cmocka_unit_test(with_masters_in_host_memory_too),
       cmocka_unit_test(memory_is_packed_tightly_and_aligned),
       cmocka_unit_test(full_sharding_keeps_exactly_its_part),
       cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
@@ -752,7 +1013,11 @@ int main(void)
       cmocka_unit_test(blocks_below_keep_no_activations),
       cmocka_unit_test(a_head_of_its_own_is_gathered_and_reduced_by_itself),
       cmocka_unit_test(windows_do_not_grow_with_depth),
+      cmocka_unit_test(the_device_does_not_grow_with_depth),
+      cmocka_unit_test(tiers_hold_what_they_should),
+      cmocka_unit_test(inputs_wait_where_the_deck_says),
       cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
+      cmocka_unit_test(masters_in_host_memory_are_found_there_too),
       cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
       cmocka_unit_test(one_rank_has_nobody_to_talk_to),
       cmocka_unit_test(the_turn_around_keeps_its_window_where_that_is_free),
@@ -762,6 +1027,8 @@ int main(void)
       cmocka_unit_test(blocks_are_recomputed_every_kth),
       cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
       cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
+      cmocka_unit_test(transfers_and_updates_may_overlap_compute),
+      cmocka_unit_test(the_next_step_begins_while_updates_go_on),
       cmocka_unit_test(building_is_deterministic),
       cmocka_unit_test(the_hash_sees_what_peers_must_agree_on),
       cmocka_unit_test(impossible_plans_are_refused),

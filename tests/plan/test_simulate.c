@@ -1,4 +1,4 @@
-/* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does. */
+/* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and plans by hand whose times are sums on paper. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static struct plan_forecast forecast(const struct point *point, const struct pla
 
 static void expect_near(double got, double want)
 {
-  if (!(fabs(got - want) <= 1e-9 * fabs(want)))
+  if (!(fabs(got - want) <= 1e-9 * fabs(want) + 1e-15))
     fail_msg("%.12g is not %.12g", got, want);
 }
 
@@ -164,6 +164,246 @@ static void updates_and_norms_take_their_traffic(void **state)
   assert_true(f.busy_s[LANE_REDUCE] >= shards / 1e9 && f.busy_s[LANE_REDUCE] < 1.1 * shards / 1e9 + 1e-4);
 }
 
+/* ---- plans by hand, whose times are sums on paper ---- */
+
+struct hand {
+  struct plan plan;
+  struct instr instr[8];
+  struct plan_buffer buffer[8];
+};
+
+/* Masters in host memory, in groups of `ranks`. Buffer b is of 1000 (b + 1) bytes. */
+static void hand_make(struct hand *hand, int ranks)
+{
+  *hand = (struct hand){0};
+  hand->plan = (struct plan){.input = fixture_input(&model, &(struct point){.ranks = ranks, .group = ranks, .micros = 1}, 0),
+                             .instr = hand->instr,
+                             .buffer = hand->buffer,
+                             .buffers = 8};
+  hand->plan.input.device = &fixture_half;
+  hand->plan.input.shape.host_state = true;
+  hand->plan.on_host[LANE_HOST] = true;
+  for (int b = 0; b < 8; b++)
+    hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .bytes = 1000 * (b + 1)};
+}
+
+/* `uses`: of buffers 0, 1, ..., as in internal.h. */
+static struct instr *hand_add(struct hand *hand, enum op op, enum plan_lane lane, const char *uses)
+{
+  struct instr *instr = &hand->instr[hand->plan.n++];
+  *instr = (struct instr){.op = op, .lane = lane, .unit = 1, .micro = -1};
+  for (int k = 0; uses[k]; k++)
+    instr->use[instr->n_use++] = (struct plan_use){k, uses[k] == 'r' ? ACCESS_READ : uses[k] == 'w' ? ACCESS_WRITE : ACCESS_ADD};
+  return instr;
+}
+
+static void hand_wait(struct hand *hand, int instr, int other, int back)
+{
+  hand->instr[instr].wait[hand->instr[instr].n_wait++] = (struct plan_wait){other, back};
+}
+
+static struct plan_forecast hand_forecast(const struct hand *hand, const struct plan_rates *rates)
+{
+  struct plan_forecast out;
+  assert_int_equal(plan_simulate(&hand->plan, rates, &out), STATUS_OK);
+  return out;
+}
+
+static const struct plan_rates all_rates = {.gemm_flops = 1e9,
+                                            .memory_bytes = 1e12,
+                                            .link_bytes = 4e4,
+                                            .link_latency_s = 1e-3,
+                                            .h2d_bytes = 2e3,
+                                            .d2h_bytes = 5e3,
+                                            .host_bytes = 1e4,
+                                            .host_link_bytes = 8e3,
+                                            .disk_write_bytes = 1e3,
+                                            .disk_read_bytes = 4e3};
+
+/* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
+static void what_tiers_exchange_takes_their_rates(void **state)
+{
+  (void)state;
+  static const struct {
+    enum op op;
+    enum plan_lane lane;
+    const char *uses;
+    double seconds;
+  } row[] = {
+      {OP_FETCH, LANE_H2D, "rw", 2000 / 2e3},
+      {OP_FETCH_ACT, LANE_H2D, "rw", 2000 / 2e3},
+      {OP_SAVE_ACT, LANE_D2H, "rw", 2000 / 5e3},
+      {OP_FETCH_GRAD, LANE_D2H, "rw", 2000 / 5e3},
+      {OP_FETCH_LOSS, LANE_D2H, "rw", 2000 / 5e3},
+      {OP_WRITE_ACT, LANE_DISK, "rw", 2000 / 1e3},
+      {OP_READ_ACT, LANE_DISK, "rw", 1000 / 4e3},
+      {OP_WRITE_STATE, LANE_DISK, "rrww", (3000 + 4000) / 1e3},
+      {OP_READ_STATE, LANE_DISK, "rrww", (1000 + 2000) / 4e3},
+      {OP_ADAM, LANE_HOST, "rraaaw", (1000 + 2000 + 2 * (3000 + 4000 + 5000) + 6000) / 1e4},
+      {OP_ADAM, LANE_HOST, "rraaa", (1000 + 2000 + 2 * (3000 + 4000 + 5000)) / 1e4},
+      {OP_ADAM_NOW, LANE_HOST, "raaaw", (1000 + 2 * (2000 + 3000 + 4000) + 5000) / 1e4},
+      {OP_ACCUMULATE, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
+      {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
+      {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
+      {OP_REDUCE, LANE_REDUCE, "aww", 1000 * 3 / 4.0 / 4e4 + 3e-3},
+  };
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+    struct hand hand;
+    hand_make(&hand, 4);
+    hand_add(&hand, row[r].op, row[r].lane, row[r].uses);
+    struct plan_forecast f = hand_forecast(&hand, &all_rates);
+    expect_near(f.busy_s[row[r].lane], row[r].seconds);
+    expect_near(f.step_s, row[r].seconds);
+    double sum = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+      sum += f.busy_s[lane];
+    expect_near(sum, row[r].seconds);
+  }
+}
+
+/* Its sum passes through the host's memory: all parts are read, the shard is written, or changed. */
+static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
+{
+  (void)state;
+  static const char *const uses[] = {"aww", "awa"};
+  for (int adds = 0; adds < 2; adds++) {
+    struct hand hand;
+    hand_make(&hand, 4);
+    hand.plan.input.shape.cpu_reduce = true;
+    hand.plan.on_host[LANE_REDUCE] = true;
+    hand_add(&hand, OP_REDUCE, LANE_REDUCE, uses[adds]);
+    struct plan_forecast f = hand_forecast(&hand, &all_rates);
+    expect_near(f.step_s, 1000 * 3 / 4.0 / 8e3 + 3e-3 + (1000 + (adds ? 2 : 1) * 3000) / 1e4);
+    expect_near(f.exposed_comm_s, f.step_s);
+    expect_near(f.exposed_update_s, 0);
+  }
+}
+
+/* A shard that has been brought to its place is in the type that it is computed with. */
+static void what_lies_in_its_window_is_not_cast(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.memory_bytes = 1e6};
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  expect_near(hand_forecast(&hand, &rates).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
+  hand.buffer[0].parent = 1;
+  expect_near(hand_forecast(&hand, &rates).step_s, 0);
+}
+
+/* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, ADAM 0.9 s. */
+static void what_is_not_hidden_is_exposed(void **state)
+{
+  (void)state;
+  struct plan_rates rates = all_rates;
+  rates.gemm_flops = block_s(1) / 4;
+  rates.host_bytes = 3e4;
+  const double fetch = 1, forward = 4, save = 0.4, adam = (1000 + 2000 + 2 * 12000) / 3e4;
+  struct hand hand;
+  hand_make(&hand, 1);
+  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_add(&hand, OP_SAVE_ACT, LANE_D2H, "rw");
+  hand_add(&hand, OP_ADAM, LANE_HOST, "rraaa");
+  hand_wait(&hand, 1, 0, 0);
+  hand_wait(&hand, 2, 1, 0);
+  struct plan_forecast f = hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
+  expect_near(f.step_s, forward);
+  assert_true(fabs(f.exposed_copy_s) < 1e-12 && fabs(f.exposed_update_s) < 1e-12 && fabs(f.exposed_disk_s) < 1e-12);
+
+  hand_wait(&hand, 0, 1, 1); /* one window only */
+  f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, fetch + forward);
+  expect_near(f.exposed_copy_s, fetch);
+
+  hand_wait(&hand, 3, 2, 0); /* an update in the way of the next step */
+  hand_wait(&hand, 0, 3, 1);
+  f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, fetch + forward + save + adam);
+  expect_near(f.exposed_copy_s, fetch + save);
+  expect_near(f.exposed_update_s, adam);
+  expect_near(f.exposed_disk_s, 0);
+  expect_near(f.exposed_comm_s, 0);
+
+  hand_add(&hand, OP_READ_ACT, LANE_DISK, "rw"); /* and the disk */
+  hand_wait(&hand, 4, 3, 0);
+  hand_wait(&hand, 0, 4, 1);
+  f = hand_forecast(&hand, &rates);
+  expect_near(f.exposed_disk_s, 0.25);
+  expect_near(f.step_s, fetch + forward + save + adam + 0.25);
+}
+
+/* Copies and updates hide each other on their lanes, but pass through one memory. */
+static void the_host_s_memory_bounds_a_step(void **state)
+{
+  (void)state;
+  struct plan_rates rates = {.h2d_bytes = 1e4, .d2h_bytes = 1e4, .host_bytes = 1e4};
+  struct hand hand;
+  hand_make(&hand, 1);
+  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
+  hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
+  hand_add(&hand, OP_ACCUMULATE, LANE_HOST, "ra");
+  struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, (2000 + 2000 + 5000) / 1e4);
+  expect_near(f.exposed_copy_s, 4000 / 1e4);
+  expect_near(f.exposed_update_s, 5000 / 1e4);
+  rates.host_bytes = 0; /* nobody says */
+  expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
+}
+
+/* ---- masters in host memory ---- */
+
+enum { RANKS = 4 };
+
+static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enum dtype moments, const struct plan_rates *rates)
+{
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, RANKS, RANKS, 1, 1, 1, true, TIED, FREEZE_NOTHING, true};
+  struct plan_input input = fixture_input(&model, &point, 0);
+  input.shape.host_state = true;
+  input.shape.params_full = params_full;
+  input.shape.cpu_reduce = cpu_reduce;
+  input.shape.moments = moments;
+  struct plan *plan;
+  struct plan_forecast out;
+  if (plan_create(&input, &plan))
+    fail_msg("%s", status_text());
+  assert_int_equal(plan_simulate(plan, rates, &out), STATUS_OK);
+  plan_destroy(plan);
+  return out;
+}
+
+/* Who copies all copies the members' number of times as much as who copies a shard, and no less than each unit once. */
+static void whole_units_are_copied_where_shards_are_not(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.h2d_bytes = 1e6, .d2h_bytes = 1e6};
+  const double loss = (double)sizeof(struct exactsum);
+  double bytes = 0;
+  for (int u = 0; u <= BLOCKS; u++)
+    bytes += (double)flat_bytes(u, RANKS);
+  struct plan_forecast shard = host_forecast(false, false, DTYPE_F32, &rates), full = host_forecast(true, false, DTYPE_F32, &rates);
+  struct plan_forecast host = host_forecast(false, true, DTYPE_F32, &rates);
+  expect_near(full.busy_s[LANE_H2D], RANKS * shard.busy_s[LANE_H2D]);
+  assert_true(full.busy_s[LANE_H2D] >= bytes / 2 / 1e6 && full.busy_s[LANE_H2D] <= bytes / 1e6); /* of bf16, forward and once more backward */
+  expect_near(shard.busy_s[LANE_D2H], bytes / RANKS / 1e6);
+  expect_near(host.busy_s[LANE_D2H], (bytes + loss) / 1e6);
+  expect_near(host.busy_s[LANE_H2D], shard.busy_s[LANE_H2D]);
+}
+
+/* An element's gradient is read, its master and moments are read and written, its working copy is written. */
+static void an_update_on_the_host_takes_the_bytes_of_its_types(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.host_bytes = 1e6};
+  double elements = 0;
+  for (int u = 0; u <= BLOCKS; u++)
+    elements += (double)flat_bytes(u, RANKS) / 4 / RANKS;
+  const double results = (BLOCKS + 1) * (double)sizeof(struct plan_metrics);
+  expect_near(host_forecast(false, false, DTYPE_F32, &rates).busy_s[LANE_HOST], (elements * (4 + 8 + 16 + 2) + results) / 1e6);
+  expect_near(host_forecast(false, false, DTYPE_BF16, &rates).busy_s[LANE_HOST], (elements * (4 + 8 + 8 + 2) + results) / 1e6);
+}
+
 static int make_model(void **state)
 {
   (void)state;
@@ -188,6 +428,13 @@ int main(void)
       cmocka_unit_test(a_step_lies_between_its_busiest_lane_and_the_sum_of_all),
       cmocka_unit_test(prefetch_hides_gathers_behind_compute),
       cmocka_unit_test(updates_and_norms_take_their_traffic),
+      cmocka_unit_test(what_tiers_exchange_takes_their_rates),
+      cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
+      cmocka_unit_test(what_lies_in_its_window_is_not_cast),
+      cmocka_unit_test(what_is_not_hidden_is_exposed),
+      cmocka_unit_test(the_host_s_memory_bounds_a_step),
+      cmocka_unit_test(whole_units_are_copied_where_shards_are_not),
+      cmocka_unit_test(an_update_on_the_host_takes_the_bytes_of_its_types),
   };
   return cmocka_run_group_tests(tests, make_model, free_model);
 }

@@ -41,6 +41,22 @@ static const struct point no_shard = {.mode = PLAN_TRAIN, .strategy = STRATEGY_N
 
 static int waits_removed;
 
+static const struct point no_shard_micros = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2};
+/* Masters in host memory. */
+static const struct point host_device = {
+    .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST};
+static const struct point host_shared = {.strategy = STRATEGY_FULL_SHARD,
+                                         .ranks = 2,
+                                         .group = 2,
+                                         .micros = 2,
+                                         .half = true,
+                                         .host = true,
+                                         .params_full = true,
+                                         .cpu_reduce = true,
+                                         .nvme_state = 1,
+                                         .moments = DTYPE_BF16,
+                                         .keep = KEEP_INPUT_NVME};
+
 static void expect_race(struct plan *plan, int i, int w, const struct point *point)
 {
   struct instr *instr = &plan->instr[i], kept = *instr;
@@ -90,6 +106,9 @@ static void no_wait_can_be_spared(void **state)
                                                .head = variant % 2 ? UNTIED : TIED,
                                                .freeze = (enum freeze)(variant / 2)});
   assert_true(waits_removed > 10000);
+  waits_removed = 0;
+  fixture_host(301, remove_each_wait, NULL);
+  assert_true(waits_removed > 5000);
 }
 
 static void both_instructions_and_buffers_are_named(void **state)
@@ -192,7 +211,8 @@ static int find_intruder(const struct plan *plan, int buffer, int before, int la
     const struct plan_buffer *other = &plan->buffer[b];
     int first = first_use(plan, b);
     bool harmless = only_writes(plan, last, buffer) && other->last < last;
-    if (b != buffer && is_transient(other) && first > before && first <= last && other->bytes <= plan->buffer[buffer].bytes && !harmless)
+    if (b != buffer && is_transient(other) && other->tier == plan->buffer[buffer].tier && first > before && first <= last &&
+        other->bytes <= plan->buffer[buffer].bytes && !harmless)
       return b;
   }
   return -1;
@@ -244,6 +264,7 @@ static void no_lifetime_can_be_shortened(void **state)
   int skip = 0;
   fixture_grid(shorten_each_lifetime, &skip);
   fixture_variants(shorten_each_lifetime, &skip);
+  fixture_host(101, shorten_each_lifetime, &skip);
   assert_true(overlaps_forced > 500);
 }
 
@@ -462,6 +483,49 @@ static const struct point whole[] = {
     {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 0, .micros = 2, .keep = KEEP_INPUT_NVME, .moments = DTYPE_F16},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .host = true, .keep = KEEP_INPUT},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2, .half = true, .host = true, .immediate = true, .nvme_state = 0.5},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD, .half = true, .host = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true,
+     .nvme_state = 1,
+     .moments = DTYPE_BF16,
+     .keep = KEEP_INPUT_NVME},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .host = true, .params_full = true, .immediate = true},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true, .cpu_reduce = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .nvme_state = 1,
+     .immediate = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .host = true, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_LOW,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2, .host = true},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .half = true, .host = true, .cpu_reduce = true},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = true},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true},
 };
 enum { WHOLE = sizeof whole / sizeof *whole };
 
@@ -547,6 +611,61 @@ static void no_access_can_be_exchanged(void **state)
     plan_destroy(plan);
   }
   assert_true(begun > 100 && added > 100);
+}
+
+/* Every buffer with bytes of its own all the time, so that what is written over gives nothing away. */
+static void spread(struct plan *plan)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    plan->buffer[b].first = 0;
+    plan->buffer[b].last = plan->n - 1;
+  }
+  assert_int_equal(plan_pack(plan), STATUS_OK);
+  assert_int_equal(plan_order(plan), STATUS_OK);
+}
+
+/* What nobody reads: any memory will do. */
+static bool is_scratch(const struct plan *plan, int i, int k)
+{
+  int buffer = plan->instr[i].use[k].buffer, reads = 0;
+  for (int j = 0; j < plan->n; j++)
+    for (int l = 0; l < plan->instr[j].n_use; l++)
+      reads += plan->instr[j].use[l].buffer == buffer && plan->instr[j].use[l].access != ACCESS_WRITE;
+  return reads == 0 && plan->buffer[buffer].parent < 0 && !plan->buffer[buffer].persistent;
+}
+
+static void exchange(struct plan *plan, const struct point *point, int i, int k, int buffer)
+{
+  int kept = plan->instr[i].use[k].buffer;
+  struct instr was = plan->instr[i];
+  plan->instr[i].use[k].buffer = buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  if (plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s of unit %d, micro %d (#%d): %s does as well as %s", fixture_name(point), plan_op_name(was.op), was.unit, was.micro, i,
+             plan->buffer[buffer].name, plan->buffer[kept].name);
+  plan->instr[i].use[k].buffer = kept;
+}
+
+/* No other buffer of the same size may take a use's place. */
+static void no_buffer_can_be_exchanged(void **state)
+{
+  (void)state;
+  int exchanged = 0;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = make_plan(&whole[p]);
+    spread(plan);
+    for (int i = 0; i < plan->n; i++)
+      for (int k = 0; k < plan->instr[i].n_use; k++)
+        for (int b = 0; b < plan->buffers && !is_scratch(plan, i, k); b++) {
+          const struct plan_buffer *old = &plan->buffer[plan->instr[i].use[k].buffer], *new = &plan->buffer[b];
+          if (new == old || new->bytes != old->bytes)
+            continue;
+          exchange(plan, &whole[p], i, k, b);
+          exchanged++;
+        }
+    plan_destroy(plan);
+  }
+  assert_true(exchanged > 1000);
 }
 
 static int find_unit_instr(const struct plan *plan, enum op op, int unit)
@@ -762,6 +881,227 @@ static void what_surrounds_a_master_is_old(void **state)
   expect_refusal(plan, "reads params.root before anything has written it in this step");
 }
 
+/* ---- masters in host memory ---- */
+
+static void lanes_and_tiers_are_those_of_the_shape(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_device);
+  plan->on_host[LANE_HOST] = false;
+  expect_refusal(plan, "the host lane works on the device's memory where it must work on the host's");
+
+  plan = make_plan(&full_shard);
+  plan->on_host[LANE_REDUCE] = true;
+  expect_refusal(plan, "the reduce lane works on the host's memory where it must work on the device's");
+
+  plan = make_plan(&host_device);
+  int fetch = find_unit_instr(plan, OP_FETCH_GRAD, 1);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 1)].use[1].buffer = plan->instr[fetch].use[0].buffer;
+  expect_refusal(plan, "reads shard.h.0, which lies on the device, where it must not lie");
+
+  plan = make_plan(&host_shared);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 1)].use[3].buffer = plan->moment1[1];
+  expect_refusal(plan, "changes m.h.0, which lies on the disk, where it must not lie");
+
+  plan = make_plan(&host_device);
+  plan->buffer[plan->master[1]].tier = TIER_COUNT;
+  expect_refusal(plan, "master.h.0 lies in no tier");
+
+  plan = make_plan(&host_device);
+  plan->instr[find_unit_instr(plan, OP_SQUARES, 1)].lane = LANE_REDUCE;
+  expect_refusal(plan, "wrong lane");
+}
+
+static void shift(struct plan *plan, int buffer, int64_t bytes)
+{
+  plan->buffer[buffer].parent_offset += bytes;
+  plan->buffer[buffer].offset += bytes;
+}
+
+static void parameters_are_fetched_to_their_place(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_device);
+  int fetch = find_unit_instr(plan, OP_FETCH, 1);
+  plan->instr[fetch].use[0].buffer = plan->moment1[1];
+  settle(plan);
+  expect_refusal(plan, "reads m.h.0 in the place of the unit's parameters");
+
+  plan = make_plan(&host_device);
+  int mine = plan->instr[fetch].use[1].buffer;
+  shift(plan, mine, -plan->buffer[mine].bytes);
+  settle(plan);
+  expect_refusal(plan, "fetches mine.h.0 to the wrong place in the unit");
+
+  plan = make_plan(&host_device);
+  plan->buffer[plan->master[1]].bytes -= 4;
+  expect_refusal(plan, "bytes of master.h.0 into the");
+
+  plan = make_plan(&host_device);
+  delete_instr(plan, fetch);
+  expect_refusal(plan, "gathers from mine.h.0, which nothing has fetched");
+
+  plan = make_plan(&host_device);
+  delete_instr(plan, fetch + 1);
+  expect_refusal(plan, "reads params.h.0, which is not gathered");
+
+  plan = make_plan(&host_device);
+  plan->instr[plan->n - 1] = plan->instr[fetch];
+  settle(plan);
+  expect_refusal(plan, "mine.h.0 is fetched and never gathered");
+
+  plan = make_plan(&host_shared);
+  plan->instr[find_unit_instr(plan, OP_RELEASE, 1)] = plan->instr[find_unit_instr(plan, OP_FETCH, 1)];
+  settle(plan);
+  expect_refusal(plan, "fetches params.h.0, which has not been released");
+
+  struct point odd = host_device;
+  odd.freeze = FREEZE_ODD;
+  odd.ranks = odd.group = 16; /* padding makes both parts equal */
+  plan = make_plan(&odd);
+  fetch = find_unit_instr(plan, OP_FETCH, 1);
+  int trained = plan->instr[fetch + 1].use[1].buffer;
+  plan->instr[fetch + 1].use[1].buffer = plan->instr[fetch + 3].use[1].buffer;
+  plan->instr[fetch + 3].use[1].buffer = trained;
+  settle(plan);
+  expect_refusal(plan, "gathers frozen_window.h.0 to the wrong place in the unit");
+}
+
+static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_shared);
+  int adam = find_unit_instr(plan, OP_ADAM, 1);
+  plan->instr[adam].n_use--;
+  settle(plan);
+  expect_refusal(plan, "does not write what is computed with");
+
+  plan = make_plan(&host_device);
+  struct instr *update = &plan->instr[find_unit_instr(plan, OP_ADAM, 1)];
+  update->use[update->n_use++] = (struct plan_use){plan->instr[find_unit_instr(plan, OP_FETCH_GRAD, 1)].use[1].buffer, ACCESS_WRITE};
+  update->use[1].buffer = update->use[update->n_use - 1].buffer;
+  plan->instr[find_unit_instr(plan, OP_ADAM, 1)].use[5].buffer = plan->instr[find_micro_instr(plan, OP_FETCH_GRAD, 1, 1)].use[1].buffer;
+  settle(plan);
+  expect_refusal(plan, "writes a copy that nobody computes with");
+
+  plan = make_plan(&host_shared);
+  shift(plan, plan->working[1], -plan->buffer[plan->working[1]].bytes);
+  settle(plan);
+  expect_refusal(plan, "writes working_mine.h.0, which is not at its place in the unit");
+
+  plan = make_plan(&host_shared);
+  plan->instr[find_unit_instr(plan, OP_PUBLISH, 1)].use[1].buffer = plan->working[1];
+  settle(plan);
+  expect_refusal(plan, "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
+}
+
+/* A FETCH that a collective does not separate from the update: on another rank it may come behind it. */
+static void the_shared_copy_is_not_written_while_others_read_it(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_shared);
+  plan->instr[find_unit_instr(plan, OP_ADAM, 0)] = plan->instr[find_unit_instr(plan, OP_FETCH, 1)];
+  plan->instr[find_unit_instr(plan, OP_PUBLISH, 0)] = plan->instr[find_unit_instr(plan, OP_RELEASE, 1)];
+  settle(plan);
+  expect_refusal(plan, "writes what other ranks may still be reading by FETCH h.0");
+}
+
+static void what_comes_to_the_host_is_counted(void **state)
+{
+  (void)state;
+  struct point point = host_device;
+  expect_missed(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
+  expect_missed(&point, OP_ACCUMULATE, 1, "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
+  expect_missed(&point, OP_FETCH_GRAD, 1, "grads.h.0 before anything has written it in this step");
+  expect_missed(&host_shared, OP_PUBLISH, 1, "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
+  expect_missed(&host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its moments would never change");
+  expect_missed(&host_shared, OP_WRITE_ACT, 1, "slot.h.0 before anything has written it in this step");
+  expect_missed(&host_shared, OP_FETCH_LOSS, -1, "loss_host before anything has written it in this step");
+  point.immediate = true;
+  expect_missed(&point, OP_ADAM_NOW, 2, "h.1 has no ADAM_NOW: its parameters would never change");
+  point.host = point.immediate = false;
+  point.keep = KEEP_INPUT_NVME;
+  expect_missed(&point, OP_RECOMPUTE, 1, "BACKWARD h.0 m0");
+
+  struct plan *plan = make_plan(&point); /* what the disk was to take stays in host memory */
+  struct instr *fetch = &plan->instr[find_micro_instr(plan, OP_FETCH_ACT, 1, 0)];
+  fetch->use[0].buffer = plan->instr[find_micro_instr(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
+  delete_instr(plan, find_micro_instr(plan, OP_WRITE_ACT, 1, 0));
+  delete_instr(plan, find_micro_instr(plan, OP_READ_ACT, 1, 0));
+  expect_refusal(plan, "h.0 has no WRITE_ACT in micro-batch 0: its input would be gone");
+}
+
+static void metrics_read_the_squares_of_the_host(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_device);
+  struct instr *metrics = &plan->instr[find_unit_instr(plan, OP_METRICS, -1)];
+  metrics->n_use--;
+  settle(plan);
+  expect_refusal(plan, "does not read the squares");
+
+  plan = make_plan(&host_shared);
+  metrics = &plan->instr[find_unit_instr(plan, OP_METRICS, -1)];
+  metrics->use[metrics->n_use++] = (struct plan_use){plan->tokens[0], ACCESS_READ};
+  settle(plan);
+  expect_refusal(plan, "reads squares that are in the metrics");
+
+  plan = make_plan(&no_shard);
+  metrics = &plan->instr[find_unit_instr(plan, OP_METRICS, -1)];
+  metrics->use[0].buffer = plan->metrics;
+  metrics->use[1].buffer = plan->loss;
+  settle(plan);
+  expect_refusal(plan, "changes metrics in the place of loss");
+}
+
+static void swap_instr(struct plan *plan, int a, int b)
+{
+  struct instr kept = plan->instr[a];
+  plan->instr[a] = plan->instr[b];
+  plan->instr[b] = kept;
+  spread(plan);
+}
+
+/* With bytes of their own for all, so that nothing but the values can tell. */
+static void values_are_what_they_are_taken_for(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_device);
+  spread(plan);
+  int recompute = find_micro_instr(plan, OP_RECOMPUTE, 1, 0);
+  plan->instr[recompute].use[1].buffer = plan->instr[find_micro_instr(plan, OP_SAVE_ACT, 1, 0)].use[0].buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  expect_refusal(plan, "reads x.root, from where it has gone to another tier");
+
+  plan = make_plan(&host_device);
+  spread(plan);
+  plan->instr[find_micro_instr(plan, OP_FORWARD, 2, 0)].use[1].buffer = plan->instr[find_micro_instr(plan, OP_FORWARD, 1, 0)].use[1].buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  expect_refusal(plan, "reads x.root, which is not the block's input");
+
+  plan = make_plan(&host_device);
+  int squares = find_unit_instr(plan, OP_SQUARES, 1), add = find_unit_instr(plan, OP_ACCUMULATE, 1);
+  swap_instr(plan, add, squares);
+  expect_refusal(plan, "reads grads.h.0, the sum over 2 of 2 ranks and 1 of 2 micro-batches");
+
+  plan = make_plan(&no_shard_micros);
+  int embed = find_unit_instr(plan, OP_EMBED_BACKWARD, 0);
+  assert_int_equal(plan->instr[embed + 1].op, OP_EMBED_BACKWARD);
+  swap_instr(plan, embed, embed + 1);
+  expect_refusal(plan, "adds to grads.root, which is not the sum over the micro-batches before it");
+
+  plan = make_plan(&host_shared);
+  int adam = find_unit_instr(plan, OP_ADAM, 1), write = find_unit_instr(plan, OP_WRITE_STATE, 1);
+  swap_instr(plan, adam, write);
+  expect_refusal(plan, "reads m_here.h.0, which is not the unit's first moment after its update");
+
+  plan = make_plan(&host_shared);
+  swap_instr(plan, find_unit_instr(plan, OP_WRITE_STATE, 1), find_unit_instr(plan, OP_PUBLISH, 1));
+  assert_int_equal(plan_verify(plan), STATUS_OK); /* in any order */
+  swap_instr(plan, find_unit_instr(plan, OP_ADAM, 1), find_unit_instr(plan, OP_PUBLISH, 1));
+  expect_refusal(plan, "reads working_mine.h.0, which is not the unit's parameters after their update");
+}
+
 static int free_model(void **state)
 {
   (void)state;
@@ -786,6 +1126,7 @@ int main(void)
       cmocka_unit_test(no_instruction_can_be_spared),
       cmocka_unit_test(no_operation_can_be_spared_in_all_units),
       cmocka_unit_test(no_access_can_be_exchanged),
+      cmocka_unit_test(no_buffer_can_be_exchanged),
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
       cmocka_unit_test(buffers_have_their_roles),
@@ -795,6 +1136,13 @@ int main(void)
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(what_surrounds_a_master_is_old),
+      cmocka_unit_test(lanes_and_tiers_are_those_of_the_shape),
+      cmocka_unit_test(parameters_are_fetched_to_their_place),
+      cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
+      cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),
+      cmocka_unit_test(what_comes_to_the_host_is_counted),
+      cmocka_unit_test(metrics_read_the_squares_of_the_host),
+      cmocka_unit_test(values_are_what_they_are_taken_for),
   };
   return cmocka_run_group_tests(tests, NULL, free_model);
 }

@@ -165,17 +165,16 @@ void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, i
   *job = (struct job){.deck = deck, .comm = comm, .threads = 1};
   if (!comm)
     must(comm_create_fake(rank, ranks, ranks, &job->comm));
-  must(device_create("host", 0, DTYPE_F32, &job->device));
+  must(device_create("host", 0, deck->run.compute == DECK_COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32, &job->device));
   job->device->host_memory = true;
   if (apart_device)
     apart_make(job->device);
   must(job_model(deck, ranks, &job->model));
-  struct plan_input input = {
-      .mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
+  struct plan_input input = {.mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
   must(job_shape(deck, JOB_TRAIN, ranks, &input));
   must(plan_create(&input, &job->plan[PLAN_TRAIN]));
   const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
-  must(exec_memory_create(job->device, plans, 1, &job->memory));
+  must(exec_memory_create(job->device, job->comm, deck->tiers.nvme, plans, 1, &job->memory));
 }
 
 void fixture_close(struct job *job)
@@ -186,6 +185,37 @@ void fixture_close(struct job *job)
   device_destroy(job->device);
   if (!comm_mpi(job->comm))
     comm_destroy(job->comm);
+}
+
+/* Pieces that are no multiple of anything. */
+static void move_tensor(const struct io_tensor *tensor, float *values)
+{
+  enum { PIECE = 53 };
+  for (int64_t at = tensor->range.begin; at < tensor->range.end; at += PIECE) {
+    const struct layout_range piece = {at, tensor->range.end - at < PIECE ? tensor->range.end : at + PIECE};
+    must(tensor->move(tensor, piece, values + (at - tensor->range.begin)));
+  }
+}
+
+static size_t range_bytes(const struct io_tensor *tensor)
+{
+  return tensor->range.end > tensor->range.begin ? (size_t)(tensor->range.end - tensor->range.begin) * sizeof(float) : 0;
+}
+
+void fixture_get(const struct io_tensor *tensor, float *out)
+{
+  if (tensor->move)
+    move_tensor(tensor, out);
+  else
+    memcpy(out, tensor->data, range_bytes(tensor));
+}
+
+void fixture_put(const struct io_tensor *tensor, const float *values)
+{
+  if (tensor->move)
+    move_tensor(tensor, (float *)values);
+  else
+    memcpy(tensor->data, values, range_bytes(tensor));
 }
 
 void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group, const char *freeze)

@@ -4,12 +4,16 @@
 
 #include "train/job_state.h"
 
-/* All that job_create() makes for training but lanes and cores. `comm` NULL: a fake job of its own. */
+/* All that job_create() makes for training but lanes and cores, in the deck's run.compute (auto: fp32). `comm` NULL: a fake job of its own. */
 void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart);
 void fixture_close(struct job *job); /* leaves a comm that was given alone */
 
 /* A deck of seconds: two blocks of a few kB, 12 sequences a step. */
 void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group, const char *freeze);
+
+/* This rank's range of a tensor, whether it has data or is moved. */
+void fixture_get(const struct io_tensor *tensor, float *out);
+void fixture_put(const struct io_tensor *tensor, const float *values);
 
 /* The host device: from now on its allocations are pages that nothing but its copies may touch. Between lane and memory nothing moves before a mark is waited for, and a lane that is
  * destroyed earlier fails the test. One such device at a time allocates. */

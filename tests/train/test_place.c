@@ -1,5 +1,5 @@
 /* Where a job computes, and whether it fits there. Oracles: a table of what the deck says, what the machine has and what follows; sizes of a plan, against memory of one byte more
- * and one byte less. */
+ * and one byte less; sums of round sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,44 +105,171 @@ static void check_text(const char *text)
     fail_msg("'%s' is not in '%s'", text, status_text());
 }
 
-/* The device's tier against the device's memory, in use by others or not; the host's against what moves the state. */
+/* A job of two ranks of one node, and its training plan with sizes that are easy to add up. Nothing of a deck is in them. */
+struct sized {
+  struct deck deck;
+  struct job job;
+  struct plan plan;
+  struct layout_range owned[8];
+};
+
+enum { GI = 1 << 30 };
+
+static void sized_open(struct sized *sized, bool apart)
+{
+  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
+  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, apart);
+  sized->plan = *sized->job.plan[PLAN_TRAIN];
+  assert_in_range(sized->job.model->units, 1, 8);
+  memcpy(sized->owned, sized->plan.owned, (size_t)sized->job.model->units * sizeof *sized->owned);
+  sized->plan.owned = sized->owned;
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    sized->plan.persistent_bytes[tier] = sized->plan.transient_bytes[tier] = 0;
+}
+
+static void sized_close(struct sized *sized)
+{
+  fixture_close(&sized->job);
+  deck_destroy(&sized->deck);
+}
+
+static enum status sized_check(const struct sized *sized, enum job_use use, const struct job_limits *limits)
+{
+  const struct plan *plans[] = {&sized->plan};
+  return job_check_limits(&sized->job, use, 1, plans, limits);
+}
+
+static const struct job_limits no_limits = {-1, -1, -1, -1, -1};
+
+/* What a rank and its device need: arenas, and a reserve that is larger between ranks. */
 static void a_device_apart_is_asked_for_its_memory(void **state)
 {
   (void)state;
-  struct deck deck;
-  struct job job;
-  fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
-  fixture_open(&job, &deck, NULL, 0, 2, true);
-  const struct plan *plans[] = {job.plan[PLAN_TRAIN]};
-  const struct job_arenas device = job_arenas(1, plans, TIER_DEVICE);
-  const int64_t need = device.persistent + device.transient + job_device_reserve(2);
-  assert_true(device.persistent > 0 && device.transient > 0);
+  struct sized sized;
+  sized_open(&sized, true);
   assert_true(job_device_reserve(1) == (INT64_C(256) << 20) && job_device_reserve(2) == job_device_reserve(8) &&
               job_device_reserve(2) == (INT64_C(2304) << 20));
-  apart_set_memory(1000, need + 1000);
-  must(job_check_fits(&job, JOB_TRAIN, 1, plans));
-  apart_set_memory(1001, need + 1000);
-  assert_int_equal(job_check_fits(&job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("GiB of device memory (");
+  sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(2) * GI;
+  struct job_limits limits = no_limits;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.device = INT64_C(5) * GI + job_device_reserve(2);
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.device--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
-      "of its apart device 2.25 are free: use more ranks, shard.strategy=full_shard, tiers.activations=recompute, or a smaller data.micro_batch");
-  assert_int_equal(job_check_fits(&job, JOB_EVAL, 1, plans), STATUS_MEMORY);
-  check_text("use more ranks, a shorter data.sequence, or a smaller data.micro_batch");
+      "the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 for what stays from step to step, 2.00 for a step, 2.25 "
+      "for libraries) and has 7.25: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=recompute, a smaller "
+      "data.micro_batch");
+  assert_int_equal(sized_check(&sized, JOB_EVAL, &limits), STATUS_MEMORY);
+  check_text(": use more ranks, a shorter data.sequence, a smaller data.micro_batch");
+  assert_int_equal(sized_check(&sized, JOB_GENERATE, &limits), STATUS_MEMORY);
+  check_text(": use more ranks, a shorter context=");
 
-  apart_set_memory(0, INT64_C(1) << 62);
-  struct plan big = *plans[0];
-  const struct plan *const bigs[] = {&big};
-  big.transient_bytes[TIER_DEVICE] = INT64_C(1) << 61; /* is not the host's */
-  must(job_check_fits(&job, JOB_TRAIN, 1, bigs));
-  big.transient_bytes[TIER_HOST] = INT64_C(1) << 60;
-  assert_int_equal(job_check_fits(&job, JOB_TRAIN, 1, bigs), STATUS_MEMORY);
-  check_text(
-      "a rank needs 1073741824.00 GiB of host memory (1073741824.00 for its steps, 0.00 to load and save what its device holds), the 2 ranks of");
-  check_text("are there: use more nodes, or fewer ranks a node");
-  assert_int_equal(job_check_fits(&job, JOB_BENCH, 1, bigs), STATUS_MEMORY);
+  struct deck_shape *shape = &sized.plan.input.shape;
+  shape->host_state = true;
+  shape->activations = (struct deck_pattern){.n = 1, .of = {KEEP_INPUT}};
+  shape->micro_batch = 1;
+  assert_int_equal(sized_check(&sized, JOB_BENCH, &limits), STATUS_MEMORY);
+  check_text(": use more ranks, tiers.activations=host or nvme, a smaller shard.prefetch, a shorter data.sequence");
+  apart_set_memory(INT64_C(1) << 40, (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  check_text("and has 0.00: use more ranks");
   apart_set_memory(-1, 0);
-  fixture_close(&job);
-  deck_destroy(&deck);
+  sized_close(&sized);
+}
+
+/* A node holds the arenas of its ranks, and once what they share. */
+static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, true);
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(10) * GI;
+  sized.plan.transient_bytes[TIER_HOST] = INT64_C(4) * GI;
+  sized.plan.persistent_bytes[TIER_SHARED] = INT64_C(6) * GI;
+  struct deck_shape *shape = &sized.plan.input.shape;
+  shape->host_state = shape->params_full = true;
+  const int64_t state_bytes = job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
+  struct job_limits limits = no_limits;
+  limits.host = 2 * (INT64_C(14) * GI + state_bytes) + INT64_C(6) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.host = INT64_C(34) * GI - 1;
+  limits.shared = INT64_C(6) * GI;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each 10.00 for what stays from step to step, 4.00 for a "
+             "step; 6.00 "
+             "that they share) and have 34.00: use more nodes, optim.moments=bf16, optim.state=nvme; of /dev/shm what they share needs 6.00 GiB and "
+             "has 6.00: "
+             "enough");
+  shape->moments = DTYPE_BF16;
+  shape->nvme_state = 1;
+  shape->cpu_reduce = true;
+  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS}};
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text(": use more nodes, transfer.grads=gpu_reduce, tiers.activations=nvme or recompute; of");
+
+  shape->group = 1; /* each rank with a copy of its own */
+  limits = no_limits;
+  limits.shared = INT64_C(12) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.shared--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00: use transfer.params=shard, a larger file system there "
+             "(mount");
+  sized_close(&sized);
+}
+
+/* Registered memory may be held against the limit for locked memory: a warning, for some drivers do not. */
+static void what_is_registered_is_held_against_what_may_be_locked(void **state)
+{
+  (void)state;
+  for (int apart = 0; apart < 2; apart++) {
+    struct sized sized;
+    sized_open(&sized, apart);
+    sized.plan.persistent_bytes[TIER_SHARED] = 1 << 20;
+    struct job_limits limits = no_limits;
+    limits.lock = 1 << 20;
+    status_set(STATUS_OK, "nothing");
+    must(sized_check(&sized, JOB_TRAIN, &limits));
+    check_text("nothing");
+    limits.lock--;
+    must(sized_check(&sized, JOB_TRAIN, &limits));
+    check_text(apart ? "each rank registers the 0.00 GiB that a node shares with its GPU, but may lock no more than 0.00 GiB (RLIMIT_MEMLOCK)"
+                     : "nothing");
+    sized_close(&sized);
+  }
+}
+
+static void the_disk_is_asked_for_its_room(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, false);
+  sized.plan.persistent_bytes[TIER_DISK] = INT64_C(3) * GI;
+  sized.plan.transient_bytes[TIER_DISK] = INT64_C(1) * GI;
+  sized.plan.input.shape.nvme_state = 1;
+  sized.job.nvme = (char *)"/scratch/run";
+  struct job_limits limits = no_limits;
+  limits.disk = INT64_C(8) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.disk--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00: use tiers.nvme=FOLDER on a "
+             "larger disk, "
+             "optim.state_share=0.5 or less, optim.moments=bf16");
+  sized.plan.input.shape.nvme_state = 0;
+  sized.plan.input.shape.activations = (struct deck_pattern){.n = 1, .of = {KEEP_INPUT_NVME}};
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
+  sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  check_text("of the disk of /scratch/run the 2 ranks of this node need 2147483650.00 GiB");
+  sized.job.nvme = NULL;
+  sized_close(&sized);
 }
 
 /* What is never asked for is only warned of. */
@@ -158,52 +285,96 @@ static void state_that_cannot_be_saved_is_refused(void **state)
                {"checkpoint.at_end=false", JOB_EVAL, STATUS_MEMORY}, {"checkpoint.at_end=false", JOB_GENERATE, STATUS_MEMORY},
                {"checkpoint.at_end=true", JOB_BENCH, STATUS_OK}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    struct deck deck;
-    struct job job;
-    struct layout_range owned[8];
-    fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
-    must(options_assign(deck.set, "checkpoint.at_end=false"));
-    must(options_assign(deck.set, "checkpoint.every=0"));
-    must(options_assign(deck.set, known[i].saves));
-    fixture_open(&job, &deck, NULL, 0, 2, true);
-    struct plan big = *job.plan[PLAN_TRAIN];
-    const struct plan *const plans[] = {&big};
-    assert_in_range(job.model->units, 1, 8);
-    memcpy(owned, big.owned, (size_t)job.model->units * sizeof *owned);
-    big.owned = owned;
-    apart_set_memory(0, INT64_C(1) << 62);
-    must(job_check_fits(&job, known[i].use, 1, plans));
-    owned[0].end = owned[0].begin + (INT64_C(1) << 56);
-    if (job_check_fits(&job, known[i].use, 1, plans) != known[i].status)
+    struct sized sized;
+    struct job_limits limits = no_limits;
+    sized_open(&sized, true);
+    must(options_assign(sized.deck.set, known[i].saves));
+    limits.host = INT64_C(1) << 50;
+    must(sized_check(&sized, known[i].use, &limits));
+    sized.owned[0].end = sized.owned[0].begin + (INT64_C(1) << 56);
+    status_set(STATUS_OK, "nothing");
+    if (sized_check(&sized, known[i].use, &limits) != known[i].status)
       fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
-    check_text("GiB of host memory (0.00 for its steps, ");
-    apart_set_memory(-1, 0);
-    fixture_close(&job);
-    deck_destroy(&deck);
+    check_text("(each 0.00 for what stays from step to step, 0.00 for a step, ");
+    check_text("to load and save what its device holds) and have 1048576.00: use more nodes, fewer ranks a node");
+    sized.plan.transient_bytes[TIER_HOST] = INT64_C(1) << 50; /* that is no copy of the state */
+    assert_int_equal(sized_check(&sized, known[i].use, &limits), STATUS_MEMORY);
+    sized_close(&sized);
   }
 }
 
-/* Where the memory is one, both tiers are compared with it. */
+/* Where the memory is one, both tiers are compared with it, and nothing is moved to load and save. */
 static void the_host_device_is_asked_for_the_host_s_memory(void **state)
 {
   (void)state;
-  struct deck deck;
-  struct job job;
-  fixture_deck(&deck, "gpt2", "full_shard", "world", "[]");
-  fixture_open(&job, &deck, NULL, 0, 2, false);
-  struct plan big = *job.plan[PLAN_TRAIN];
-  const struct plan *const plans[] = {&big};
-  must(job_check_fits(&job, JOB_TRAIN, 1, plans));
-  for (int tier = 0; tier < TIER_COUNT; tier++) {
-    const int64_t usual = big.transient_bytes[tier];
-    big.transient_bytes[tier] = INT64_C(1) << 60;
-    assert_int_equal(job_check_fits(&job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-    check_text("a rank needs 1073741824.00 GiB of host memory (0.00 for what stays from step to step, 1073741824.00 for a step), the 2 ranks");
-    check_text("use more nodes, shard.strategy=full_shard");
-    big.transient_bytes[tier] = usual;
+  struct sized sized;
+  sized_open(&sized, false);
+  struct job_limits limits = no_limits;
+  sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(2) * GI;
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) * GI;
+  limits.device = 0;
+  limits.host = INT64_C(12) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.host--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of host memory the 2 ranks of this node need 12.00 GiB (each 5.00 for what stays from step to step, 1.00 for a "
+             "step) and have "
+             "12.00: use more nodes, optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch");
+  const struct plan *plans[] = {&sized.plan};
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  check_text("of host memory the 2 ranks of this node need 2147483658.00 GiB");
+  sized_close(&sized);
+}
+
+/* A control group bounds what is available; one that is larger than the machine says what a virtual one can become. */
+static void limits_bound_what_is_available(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t available, total, limit, room;
+  } known[] = {{100, 120, -1, 100},  {100, 120, 80, 80}, {100, 120, 110, 100}, {100, 120, 120, 100},
+               {100, 120, 121, 121}, {-1, -1, 50, -1},   {-1, 7, -1, -1}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    assert_int_equal(job_host_room(known[i].available, known[i].total, known[i].limit), known[i].room);
+}
+
+/* What CUDA's update and copies do not have is refused when the plan is made. */
+static void a_device_apart_refuses_what_it_does_not_do(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given;
+    bool apart;
+    enum status status;
+    const char *text;
+  } known[] = {
+      {"optim.moments=fp16", false, STATUS_OK, NULL},
+      {"optim.moments=bf16", true, STATUS_OK, NULL},
+      {"optim.moments=fp16", true, STATUS_UNSUPPORTED,
+       "optim.moments (command line) is fp16, in which a GPU does not update: set optim.moments=bf16, or tiers.params=host and tiers.optimizer=host"},
+      {"optim.moments=fp16 tiers.params=host tiers.optimizer=host", true, STATUS_OK, NULL},
+      {"transfer.rate=2.5", false, STATUS_OK, NULL},
+      {"transfer.rate=2.5", true, STATUS_USAGE,
+       "transfer.rate (command line) is 2.5, which slows copies down where the device is the host: leave it out, or say run.device=host"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    char copy[256], *assignment[MOST], *rest;
+    int n = 0;
+    snprintf(copy, sizeof copy, "%s", known[i].given);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      assignment[n++] = word;
+    must(deck_load(&deck, NULL, n, assignment));
+    struct device device = {.host_memory = !known[i].apart};
+    struct plan_input input = {.mode = PLAN_TRAIN, .ranks = 1, .device = &device};
+    assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);
+    if (known[i].text)
+      assert_string_equal(status_text(), known[i].text);
+    assert_int_equal(job_shape(&deck, JOB_EVAL, 1, &input), STATUS_OK); /* where nothing is updated */
+    deck_destroy(&deck);
   }
-  fixture_close(&job);
-  deck_destroy(&deck);
 }
 
 int main(void)
@@ -212,8 +383,13 @@ int main(void)
       cmocka_unit_test(auto_takes_what_is_there),
       cmocka_unit_test(what_does_not_go_together_is_said),
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
+      cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
+      cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
+      cmocka_unit_test(the_disk_is_asked_for_its_room),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
+      cmocka_unit_test(limits_bound_what_is_available),
+      cmocka_unit_test(a_device_apart_refuses_what_it_does_not_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

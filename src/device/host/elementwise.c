@@ -63,6 +63,7 @@ enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *
 }
 
 struct cast_job {
+  const struct kernels *kernels;
   enum dtype from, to;
   const char *src;
   char *dst;
@@ -71,19 +72,24 @@ struct cast_job {
 static void cast_range(void *arg, int64_t begin, int64_t end)
 {
   const struct cast_job *job = arg;
-  dtype_convert(job->dst + (size_t)begin * dtype_size(job->to), job->to, job->src + (size_t)begin * dtype_size(job->from), job->from,
-                (size_t)(end - begin));
+  job->kernels->convert(end - begin, job->from, job->src + (size_t)begin * dtype_size(job->from), job->to,
+                        job->dst + (size_t)begin * dtype_size(job->to));
+}
+
+static bool is_floats(enum dtype type)
+{
+  return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
 enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
 {
-  struct cast_job job = {from, to, src, dst};
+  struct cast_job job = {host_kernels(lane), from, to, src, dst};
   if (n < 0)
     return status_set(STATUS_INTERNAL, "a conversion of %lld elements", (long long)n);
   if (from == to)
     return host_copy(lane, dst, src, (size_t)n * dtype_size(from));
-  if ((from != DTYPE_F32 || to != DTYPE_BF16) && (from != DTYPE_BF16 || to != DTYPE_F32))
-    return status_set(STATUS_UNSUPPORTED, "a device converts between fp32 and bf16, not from %s to %s", dtype_name(from), dtype_name(to));
+  if (!is_floats(from) || !is_floats(to))
+    return status_set(STATUS_UNSUPPORTED, "the host converts between fp32, bf16 and fp16, not from %s to %s", dtype_name(from), dtype_name(to));
   host_run_ranges(lane, n, GRAIN, cast_range, &job);
   return STATUS_OK;
 }
@@ -153,7 +159,7 @@ static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t
   const char *from = (job->own && part == job->self ? job->own : job->base + part * job->stride * size) + at * size;
   if (job->type == DTYPE_F32)
     return (const float *)from;
-  dtype_convert(work, DTYPE_F32, from, job->type, (size_t)n);
+  job->kernels->convert(n, job->type, from, DTYPE_F32, work);
   return work;
 }
 

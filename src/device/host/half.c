@@ -297,14 +297,6 @@ static enum status add(struct lane *lane, int64_t n, const void *a, const void *
   return call.status;
 }
 
-static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy)
-{
-  enum status status = host_adamw(lane, n, op, master, grad, m, v, NULL);
-  if (status || !copy || (op->outcome && !op->outcome->finite))
-    return status;
-  return host_cast(lane, n, DTYPE_F32, master, DTYPE_BF16, copy);
-}
-
 const struct device_ops host_half_ops = {
     HOST_COMMON_OPS,
     .matmul = matmul,
@@ -322,5 +314,4 @@ const struct device_ops host_half_ops = {
     .embedding_backward = embedding_backward,
     .cross_entropy = cross_entropy,
     .add = add,
-    .adamw = adamw,
 };

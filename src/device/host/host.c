@@ -74,6 +74,17 @@ void host_release(struct device *device, void *ptr)
   mem_free(ptr);
 }
 
+enum status host_pin(struct device *device, void *ptr, size_t bytes)
+{
+  (void)device, (void)ptr, (void)bytes; /* lanes are threads: they reach all memory of the process */
+  return STATUS_OK;
+}
+
+void host_unpin(struct device *device, void *ptr)
+{
+  (void)device, (void)ptr;
+}
+
 enum status host_memory(struct device *device, int64_t *used, int64_t *all)
 {
   (void)device;
@@ -187,7 +198,6 @@ const struct device_ops host_ops = {
     .embedding_backward = host_embedding_backward,
     .cross_entropy = host_cross_entropy,
     .add = host_add,
-    .adamw = host_adamw,
 };
 
 int host_device_count(void)

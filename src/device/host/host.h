@@ -87,6 +87,8 @@ void host_destroy(struct device *device);
 enum status host_enter(struct device *device);
 enum status host_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);
 void host_release(struct device *device, void *ptr);
+enum status host_pin(struct device *device, void *ptr, size_t bytes);
+void host_unpin(struct device *device, void *ptr);
 enum status host_memory(struct device *device, int64_t *used, int64_t *all);
 enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out);
 void host_lane_destroy(struct lane *lane);
@@ -137,18 +139,20 @@ enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
-enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, float *master, const void *grad, float *m, float *v, void *copy);
+enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
+/* As kernels' adamw_traffic(), by all threads of the lane. */
+enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
 
 /* Slots that do not depend on what the device computes in. */
 #define HOST_COMMON_OPS                                                                                                                      \
   .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc, .release = host_release, .alloc_host = host_alloc,      \
-  .release_host = host_release, .memory = host_memory, .lane_create = host_lane_create, .lane_destroy = host_lane_destroy,                   \
+  .release_host = host_release, .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create, .lane_destroy = host_lane_destroy,                   \
   .lane_reserve = host_lane_reserve, .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,                    \
   .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
   .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .conclude = host_conclude,      \
-  .sum_squares = host_sum_squares
+  .sum_squares = host_sum_squares, .adamw = host_adamw
 
 #endif

@@ -7,9 +7,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
+#include "device/rounding.h"
+
 /* A step of AdamW with everything that does not depend on the element folded in double, then rounded. */
 struct adamw_scalars {
   float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
+};
+
+/* Of struct adamw what a range needs. The types are fp32, bf16 or fp16. */
+struct adamw_pass {
+  struct adamw_scalars scalars;
+  enum dtype master, grad, moments, copy;
+  bool stochastic;
+  struct rounding_key moments_key, master_key;
+};
+
+struct adamw_arrays {
+  void *master;
+  const void *grad;
+  void *m, *v, *copy; /* copy NULL: none */
 };
 
 enum { LANES = 16, STRIP = 4 * LANES, NARROW = 8 }; /* STRIP: columns that the column sums take at once */
@@ -55,8 +72,14 @@ struct kernels {
   /* logits = factor * softmax(logits) if `gradient`; returns log of the sum of exponentials */
   double (*log_sum_exp)(int64_t n, bool gradient, float factor, float *logits);
 
-  /* copy = master, if not NULL */
-  void (*adamw)(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy);
+  /* Between fp32, bf16 and fp16, to nearest; not in place */
+  void (*convert)(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
+
+  /* One pass over n elements, which count as `first` and those behind it: they do not go past 2^32. The copy is stored around the caches. */
+  void (*adamw)(int64_t n, const struct adamw_pass *pass, uint32_t first, const struct adamw_arrays *a);
+  /* The loads and stores of adamw() without its arithmetic, to measure what memory gives: only the copy is changed, to zeros. n is a multiple of 32, arrays begin lines of the
+   * cache. */
+  void (*adamw_traffic)(int64_t n, const struct adamw_pass *pass, const struct adamw_arrays *a);
 
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
    * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 
 /* After the headers: it is for the kernels alone. */
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #define KERNELS kernels_avx2
 #define KERNELS_NAME "avx2"
 #include "device/host/kernels_body.h"

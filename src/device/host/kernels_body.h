@@ -505,25 +505,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
-static void adamw(int64_t n, const struct adamw_scalars *s, float *master, const float *grad, float *m, float *v, float *copy)
-{
-  const struct adamw_scalars k = *s;
-  for (int64_t i = 0; i < n; i += LANES) {
-    struct pack p = pack_load(master + i, n - i), g = pack_load(grad + i, n - i), m1 = pack_load(m + i, n - i), m2 = pack_load(v + i, n - i);
-    for (int j = 0; j < VECTORS; j++) {
-      g.v[j] *= k.grad_scale;
-      m1.v[j] += k.rest1 * (g.v[j] - m1.v[j]);
-      m2.v[j] = k.beta2 * m2.v[j] + k.rest2 * g.v[j] * g.v[j];
-      p.v[j] = k.shrink * p.v[j] - k.step * m1.v[j] / (vec_sqrt(m2.v[j]) / k.root2 + k.eps);
-    }
-    pack_store(m + i, n - i, m1);
-    pack_store(v + i, n - i, m2);
-    pack_store(master + i, n - i, p);
-    if (copy)
-      pack_store(copy + i, n - i, p);
-  }
-}
-
+#include "device/host/kernels_adamw.h"
 #include "device/host/kernels_gemm.h"
 
 const struct kernels KERNELS = {
@@ -547,7 +529,9 @@ const struct kernels KERNELS = {
     .softmax = softmax,
     .softmax_backward = softmax_backward,
     .log_sum_exp = log_sum_exp,
+    .convert = convert,
     .adamw = adamw,
+    .adamw_traffic = adamw_traffic,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,

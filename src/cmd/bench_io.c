@@ -1,0 +1,338 @@
+/* sluice bench io: what the store makes of a disk, beside direct I/O on the same file system. Each rank moves its `size` bytes, piece by piece: through the store by one thread, as a
+ * step does, and by pread() and pwrite() of a file of its own by several threads, which shows what the disk can do. The four measures take turns, so that a disk whose speed
+ * wanders is the same to both. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/team.h"
+#include "cmd/bench.h"
+#include "deck/options.h"
+#include "io/file.h"
+#include "io/results.h"
+#include "io/store.h"
+
+enum { BLOCK_BYTES = 4096, MOST_THREADS = 64 };
+
+struct values {
+  char *dir, *results;
+  int64_t size, piece, threads;
+  double seconds;
+};
+
+static const struct option table[] = {
+    {.name = "dir",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, dir),
+     .value = ".",
+     .text = "folder on the disk to measure (tiers.nvme of a deck)"},
+    {.name = "size",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, size),
+     .value = "4Gi",
+     .least = BLOCK_BYTES,
+     .most = 1e15,
+     .unit = "bytes",
+     .text = "what a rank writes and reads in a pass; twice that is needed on the disk"},
+    {.name = "piece",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, piece),
+     .value = "256Mi",
+     .least = BLOCK_BYTES,
+     .most = 1e12,
+     .unit = "bytes",
+     .text = "of a call: as large as a block's activations"},
+    {.name = "threads",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, threads),
+     .value = "4",
+     .least = 1,
+     .most = MOST_THREADS,
+     .text = "pieces in flight by direct I/O"},
+    {.name = "seconds",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, seconds),
+     .value = "10",
+     .least = 0,
+     .most = 86400,
+     .unit = "s",
+     .text = "go on for this long, but for one pass of each kind at least"},
+    {.name = "results",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, results),
+     .value = "",
+     .text = "append the result to this file as a JSON line"},
+    {.name = NULL},
+};
+
+enum pass { STORE_WRITE, DIRECT_WRITE, STORE_READ, DIRECT_READ, PASSES };
+static const char *const pass_keys[PASSES] = {"store_write_gb_s", "direct_write_gb_s", "store_read_gb_s", "direct_read_gb_s"};
+
+struct bench {
+  struct comm *comm;
+  struct values values;
+  int64_t pieces; /* a pass */
+  struct store *store;
+  int disk, file; /* the folder's descriptor; that of direct I/O's file */
+  void *memory;
+  char *buffer; /* threads * piece bytes, aligned to blocks */
+  int64_t passes;
+  double seconds[PASSES]; /* of all passes, on the slowest rank */
+};
+
+/* Direct I/O. */
+
+struct worker {
+  const struct bench *bench;
+  int index;
+  bool write;
+  struct thread *thread;
+};
+
+static enum status move_direct(const struct bench *bench, char *data, int64_t offset, bool write)
+{
+  for (int64_t done = 0; done < bench->values.piece;) {
+    const size_t left = (size_t)(bench->values.piece - done);
+    const ssize_t moved =
+        write ? pwrite(bench->file, data + done, left, (off_t)(offset + done)) : pread(bench->file, data + done, left, (off_t)(offset + done));
+    if (moved < 0 && errno == EINTR)
+      continue;
+    if (moved <= 0)
+      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s", write ? "write" : "read", bench->values.dir,
+                        moved < 0 ? strerror(errno) : "it ends too early");
+    done += moved;
+  }
+  return STATUS_OK;
+}
+
+static enum status work(void *arg)
+{
+  const struct worker *worker = arg;
+  const struct bench *bench = worker->bench;
+  enum status status = STATUS_OK;
+  for (int64_t i = worker->index; i < bench->pieces && !status; i += bench->values.threads)
+    status = move_direct(bench, bench->buffer + worker->index * bench->values.piece, i * bench->values.piece, worker->write);
+  return status;
+}
+
+static enum status pass_direct(const struct bench *bench, bool write)
+{
+  struct worker workers[MOST_THREADS];
+  enum status status = STATUS_OK;
+  int n = 0;
+  for (; n < bench->values.threads && !status; n++) {
+    workers[n] = (struct worker){.bench = bench, .index = n, .write = write};
+    status = thread_start("direct", work, &workers[n], &workers[n].thread);
+  }
+  for (int i = 0; i < n; i++) {
+    const enum status one = thread_join(workers[i].thread);
+    status = status ? status : one;
+  }
+  return status;
+}
+
+/* The store. */
+
+static enum status pass_store(const struct bench *bench, bool write)
+{
+  const int64_t piece = bench->values.piece;
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < bench->pieces && !status; i++) {
+    char *data = bench->buffer + i % bench->values.threads * piece;
+    status = write ? store_write(bench->store, i * piece, piece, data) : store_read(bench->store, i * piece, piece, data);
+  }
+  return status;
+}
+
+/* What is written counts when it is on the disk. */
+static enum status run_pass(const struct bench *bench, enum pass pass)
+{
+  const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;
+  enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write) : pass_direct(bench, write);
+  if (!status && write && syncfs(bench->disk) != 0)
+    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values.dir, strerror(errno));
+  return status;
+}
+
+static enum status time_pass(const struct bench *bench, enum pass pass, double *seconds)
+{
+  enum status status = comm_barrier(bench->comm);
+  if (status)
+    return status;
+  const double start = clock_s();
+  status = run_pass(bench, pass);
+  *seconds = clock_s() - start;
+  status = comm_agree(bench->comm, status);
+  return status ? status : comm_max_f64(bench->comm, seconds, 1);
+}
+
+/* The first passes lay the files out on the disk and are not counted. */
+static enum status measure(struct bench *bench)
+{
+  double seconds, all = 0;
+  enum status status = time_pass(bench, STORE_WRITE, &seconds);
+  if (!status)
+    status = time_pass(bench, DIRECT_WRITE, &seconds);
+  while (!status && (bench->passes == 0 || all < bench->values.seconds)) {
+    for (enum pass pass = 0; pass < PASSES && !status; pass++) {
+      status = time_pass(bench, pass, &seconds);
+      bench->seconds[pass] += seconds;
+      all += seconds;
+    }
+    bench->passes++;
+  }
+  return status;
+}
+
+/* Set up. */
+
+static enum status make_buffer(struct bench *bench)
+{
+  const int64_t words = bench->values.threads * bench->values.piece / (int64_t)sizeof(uint64_t);
+  const enum status status = mem_alloc(MEM_IO, (size_t)(words * (int64_t)sizeof(uint64_t) + BLOCK_BYTES), &bench->memory);
+  if (status)
+    return status;
+  bench->buffer = (char *)bench->memory + (BLOCK_BYTES - (uintptr_t)bench->memory % BLOCK_BYTES) % BLOCK_BYTES;
+  uint64_t *word = (uint64_t *)bench->buffer, state = (uint64_t)comm_rank(bench->comm) + 1;
+  for (int64_t i = 0; i < words; i++) /* nothing that a disk could compress */
+    word[i] = state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return STATUS_OK;
+}
+
+static enum status open_files(struct bench *bench)
+{
+  const char *dir = bench->values.dir;
+  char *path = mem_printf("%s/sluice-bench-%d-%d", dir, comm_rank(bench->comm), (int)getpid());
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  bench->disk = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bench->file = bench->disk < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
+  if (bench->disk < 0)
+    status = status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  else if (bench->file < 0 && errno == EINVAL)
+    status = status_set(STATUS_UNSUPPORTED, "the file system of %s takes no direct I/O: there is nothing to compare the store with", dir);
+  else if (bench->file < 0)
+    status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(errno));
+  unlink(path); /* it lives until it is closed */
+  const int64_t bytes = bench->pieces * bench->values.piece;
+  if (!status)
+    status = file_reserve_open(bench->file, path, bytes);
+  if (!status && ftruncate(bench->file, (off_t)bytes) != 0)
+    status = status_set(STATUS_IO, "cannot set the size of %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status check_values(const struct values *values)
+{
+  if (values->piece % BLOCK_BYTES != 0)
+    return status_set(STATUS_USAGE, "piece=%lld: direct I/O moves whole blocks of %d bytes", (long long)values->piece, BLOCK_BYTES);
+  if (values->size < values->piece)
+    return status_set(STATUS_USAGE, "size=%lld is less than piece=%lld", (long long)values->size, (long long)values->piece);
+  return STATUS_OK;
+}
+
+static enum status read_values(int n, char *const assignments[], struct values *values, struct option_set **set)
+{
+  enum status status = options_create(table, values, set);
+  for (int i = 0; i < n && !status; i++)
+    status = options_assign(*set, assignments[i]);
+  return status ? status : check_values(values);
+}
+
+/* Results. */
+
+static double rate(const struct bench *bench, enum pass pass)
+{
+  const double bytes = (double)(bench->pieces * bench->values.piece) * (double)bench->passes * comm_ranks(bench->comm);
+  return bytes / bench->seconds[pass] * 1e-9;
+}
+
+static double share(const struct bench *bench, enum pass store, enum pass direct)
+{
+  return rate(bench, store) / rate(bench, direct);
+}
+
+static void print_pair(const struct bench *bench, const char *name, enum pass store, enum pass direct)
+{
+  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(bench, store), rate(bench, direct),
+         100 * share(bench, store, direct));
+}
+
+static void print(const struct bench *bench)
+{
+  const struct values *values = &bench->values;
+  const int ranks = comm_ranks(bench->comm);
+  printf("%-22s %s, %d rank%s, each %.2f GiB in pieces of %.1f MiB, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
+         (double)(bench->pieces * values->piece) / (1 << 30), (double)values->piece / (1 << 20), (long long)bench->passes,
+         bench->passes == 1 ? "" : "es");
+  printf("%-22s parallel HDF5, one thread a rank, %s\n", "store",
+         store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");
+  printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)values->threads);
+  print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
+  print_pair(bench, "read", STORE_READ, DIRECT_READ);
+  printf("%-22s in turns; writing ends with syncfs(), which is counted; a pass of writing before that lays out the files\n", "measured");
+}
+
+static enum status record(const struct bench *bench)
+{
+  struct results *results = NULL;
+  if (!*bench->values.results)
+    return STATUS_OK;
+  enum status status = results_open(bench->values.results, &results);
+  if (status)
+    return status;
+  results_begin(results, "bench_io");
+  results_text(results, "dir", bench->values.dir);
+  results_int(results, "ranks", comm_ranks(bench->comm));
+  results_int(results, "bytes", bench->pieces * bench->values.piece);
+  results_int(results, "piece", bench->values.piece);
+  results_int(results, "threads", bench->values.threads);
+  results_int(results, "passes", bench->passes);
+  results_text(results, "cache", store_is_direct(bench->store) ? "none" : "page cache");
+  for (enum pass pass = 0; pass < PASSES; pass++)
+    results_real(results, pass_keys[pass], rate(bench, pass));
+  results_real(results, "write_share", share(bench, STORE_WRITE, DIRECT_WRITE));
+  results_real(results, "read_share", share(bench, STORE_READ, DIRECT_READ));
+  status = results_end(results);
+  const enum status closing = results_close(results);
+  return status ? status : closing;
+}
+
+enum status bench_io(struct comm *comm, int n, char *const assignments[], int *exit_code)
+{
+  struct bench bench = {.comm = comm, .disk = -1, .file = -1};
+  struct option_set *set = NULL;
+  (void)exit_code;
+  enum status status = comm_agree(comm, read_values(n, assignments, &bench.values, &set));
+  if (!status) {
+    bench.pieces = bench.values.size / bench.values.piece;
+    if (bench.values.threads > bench.pieces)
+      bench.values.threads = bench.pieces;
+    status = store_create(comm, bench.values.dir, bench.pieces * bench.values.piece, &bench.store);
+  }
+  if (!status)
+    status = comm_agree(comm, open_files(&bench));
+  if (!status)
+    status = comm_agree(comm, make_buffer(&bench));
+  if (!status)
+    status = measure(&bench);
+  if (!status && comm_rank(comm) == 0) {
+    print(&bench);
+    status = record(&bench);
+  }
+  status = comm_agree(comm, status);
+  store_destroy(bench.store);
+  if (bench.file >= 0)
+    close(bench.file);
+  if (bench.disk >= 0)
+    close(bench.disk);
+  mem_free(bench.memory);
+  options_destroy(set);
+  return status;
+}

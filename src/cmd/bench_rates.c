@@ -1,0 +1,624 @@
+/* sluice bench rates: what a plan is predicted from (sluice plan rates=FILE), all ranks at once, as in a step. Each rate is that of the slowest rank. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/team.h"
+#include "cmd/bench.h"
+#include "deck/options.h"
+#include "device/device.h"
+#include "device/lane.h"
+#include "io/file.h"
+#include "io/results.h"
+#include "io/store.h"
+#include "topo/topo.h"
+
+enum { BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
+
+struct values {
+  char *out, *dir, *results;
+  int64_t bytes, threads;
+  int device;
+  double seconds;
+};
+
+enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
+static const char *const wheres[] = {"auto", "host", "cuda", NULL};
+
+static const struct option table[] = {
+    {.name = "out",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, out),
+     .value = "",
+     .text = "write the rates to this file, as sluice plan rates= reads them"},
+    {.name = "dir",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, dir),
+     .value = "",
+     .text = "folder on the disk to measure (tiers.nvme of a deck); empty: none"},
+    {.name = "bytes",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, bytes),
+     .value = "256Mi",
+     .least = LEAST_BYTES,
+     .most = 1 << 30,
+     .unit = "bytes",
+     .text = "of a copy, of a collective, and of each array of an update"},
+    {.name = "device",
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct values, device),
+     .value = "auto",
+     .choices = wheres,
+     .text = "what computes; auto: GPUs where there are any"},
+    {.name = "threads",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, threads),
+     .value = "0",
+     .least = 0,
+     .most = 4096,
+     .text = "of a rank; 0: as many as it trains with"},
+    {.name = "seconds",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, seconds),
+     .value = "1",
+     .least = 0,
+     .most = 3600,
+     .unit = "s",
+     .text = "a rate is measured for about this long"},
+    {.name = "results",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, results),
+     .value = "",
+     .text = "append the result to this file as a JSON line"},
+    {.name = NULL},
+};
+
+enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
+
+/* Names and units are those of sluice plan. */
+static const struct {
+  const char *name, *unit, *text;
+} rate_of[RATES] = {
+    [GEMM] = {"gemm", "GFLOP/s", "a product of large matrices"},
+    [MEMORY] = {"memory", "GB/s", "a copy in the device's memory, read and written"},
+    [LINK] = {"link", "GB/s", "what an all-gather receives"},
+    [LATENCY] = {"latency", "us", "an all-gather of little, for each other rank"},
+    [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
+    [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
+    [HOST_MEMORY] = {"host_memory", "GB/s", "updates in host memory, read and written"},
+    [HOST_LINK] = {"host_link", "GB/s", "what a reduce-scatter between hosts receives, without its sum"},
+    [DISK_WRITE] = {"disk_write", "GB/s", "writes to the store"},
+    [DISK_READ] = {"disk_read", "GB/s", "reads from it"},
+};
+
+enum { MASTER, GRAD, FIRST, SECOND, COPY, FAR };
+enum { NEAR = 3 };
+
+struct bench {
+  struct comm *comm;
+  struct values values;
+  struct option_set *set;
+  struct topo *topo;
+  struct device *device, *host; /* one and the same where the host computes */
+  struct lane *compute, *gather, *up, *down, *cpu;
+  struct comm_group *link, *hosts;
+  struct store *store;
+  int threads;
+  int64_t bytes, matrix;
+  void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
+  void *far[FAR];   /* the host's, which the device's lanes reach, of `bytes` each; half of it for the copy in bf16 */
+  double rate[RATES];
+};
+
+/* ---- what is measured ---- */
+
+typedef enum status work(struct bench *bench, struct lane *lane);
+
+static enum status multiply(struct bench *bench, struct lane *lane)
+{
+  const int64_t n = bench->matrix;
+  const struct matmul op = {
+      .m = n, .n = n, .k = n, .trans_b = true, .a = bench->near[0], .b = bench->near[1], .c = bench->near[2], .lda = n, .ldb = n, .ldc = n};
+  return lane->device->ops->matmul(lane, &op);
+}
+
+static enum status copy_near(struct bench *bench, struct lane *lane)
+{
+  return lane->device->ops->copy(lane, bench->near[1], bench->near[0], (size_t)bench->bytes);
+}
+
+static enum status copy_up(struct bench *bench, struct lane *lane)
+{
+  return lane->device->ops->copy(lane, bench->near[0], bench->far[MASTER], (size_t)bench->bytes);
+}
+
+static enum status copy_down(struct bench *bench, struct lane *lane)
+{
+  return lane->device->ops->copy(lane, bench->far[GRAD], bench->near[1], (size_t)bench->bytes);
+}
+
+/* Elements of a rank's part. */
+static int64_t part(const struct bench *bench)
+{
+  return bench->bytes / comm_ranks(bench->comm) / (int64_t)sizeof(float);
+}
+
+static enum status gather_in_place(struct bench *bench, struct lane *lane, int64_t count)
+{
+  float *full = bench->near[0];
+  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count, count, DTYPE_F32, full);
+}
+
+static enum status gather(struct bench *bench, struct lane *lane)
+{
+  return gather_in_place(bench, lane, part(bench));
+}
+
+static enum status gather_little(struct bench *bench, struct lane *lane)
+{
+  return gather_in_place(bench, lane, LITTLE);
+}
+
+static enum status update(struct bench *bench, struct lane *lane)
+{
+  static const struct adamw op = {
+      .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1, .bias1 = 0.1, .bias2 = 0.05, .copy = DTYPE_BF16};
+  void *const *far = bench->far;
+  return lane->device->ops->adamw(lane, bench->bytes / (int64_t)sizeof(float), &op, far[MASTER], far[GRAD], far[FIRST], far[SECOND], far[COPY]);
+}
+
+static enum status reduce(struct bench *bench, struct lane *lane)
+{
+  return comm_reduce_scatter(bench->hosts, lane, bench->far[GRAD], part(bench), DTYPE_F32, bench->far[FIRST], false, bench->far[SECOND]);
+}
+
+/* The memory at whole blocks, so that it may go past the page cache. */
+static char *disk_memory(const struct bench *bench)
+{
+  char *memory = bench->far[MASTER];
+  return memory + (BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES) % BLOCK_BYTES;
+}
+
+static enum status write_disk(struct bench *bench, struct lane *lane)
+{
+  (void)lane;
+  return store_write(bench->store, 0, bench->bytes, disk_memory(bench));
+}
+
+static enum status read_disk(struct bench *bench, struct lane *lane)
+{
+  (void)lane;
+  return store_read(bench->store, 0, bench->bytes, disk_memory(bench));
+}
+
+/* ---- time ---- */
+
+struct run {
+  work *work;
+  struct lane *lane;
+  bool collective;
+  struct bench *bench;
+  struct thread *thread;
+  int64_t times;
+  double seconds; /* of all times; in the end of one */
+};
+
+static enum status time_work(struct run *run, struct mark *from, struct mark *to)
+{
+  const struct device_ops *ops = run->lane->device->ops;
+  enum status status = ops->mark_set(run->lane, from);
+  for (int64_t i = 0; i < run->times && !status; i++)
+    status = run->work(run->bench, run->lane);
+  if (!status)
+    status = ops->mark_set(run->lane, to);
+  if (!status)
+    status = ops->mark_wait(to);
+  if (!status)
+    status = ops->lane_check(run->lane);
+  return status ? status : ops->mark_seconds(from, to, &run->seconds);
+}
+
+static enum status drive(void *arg)
+{
+  struct run *run = arg;
+  struct device *device = run->lane->device;
+  struct mark *from = NULL, *to = NULL;
+  enum status status = device->ops->enter(device);
+  if (!status)
+    status = device->ops->mark_create(device, &from);
+  if (!status)
+    status = device->ops->mark_create(device, &to);
+  if (!status)
+    status = time_work(run, from, to);
+  device->ops->mark_destroy(from);
+  device->ops->mark_destroy(to);
+  if (status && run->collective) /* the others would wait for ever */
+    comm_abort(run->bench->comm, status);
+  return status;
+}
+
+/* All at the same time, `times` times; *longest is what the slowest lane of all ranks took. Collective. */
+static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64_t times, double *longest)
+{
+  enum status status = comm_barrier(bench->comm);
+  int started = 0;
+  for (; started < n && !status; started++) {
+    runs[started].bench = bench;
+    runs[started].times = times;
+    status = thread_start("rates", drive, &runs[started], &runs[started].thread);
+  }
+  for (int i = 0; i < started; i++) {
+    const enum status one = thread_join(runs[i].thread);
+    status = status ? status : one;
+  }
+  status = comm_agree(bench->comm, status);
+  *longest = 0;
+  for (int i = 0; i < n && !status; i++) {
+    status = comm_max_f64(bench->comm, &runs[i].seconds, 1);
+    *longest = runs[i].seconds > *longest ? runs[i].seconds : *longest;
+  }
+  return status;
+}
+
+/* The first time warms up, the second one tells how often to repeat. */
+static enum status measure(struct bench *bench, struct run *runs, int n)
+{
+  double longest = 0;
+  enum status status = run_lanes(bench, runs, n, 1, &longest);
+  if (!status)
+    status = run_lanes(bench, runs, n, 1, &longest);
+  if (status)
+    return status;
+  const double wanted = bench->values.seconds / (longest > 0 ? longest : 1e-6);
+  const int64_t times = wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
+  status = run_lanes(bench, runs, n, times, &longest);
+  for (int i = 0; i < n; i++)
+    runs[i].seconds = runs[i].seconds > 0 ? runs[i].seconds / (double)times : 1e-9;
+  return status;
+}
+
+static enum status measure_device(struct bench *bench)
+{
+  struct run products = {.work = multiply, .lane = bench->compute}, copies = {.work = copy_near, .lane = bench->compute};
+  const double n = (double)bench->matrix;
+  enum status status = measure(bench, &products, 1);
+  if (!status)
+    status = measure(bench, &copies, 1);
+  if (status)
+    return status;
+  bench->rate[GEMM] = 2 * n * n * n / products.seconds * 1e-9;
+  bench->rate[MEMORY] = 2 * (double)bench->bytes / copies.seconds * 1e-9;
+  return STATUS_OK;
+}
+
+static enum status measure_link(struct bench *bench)
+{
+  struct run all = {.work = gather, .lane = bench->gather, .collective = true}, little = all;
+  const double others = comm_ranks(bench->comm) - 1;
+  little.work = gather_little;
+  if (others == 0)
+    return STATUS_OK;
+  enum status status = measure(bench, &all, 1);
+  if (!status)
+    status = measure(bench, &little, 1);
+  if (status)
+    return status;
+  bench->rate[LINK] = (double)part(bench) * sizeof(float) * others / all.seconds * 1e-9;
+  bench->rate[LATENCY] = little.seconds / others * 1e6;
+  return STATUS_OK;
+}
+
+static enum status measure_copies(struct bench *bench)
+{
+  struct run runs[2] = {{.work = copy_up, .lane = bench->up}, {.work = copy_down, .lane = bench->down}};
+  const enum status status = measure(bench, runs, 2);
+  if (status)
+    return status;
+  bench->rate[H2D] = (double)bench->bytes / runs[0].seconds * 1e-9;
+  bench->rate[D2H] = (double)bench->bytes / runs[1].seconds * 1e-9;
+  return STATUS_OK;
+}
+
+/* Read and written: master and moments both, the gradient, and the copy in half as many bytes. */
+static enum status measure_updates(struct bench *bench)
+{
+  struct run updates = {.work = update, .lane = bench->cpu};
+  const enum status status = measure(bench, &updates, 1);
+  if (!status)
+    bench->rate[HOST_MEMORY] = 7.5 * (double)bench->bytes / updates.seconds * 1e-9;
+  return status;
+}
+
+/* A plan reckons what the sum of a reduce-scatter reads and writes by host_memory, and adds it: the link is what is left, but for a tenth at least. */
+static enum status measure_host_link(struct bench *bench)
+{
+  struct run sums = {.work = reduce, .lane = bench->cpu, .collective = true};
+  const int ranks = comm_ranks(bench->comm);
+  if (ranks == 1)
+    return STATUS_OK;
+  const enum status status = measure(bench, &sums, 1);
+  if (status)
+    return status;
+  const double received = (double)part(bench) * sizeof(float) * (ranks - 1);
+  const double sum = ((double)bench->bytes + (double)bench->bytes / ranks) / (bench->rate[HOST_MEMORY] * 1e9);
+  const double left = sums.seconds - sum, least = sums.seconds / 10;
+  bench->rate[HOST_LINK] = received / (left > least ? left : least) * 1e-9;
+  return STATUS_OK;
+}
+
+static enum status measure_disk(struct bench *bench)
+{
+  struct run writes = {.work = write_disk, .lane = bench->cpu}, reads = {.work = read_disk, .lane = bench->cpu};
+  if (!bench->store)
+    return STATUS_OK;
+  enum status status = measure(bench, &writes, 1);
+  if (!status)
+    status = measure(bench, &reads, 1);
+  if (status)
+    return status;
+  bench->rate[DISK_WRITE] = (double)bench->bytes / writes.seconds * 1e-9;
+  bench->rate[DISK_READ] = (double)bench->bytes / reads.seconds * 1e-9;
+  return STATUS_OK;
+}
+
+static enum status measure_all(struct bench *bench)
+{
+  enum status status = measure_device(bench);
+  if (!status)
+    status = measure_link(bench);
+  if (!status)
+    status = measure_copies(bench);
+  if (!status)
+    status = measure_updates(bench);
+  if (!status)
+    status = measure_host_link(bench);
+  return status ? status : measure_disk(bench);
+}
+
+/* ---- set up ---- */
+
+static enum status read_values(int n, char *const assignments[], struct bench *bench)
+{
+  const int64_t grain = (int64_t)BLOCK_BYTES * comm_ranks(bench->comm);
+  enum status status = options_create(table, &bench->values, &bench->set);
+  for (int i = 0; i < n && !status; i++)
+    status = options_assign(bench->set, assignments[i]);
+  if (status)
+    return status;
+  bench->bytes = bench->values.bytes / grain * grain;
+  if (bench->bytes == 0)
+    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least", (long long)bench->values.bytes, comm_ranks(bench->comm),
+                      (long long)grain);
+  return STATUS_OK;
+}
+
+/* Local; *gpus are those that this rank sees and uses. */
+static enum status count_gpus(const struct bench *bench, int *gpus)
+{
+  const int where = bench->values.device, local_ranks = comm_local_ranks(bench->comm);
+  *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
+  if (*gpus < 0)
+    return STATUS_LIBRARY; /* its sentence is there */
+  if (where == WHERE_CUDA && *gpus == 0)
+    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or no GPU is to be seen here: ask for one, or say device=host");
+  if (local_ranks > *gpus && *gpus > 1)
+    return status_set(STATUS_USAGE, "this node has %d ranks, which need a GPU each, and they see %d: start no more than that, or say device=host",
+                      local_ranks, *gpus);
+  return STATUS_OK;
+}
+
+/* The same on all ranks. Collective. */
+static enum status create_devices(struct bench *bench)
+{
+  int gpus = 0;
+  enum status status = comm_agree(bench->comm, count_gpus(bench, &gpus));
+  int64_t some[2] = {gpus > 0, gpus == 0};
+  if (!status)
+    status = comm_max_i64(bench->comm, some, 2);
+  if (!status && some[0] && some[1])
+    status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them where GPUs are, or say device=host");
+  if (status)
+    return status;
+  bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
+  status = device_create("host", 0, DTYPE_F32, &bench->host);
+  bench->device = gpus > 0 ? NULL : bench->host;
+  if (!status && gpus > 0)
+    status = device_create("cuda", comm_local_rank(bench->comm) % gpus, DTYPE_BF16, &bench->device);
+  return comm_agree(bench->comm, status);
+}
+
+static enum status create_lanes(struct bench *bench)
+{
+  const struct {
+    struct device *device;
+    const char *name;
+    int threads;
+    struct lane **lane;
+  } lanes[] = {{bench->device, "compute", bench->threads, &bench->compute},
+               {bench->device, "gather", 1, &bench->gather},
+               {bench->device, "h2d", 1, &bench->up},
+               {bench->device, "d2h", 1, &bench->down},
+               {bench->host, "host", bench->threads, &bench->cpu}};
+  enum status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof lanes / sizeof *lanes && !status; i++)
+    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].threads, lanes[i].lane);
+  return status ? status : bench->device->ops->lane_reserve(bench->compute);
+}
+
+static int64_t matrix_bytes(const struct bench *bench)
+{
+  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->device->compute);
+}
+
+/* The host's pages are first touched by the threads that compute. */
+static enum status allocate(struct bench *bench)
+{
+  const struct device_ops *ops = bench->device->ops;
+  const int64_t near = bench->bytes > matrix_bytes(bench) ? bench->bytes : matrix_bytes(bench);
+  enum status status = STATUS_OK;
+  for (int i = 0; i < NEAR && !status; i++)
+    status = ops->alloc(bench->device, MEM_ARENA_TRANSIENT, (size_t)near, &bench->near[i]);
+  for (int i = 0; i < FAR && !status; i++) {
+    const size_t far = (size_t)(i == COPY ? bench->bytes / 2 : bench->bytes + BLOCK_BYTES);
+    status = ops->alloc_host(bench->device, MEM_ARENA_PERSISTENT, far, &bench->far[i]);
+    if (!status)
+      status = bench->host->ops->zero(bench->cpu, bench->far[i], far);
+  }
+  return status;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
+static enum status fill_matrices(struct bench *bench)
+{
+  const int64_t size = (int64_t)dtype_size(bench->device->compute), block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
+  char *pattern = bench->far[GRAD];
+  enum status status = STATUS_OK;
+  rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
+  dtype_convert(pattern, bench->device->compute, bench->far[MASTER], DTYPE_F32, (size_t)block);
+  for (int i = 0; i < 2; i++)
+    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
+      status =
+          bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern, (size_t)smaller(matrix_bytes(bench) - at, block * size));
+  return status;
+}
+
+/* Collective. */
+static enum status create_groups(struct bench *bench)
+{
+  const bool apart = bench->device != bench->host;
+  if (comm_ranks(bench->comm) == 1)
+    return STATUS_OK;
+  enum status status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
+  if (!status && apart)
+    status = comm_set_carrier(bench->comm, "nccl");
+  if (!status)
+    status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
+  if (!status && apart)
+    status = comm_agree(bench->comm, comm_group_register(bench->link, bench->near[0], bench->bytes));
+  return status;
+}
+
+static enum status set_up(struct bench *bench)
+{
+  enum status status = create_devices(bench);
+  if (!status)
+    status = comm_agree(bench->comm, create_lanes(bench));
+  if (!status)
+    status = comm_agree(bench->comm, allocate(bench));
+  if (!status)
+    status = comm_agree(bench->comm, fill_matrices(bench));
+  if (!status)
+    status = create_groups(bench);
+  if (!status && *bench->values.dir)
+    status = store_create(bench->comm, bench->values.dir, bench->bytes, &bench->store);
+  return status;
+}
+
+static void tear_down(struct bench *bench)
+{
+  struct lane *const lanes[] = {bench->compute, bench->gather, bench->up, bench->down, bench->cpu};
+  store_destroy(bench->store);
+  comm_group_destroy(bench->link);
+  comm_group_destroy(bench->hosts);
+  for (int i = 0; i < FAR; i++)
+    if (bench->far[i])
+      bench->device->ops->release_host(bench->device, bench->far[i]);
+  for (int i = 0; i < NEAR; i++)
+    if (bench->near[i])
+      bench->device->ops->release(bench->device, bench->near[i]);
+  for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+    if (lanes[i])
+      lanes[i]->device->ops->lane_destroy(lanes[i]);
+  if (bench->device != bench->host)
+    device_destroy(bench->device);
+  device_destroy(bench->host);
+  topo_destroy(bench->topo);
+  options_destroy(bench->set);
+}
+
+/* ---- results ---- */
+
+static void describe(const struct bench *bench, char *out, size_t size)
+{
+  const int ranks = comm_ranks(bench->comm);
+  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks, ranks == 1 ? "" : "s", comm_local_ranks(bench->comm),
+           bench->threads, bench->threads == 1 ? "" : "s", bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
+           *bench->device->product ? ")" : "");
+}
+
+static void print(const struct bench *bench)
+{
+  char about[256];
+  describe(bench, about, sizeof about);
+  printf("%-22s %s; a rank's, of the slowest, while all do the same\n", "rates of", about);
+  for (enum rate i = 0; i < RATES; i++)
+    if (bench->rate[i] > 0)
+      printf("%-22s %.4g %s, %s\n", rate_of[i].name, bench->rate[i], rate_of[i].unit, rate_of[i].text);
+}
+
+/* What there was nothing to measure of is left out. */
+static enum status write_rates(const struct bench *bench)
+{
+  enum { ROOM = 4096 };
+  char text[ROOM], about[256];
+  if (!*bench->values.out)
+    return STATUS_OK;
+  describe(bench, about, sizeof about);
+  size_t used = (size_t)snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
+  for (enum rate i = 0; i < RATES; i++)
+    if (bench->rate[i] > 0)
+      used += (size_t)snprintf(text + used, sizeof text - used, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i], rate_of[i].unit,
+                               rate_of[i].text);
+  return file_write_all(bench->values.out, text, used);
+}
+
+static enum status record(const struct bench *bench)
+{
+  struct results *results = NULL;
+  if (!*bench->values.results)
+    return STATUS_OK;
+  enum status status = results_open(bench->values.results, &results);
+  if (status)
+    return status;
+  results_begin(results, "bench_rates");
+  results_int(results, "ranks", comm_ranks(bench->comm));
+  results_int(results, "threads", bench->threads);
+  results_text(results, "device", bench->device->ops->name);
+  results_int(results, "bytes", bench->bytes);
+  for (enum rate i = 0; i < RATES; i++)
+    if (bench->rate[i] > 0)
+      results_real(results, rate_of[i].name, bench->rate[i]);
+  status = results_end(results);
+  const enum status closing = results_close(results);
+  return status ? status : closing;
+}
+
+enum status bench_rates(struct comm *comm, int n, char *const assignments[], int *exit_code)
+{
+  struct bench bench = {.comm = comm};
+  (void)exit_code;
+  enum status status = comm_agree(comm, read_values(n, assignments, &bench));
+  if (!status)
+    status = bench_take_cores(comm, bench.values.threads, &bench.topo);
+  if (!status) {
+    bench.threads = topo_threads(bench.topo);
+    status = set_up(&bench);
+  }
+  if (!status)
+    status = measure_all(&bench);
+  if (!status && comm_rank(comm) == 0) {
+    print(&bench);
+    status = write_rates(&bench);
+    if (!status)
+      status = record(&bench);
+  }
+  status = comm_agree(comm, status);
+  tear_down(&bench);
+  return status;
+}

@@ -1,0 +1,190 @@
+#include "cmd/forecast.h"
+
+static double tokens_of(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  return (double)(shape->micro_batch * shape->micros * shape->sequence * plan->input.ranks);
+}
+
+/* Whether anything goes between tiers. */
+static bool has_tiers(const struct plan_forecast *forecast, const struct plan *plan)
+{
+  return plan->input.shape.host_state || forecast->busy_s[LANE_H2D] + forecast->busy_s[LANE_D2H] + forecast->busy_s[LANE_DISK] > 0;
+}
+
+static void print_step(const struct plan *plan, const struct plan_forecast *forecast, FILE *to)
+{
+  fprintf(to, "\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s", forecast->step_s,
+          tokens_of(plan) / forecast->step_s, forecast->exposed_comm_s);
+  if (has_tiers(forecast, plan))
+    fprintf(to, ", copies %.4f s, updates %.4f s, disk %.4f s", forecast->exposed_copy_s, forecast->exposed_update_s, forecast->exposed_disk_s);
+  fputc('\n', to);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (forecast->busy_s[lane] > 0)
+      fprintf(to, "  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast->busy_s[lane]);
+}
+
+/* ---- the four ways ---- */
+
+enum { WAYS = 4 };
+
+struct way {
+  bool params_full, cpu_reduce;
+  bool possible; /* else those who would share parameters are not on one node */
+  struct plan_forecast forecast;
+  double fetch, land; /* bytes of this rank a step: parameters copied to the device, gradients copied from it */
+  bool gathers;
+};
+
+static const char *params_name(const struct way *way)
+{
+  return way->params_full ? "full" : "shard";
+}
+
+static const char *grads_name(const struct way *way)
+{
+  return way->cpu_reduce ? "cpu_reduce" : "gpu_reduce";
+}
+
+static void count_bytes(const struct plan *plan, struct way *way)
+{
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    switch (instr->op) {
+    case OP_FETCH: way->fetch += (double)plan->buffer[instr->use[1].buffer].bytes; break;
+    case OP_GATHER: way->gathers = true; break;
+    case OP_FETCH_GRAD: way->land += (double)plan->buffer[instr->use[1].buffer].bytes; break;
+    default: break;
+    }
+  }
+}
+
+static enum status predict(const struct plan *plan, const struct plan_rates *rates, int local_ranks, struct way *way)
+{
+  struct plan_input input = plan->input;
+  struct plan *other = NULL;
+  way->possible = !way->params_full || local_ranks % input.shape.group == 0;
+  if (!way->possible)
+    return STATUS_OK;
+  input.shape.params_full = way->params_full;
+  input.shape.cpu_reduce = way->cpu_reduce;
+  enum status status = plan_create(&input, &other);
+  if (!status)
+    status = plan_simulate(other, rates, &way->forecast);
+  if (!status)
+    count_bytes(other, way);
+  plan_destroy(other);
+  return status;
+}
+
+static void print_way(const struct plan *plan, const struct way *way, const struct way *best, FILE *to)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  const bool chosen = way->params_full == shape->params_full && way->cpu_reduce == shape->cpu_reduce;
+  fprintf(to, "  %-15s %-15s ", params_name(way), grads_name(way));
+  if (way->possible)
+    fprintf(to, "%11.4f s  %11.4f s  %11.4f s  %11.4f s", way->forecast.step_s, way->forecast.exposed_comm_s, way->forecast.exposed_copy_s,
+            way->forecast.exposed_update_s);
+  else
+    fprintf(to, "a group spans nodes");
+  fprintf(to, "%s%s\n", way == best ? "  fastest" : "", chosen ? "  (this deck)" : "");
+}
+
+static double seconds(double bytes, double rate)
+{
+  return rate > 0 ? bytes / rate : 0;
+}
+
+static enum plan_lane busiest(const struct plan_forecast *forecast)
+{
+  int most = 0;
+  for (int lane = 1; lane < LANE_COUNT; lane++)
+    if (forecast->busy_s[lane] > forecast->busy_s[most])
+      most = lane;
+  return (enum plan_lane)most;
+}
+
+static void print_params(const struct way *way, const struct plan_rates *rates, FILE *to)
+{
+  fprintf(to, "%s: a rank copies %.2f GB a step to its device in %.3f s", params_name(way), way->fetch * 1e-9, seconds(way->fetch, rates->h2d_bytes));
+  if (way->gathers)
+    fprintf(to, ", and the link carries the rest in %.3f s", way->forecast.busy_s[LANE_GATHER]);
+}
+
+static void print_grads(const struct way *way, const struct plan_rates *rates, FILE *to)
+{
+  fprintf(to, "%s: it copies %.2f GB to the host in %.3f s, and %s reduce%s in %.3f s", grads_name(way), way->land * 1e-9,
+          seconds(way->land, rates->d2h_bytes), way->cpu_reduce ? "hosts" : "the link", way->cpu_reduce ? "" : "s",
+          way->forecast.busy_s[LANE_REDUCE]);
+}
+
+/* What costs nothing because nobody said what it costs may look like the best. */
+static void print_unknown(const struct plan_rates *rates, FILE *to)
+{
+  const struct {
+    const char *name;
+    double rate;
+  } known[] = {{"link=", rates->link_bytes},
+               {"h2d=", rates->h2d_bytes},
+               {"d2h=", rates->d2h_bytes},
+               {"host_memory=", rates->host_bytes},
+               {"host_link=", rates->host_link_bytes}};
+  int n = 0;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].rate <= 0)
+      fprintf(to, "%s%s", n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
+  if (n > 0)
+    fputc('\n', to);
+}
+
+/* What bounds the fastest way, and what the other choice of each would cost in its place. */
+static void print_reason(const struct way way[WAYS], const struct way *best, const struct plan_rates *rates, FILE *to)
+{
+  const enum plan_lane lane = busiest(&best->forecast);
+  const struct way *other_params = &way[(int)(best - way) ^ 2], *other_grads = &way[(int)(best - way) ^ 1];
+  fprintf(to, "transfer.params=%s with transfer.grads=%s is predicted fastest, with the %s lane busy %.3f of %.3f s; ", params_name(best),
+          grads_name(best), plan_lane_name(lane), best->forecast.busy_s[lane], best->forecast.step_s);
+  print_params(best, rates, to);
+  if (other_params->possible) {
+    fprintf(to, "; ");
+    print_params(other_params, rates, to);
+  }
+  fprintf(to, "; ");
+  print_grads(best, rates, to);
+  fprintf(to, "; ");
+  print_grads(other_grads, rates, to);
+  fputc('\n', to);
+}
+
+static enum status print_ways(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
+{
+  struct way way[WAYS] = {{0}};
+  const struct way *best = &way[0]; /* the first one is always possible */
+  for (int i = 0; i < WAYS; i++) {
+    way[i].params_full = i & 2;
+    way[i].cpu_reduce = i & 1;
+    const enum status status = predict(plan, rates, local_ranks, &way[i]);
+    if (status)
+      return status;
+    if (way[i].possible && way[i].forecast.step_s < best->forecast.step_s)
+      best = &way[i];
+  }
+  fprintf(to, "\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads", "step", "exposed comm.", "copies", "updates");
+  for (int i = 0; i < WAYS; i++)
+    print_way(plan, &way[i], best, to);
+  print_reason(way, best, rates, to);
+  print_unknown(rates, to);
+  return STATUS_OK;
+}
+
+enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
+{
+  struct plan_forecast forecast;
+  const enum status status = plan_simulate(plan, rates, &forecast);
+  if (status)
+    return status;
+  print_step(plan, &forecast, to);
+  if (!plan->input.shape.host_state || plan->input.shape.group == 1 || plan->input.mode != PLAN_TRAIN)
+    return STATUS_OK;
+  return print_ways(plan, rates, local_ranks, to);
+}

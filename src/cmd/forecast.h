@@ -1,0 +1,13 @@
+/* What a plan is predicted to take, and which way between host memory and devices is predicted fastest. */
+#ifndef SLUICE_CMD_FORECAST_H
+#define SLUICE_CMD_FORECAST_H
+
+#include <stdio.h>
+
+#include "plan/plan.h"
+
+/* The step, what of it is exposed, and how busy lanes are; with masters in host memory and more than one rank in a group also a line for each combination of transfer.params and
+ * transfer.grads, and why the fastest one is. `local_ranks`: of a node, of which those who share parameters are. Local. */
+enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to);
+
+#endif

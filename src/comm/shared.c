@@ -1,0 +1,220 @@
+#include <inttypes.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/team.h"
+#include "comm/ops.h"
+
+struct comm_shared {
+  MPI_Comm members; /* of the block; MPI_COMM_NULL: a block of one, or a fake one */
+  MPI_Win window;
+  bool opened;
+  void *own; /* of those blocks */
+  void *memory;
+  enum mem_tag tag;
+  int64_t counted; /* bytes told to mem_note(): by the first member alone, there is one copy */
+};
+
+static int64_t page_bytes(void)
+{
+  return sysconf(_SC_PAGESIZE);
+}
+
+static int64_t round_up(int64_t bytes, int64_t to)
+{
+  return (bytes + to - 1) / to * to;
+}
+
+static void *next_page(void *ptr)
+{
+  return (void *)(uintptr_t)round_up((int64_t)(uintptr_t)ptr, page_bytes());
+}
+
+static void warn(int error, const char *call)
+{
+  if (comm_mpi_check(error, call))
+    log_warn("%s", status_text());
+}
+
+static enum status refuse_span(int size)
+{
+  return status_set(STATUS_UNSUPPORTED,
+                    "%d ranks are to share one copy of the parameters in host memory, but do not all run on one node: say shard.group=node with "
+                    "shard.strategy=hybrid_shard, or transfer.params=shard",
+                    size);
+}
+
+/* --- memory of one process ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Peers that are not there run where their numbers say; a block of one always lies inside a node. */
+static enum status check_fake_blocks(const struct comm *comm, int size)
+{
+  for (int first = 0; first < comm->ranks; first += size)
+    if (first / comm->local_ranks != (first + size - 1) / comm->local_ranks)
+      return refuse_span(size);
+  return STATUS_OK;
+}
+
+static enum status take_own(struct comm_shared *shared, int64_t bytes)
+{
+  enum status status = mem_alloc(shared->tag, (size_t)(bytes + page_bytes()), &shared->own);
+  if (!status)
+    shared->memory = next_page(shared->own);
+  return status;
+}
+
+/* --- memory of a block of processes --------------------------------------------------------------------------------------------------------------- */
+
+static enum status check_one_node(const struct comm *comm, MPI_Comm members, int size)
+{
+  int node = comm->node;
+  enum status status = comm_mpi_check(MPI_Bcast(&node, 1, MPI_INT, 0, members), "MPI_Bcast");
+  if (status)
+    return status;
+  return node == comm->node ? STATUS_OK : refuse_span(size);
+}
+
+/* MPI makes a file of it, for which it looks alone on the first member: where that one gave up the others would wait for it. */
+static enum status check_room(const struct comm *comm, enum mem_tag tag, int size, int64_t bytes)
+{
+  const char *set = getenv("OMPI_MCA_osc_sm_backing_directory"), *folder = set ? set : "/dev/shm";
+  struct statvfs system;
+  if (statvfs(folder, &system) != 0)
+    return STATUS_OK; /* then MPI keeps it elsewhere */
+  const int64_t blocks = (comm->local_ranks + size - 1) / size;
+  const double need = (double)blocks * (double)bytes, have = (double)system.f_bavail * (double)system.f_frsize;
+  if (need <= have)
+    return STATUS_OK;
+  return status_set(STATUS_MEMORY,
+                    "what the ranks of a node share takes %.1f MiB of %s, which has room for %.1f MiB: make it larger (mount -o remount,size=..., a "
+                    "container's --shm-size)%s",
+                    need / 0x1p20, folder, have / 0x1p20, tag == MEM_ARENA_PERSISTENT ? ", or say transfer.params=shard" : "");
+}
+
+/* All of it is asked for by the first member; the page that it begins in may be MPI's own. */
+static enum status open_window(struct comm *comm, struct comm_shared *shared, int place, int64_t bytes)
+{
+  const MPI_Aint asked = place == 0 ? (MPI_Aint)(bytes + page_bytes()) : 0;
+  void *mine;
+  enum status status =
+      comm_mpi_check(MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window), "MPI_Win_allocate_shared");
+  status = comm_agree(comm, status);
+  shared->opened = !status; /* what some members do not have the others cannot free */
+  return status;
+}
+
+/* The epoch in which members load and store lasts as long as the window. */
+static enum status enter_window(struct comm_shared *shared)
+{
+  MPI_Aint all;
+  int unit;
+  void *first;
+  enum status status = comm_mpi_check(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+  if (!status)
+    status = comm_mpi_check(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first), "MPI_Win_shared_query");
+  if (!status)
+    status = comm_mpi_check(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window), "MPI_Win_lock_all");
+  if (!status)
+    shared->memory = next_page(first);
+  return status;
+}
+
+static void close_window(struct comm_shared *shared)
+{
+  warn(MPI_Win_unlock_all(shared->window), "MPI_Win_unlock_all");
+  warn(MPI_Win_free(&shared->window), "MPI_Win_free");
+}
+
+/* Pages lie near the member that touches them first: each takes its part. */
+static void clear_part(const struct comm_shared *shared, int place, int size, int64_t bytes)
+{
+  int64_t begin, end;
+  team_slice(bytes, page_bytes(), place, size, &begin, &end);
+  memset((char *)shared->memory + begin, 0, (size_t)(end - begin));
+}
+
+static enum status take_shared(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
+{
+  const MPI_Comm *world = comm_mpi(comm);
+  const int place = comm->rank % size;
+  enum status status = comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &shared->members), "MPI_Comm_split");
+  if (!status)
+    status = check_one_node(comm, shared->members, size);
+  if (!status)
+    status = check_room(comm, shared->tag, size, bytes);
+  status = comm_agree(comm, status);
+  if (status)
+    return status;
+  status = open_window(comm, shared, place, bytes);
+  if (status)
+    return status;
+  status = enter_window(shared);
+  if (!status)
+    clear_part(shared, place, size, bytes);
+  status = comm_agree(comm, status); /* and all parts are cleared */
+  if (status)
+    return status;
+  shared->counted = place == 0 ? bytes : 0;
+  mem_note(shared->tag, shared->counted);
+  return STATUS_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------------------------------------- */
+
+static enum status take(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
+{
+  if (size > 1 && comm_mpi(comm))
+    return take_shared(comm, shared, size, bytes);
+  enum status status = check_fake_blocks(comm, size);
+  return comm_agree(comm, status ? status : take_own(shared, bytes));
+}
+
+enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out)
+{
+  void *block;
+  enum status status = comm_check_group_size(comm, size);
+  if (!status)
+    status = bytes < 0 || bytes > INT64_MAX / 2 ? status_set(STATUS_USAGE, "%" PRId64 " bytes cannot be shared", bytes) : STATUS_OK;
+  if (status)
+    return status;
+  status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct comm_shared), &block));
+  if (status)
+    return status;
+  struct comm_shared *shared = block;
+  *shared = (struct comm_shared){.members = MPI_COMM_NULL, .window = MPI_WIN_NULL, .tag = tag};
+  status = take(comm, shared, size, round_up(bytes, page_bytes()));
+  if (status)
+    comm_shared_destroy(shared);
+  else
+    *out = shared;
+  return status;
+}
+
+enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struct comm_shared **out)
+{
+  return comm_shared_create_as(comm, MEM_ARENA_PERSISTENT, size, bytes, out);
+}
+
+void *comm_shared_memory(const struct comm_shared *shared)
+{
+  return shared->memory;
+}
+
+void comm_shared_destroy(struct comm_shared *shared)
+{
+  if (!shared)
+    return;
+  if (shared->opened)
+    close_window(shared);
+  if (shared->members != MPI_COMM_NULL)
+    warn(MPI_Comm_free(&shared->members), "MPI_Comm_free");
+  if (shared->counted)
+    mem_note(shared->tag, -shared->counted);
+  mem_free(shared->own);
+  mem_free(shared);
+}

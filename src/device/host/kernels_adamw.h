@@ -1,0 +1,366 @@
+/* Conversions between fp32 and 16 bits, and AdamW over arrays of either. Part of kernels_body.h.
+ *
+ * The codes are those of base/dtype.h and device/rounding.h on every processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no use, and what
+ * the instructions for fp16 leave of a NaN's payload is cleared. */
+
+typedef uint32_t vecu __attribute__((vector_size(4 * WIDTH)));
+typedef vecu vecu_memory __attribute__((aligned(4), may_alias));
+typedef uint16_t half __attribute__((vector_size(2 * WIDTH)));
+typedef int16_t halfi __attribute__((vector_size(2 * WIDTH)));
+typedef half half_memory __attribute__((aligned(2), may_alias));
+
+INLINE vecu vecu_select(veci mask, vecu yes, vecu no)
+{
+#if defined __AVX2__ && !defined __AVX512F__
+  return (vecu)_mm256_blendv_epi8((__m256i)no, (__m256i)yes, (__m256i)mask);
+#else
+  return ((vecu)mask & yes) | (~(vecu)mask & no);
+#endif
+}
+
+INLINE vecu vecu_least(vecu a, vecu b) /* below 2^31 */
+{
+  return vecu_select((veci)a < (veci)b, a, b);
+}
+
+INLINE vecu widen(half x)
+{
+#if defined __AVX2__ && !defined __AVX512F__
+  return (vecu)_mm256_cvtepu16_epi32((__m128i)x);
+#else
+  return __builtin_convertvector(x, vecu);
+#endif
+}
+
+/* Of what fits into 16 bits. */
+INLINE half narrow(vecu x)
+{
+#if defined __AVX2__ && !defined __AVX512F__
+  return (half)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+#else
+  return __builtin_convertvector(x, half);
+#endif
+}
+
+INLINE vec from_bf16(half code)
+{
+  return (vec)(widen(code) << 16);
+}
+
+INLINE vec from_fp16(half code)
+{
+#if defined __AVX512F__
+  vec x = (vec)_mm512_cvtph_ps((__m256i)code);
+  return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
+#elif defined __F16C__
+  vec x = (vec)_mm256_cvtph_ps((__m128i)code);
+  return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
+#else
+  vecu word = widen(code), magnitude = word & 0x7fff;
+  vecu normal = (magnitude << 13) + 0x38000000, subnormal = (vecu)(__builtin_convertvector((veci)magnitude, vec) * 0x1p-24f);
+  vecu x = vecu_select((veci)magnitude < 0x400, subnormal, normal);
+  x = vecu_select((veci)magnitude >= 0x7c00, 0x7f800000 | ((vecu)((veci)magnitude > 0x7c00) & 0x400000), x);
+  return (vec)(x | (word & 0x8000) << 16);
+#endif
+}
+
+/* `up`: what is added below the last bit that is kept. */
+INLINE half to_bf16_by(vec x, vecu up)
+{
+  vecu word = (vecu)x;
+  return narrow(vecu_select(x != x, word >> 16 | 0x40, (word + up) >> 16));
+}
+
+INLINE half to_bf16(vec x)
+{
+  return to_bf16_by(x, 0x7fff + ((vecu)x >> 16 & 1));
+}
+
+/* From the code of a magnitude, as a subnormal number and as any other. */
+INLINE half finish_fp16(vec x, vecu subnormal, vecu normal)
+{
+  vecu word = (vecu)x, code = vecu_select((veci)(word & 0x7fffffff) < 0x38800000, subnormal, vecu_least(normal, (vecu){0} + 0x7c00));
+  return narrow(vecu_select(x != x, (vecu){0} + 0x7e00, code) | (word >> 16 & 0x8000));
+}
+
+INLINE half to_fp16(vec x)
+{
+#if defined __AVX512F__
+  half code = (half)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
+#elif defined __F16C__
+  half code = (half)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
+#else
+  vecu magnitude = (vecu)x & 0x7fffffff, rebased = magnitude - 0x38000000;
+  vecu subnormal = (vecu)((vec)magnitude + 0.5f) - 0x3f000000; /* 0.5's last bit is worth the smallest subnormal: the processor rounds */
+  return finish_fp16(x, subnormal, (rebased + 0xfff + (rebased >> 13 & 1)) >> 13);
+#endif
+}
+
+/* rounding_bf16() and rounding_fp16(), by 16 random bits. */
+INLINE half to_bf16_stochastic(vec x, vecu bits)
+{
+  return to_bf16_by(x, bits);
+}
+
+INLINE half to_fp16_stochastic(vec x, vecu bits)
+{
+  vecu magnitude = (vecu)x & 0x7fffffff;
+  vec units = vec_min((vec)magnitude * 0x1p24f, vec_all(1024));
+  veci whole = __builtin_convertvector(units, veci);
+  vec rest = (units - __builtin_convertvector(whole, vec)) * 0x1p16f;
+  veci up = rest > 65535.5f - __builtin_convertvector((veci)bits, vec); /* -1 for true */
+  return finish_fp16(x, (vecu)(whole - up), (magnitude - 0x38000000 + (bits >> 3)) >> 13);
+}
+
+/* rounding_mix() of consecutive elements. */
+INLINE vecu random_bits(struct rounding_key key, uint32_t first)
+{
+  static const uint32_t lane[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  vecu x = (*(const vecu_memory *)lane + first) ^ key.before;
+  x = (x ^ x >> 16) * (uint32_t)ROUNDING_FIRST;
+  x = (x ^ x >> 15) + key.between;
+  x = (x ^ x >> 16) * (uint32_t)ROUNDING_SECOND;
+  return x ^ x >> 15;
+}
+
+INLINE void copy_some(void *to, const void *from, size_t size, int64_t n)
+{
+  memcpy(to, from, size * (size_t)(n < WIDTH ? n : WIDTH));
+}
+
+/* WIDTH elements of `type` from element i on, of which the first n are there. */
+INLINE vec load_as(enum dtype type, const void *from, int64_t i, int64_t n)
+{
+  if (type == DTYPE_F32) {
+    const float *x = (const float *)from + i;
+    float some[WIDTH] = {0};
+    if (__builtin_expect(n < WIDTH, 0))
+      copy_some(some, x, sizeof *x, n), x = some;
+    return *(const vec_memory *)x;
+  }
+  const uint16_t *x = (const uint16_t *)from + i;
+  uint16_t some[WIDTH] = {0};
+  if (__builtin_expect(n < WIDTH, 0))
+    copy_some(some, x, sizeof *x, n), x = some;
+  half code = *(const half_memory *)x;
+  return type == DTYPE_BF16 ? from_bf16(code) : from_fp16(code);
+}
+
+/* Around the caches: `to` is aligned to what is stored, and nobody reads it soon. */
+INLINE void stream_floats(float *to, vec x)
+{
+#if defined __AVX512F__
+  _mm512_stream_ps(to, (__m512)x);
+#elif defined __AVX2__
+  _mm256_stream_ps(to, (__m256)x);
+#elif defined __SSE2__
+  _mm_stream_ps(to, (__m128)x);
+#else
+  *(vec_memory *)to = x;
+#endif
+}
+
+INLINE void stream_codes(uint16_t *to, half code)
+{
+#if defined __AVX512F__
+  _mm256_stream_si256((__m256i *)(void *)to, (__m256i)code);
+#elif defined __AVX2__
+  _mm_stream_si128((__m128i *)(void *)to, (__m128i)code);
+#elif defined __SSE2__
+  _mm_stream_si64((long long *)(void *)to, (long long)code);
+#else
+  *(half_memory *)to = code;
+#endif
+}
+
+INLINE void stream_end(void)
+{
+#if defined __SSE2__
+  _mm_sfence(); /* a flag that is set next is not to be seen before what was streamed */
+#endif
+}
+
+INLINE void store_floats(float *to, int64_t n, vec x, bool stream)
+{
+  if (stream)
+    stream_floats(to, x);
+  else if (__builtin_expect(n >= WIDTH, 1))
+    *(vec_memory *)to = x;
+  else
+    copy_some(to, &x, sizeof *to, n);
+}
+
+INLINE void store_codes(uint16_t *to, int64_t n, half code, bool stream)
+{
+  if (stream)
+    stream_codes(to, code);
+  else if (__builtin_expect(n >= WIDTH, 1))
+    *(half_memory *)to = code;
+  else
+    copy_some(to, &code, sizeof *to, n);
+}
+
+/* To nearest. `stream`: n >= WIDTH, and the place is aligned to WIDTH elements. */
+INLINE void store_as(enum dtype type, void *to, int64_t i, int64_t n, vec x, bool stream)
+{
+  if (type == DTYPE_F32)
+    store_floats((float *)to + i, n, x, stream);
+  else
+    store_codes((uint16_t *)to + i, n, type == DTYPE_BF16 ? to_bf16(x) : to_fp16(x), stream);
+}
+
+/* By 16 random bits a lane; fp32 is not rounded. */
+INLINE void store_stochastic(enum dtype type, void *to, int64_t i, int64_t n, vec x, vecu bits)
+{
+  if (type == DTYPE_F32)
+    store_floats((float *)to + i, n, x, false);
+  else
+    store_codes((uint16_t *)to + i, n, type == DTYPE_BF16 ? to_bf16_stochastic(x, bits) : to_fp16_stochastic(x, bits), false);
+}
+
+static void convert(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+{
+  for (int64_t i = 0; i < n; i += WIDTH)
+    store_as(to, dst, i, n - i, load_as(from, src, i, n - i), false);
+}
+
+/* What the compiler is to know of a pass. */
+struct adamw_kind {
+  enum dtype master, grad, moments, copy;
+  bool stochastic;
+};
+
+INLINE void adamw_store(const struct adamw_pass *pass, struct adamw_kind kind, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a, vec p, vec m, vec v)
+{
+  if (!kind.stochastic) {
+    store_as(kind.moments, a->m, i, n, m, false);
+    store_as(kind.moments, a->v, i, n, v, false);
+    store_as(kind.master, a->master, i, n, p, false);
+    return;
+  }
+  const uint32_t element = first + (uint32_t)i;
+  if (kind.moments != DTYPE_F32) {
+    vecu bits = random_bits(pass->moments_key, element);
+    store_stochastic(kind.moments, a->m, i, n, m, bits & 0xffff);
+    store_stochastic(kind.moments, a->v, i, n, v, bits >> 16);
+  } else {
+    store_floats((float *)a->m + i, n, m, false);
+    store_floats((float *)a->v + i, n, v, false);
+  }
+  if (kind.master != DTYPE_F32)
+    store_stochastic(kind.master, a->master, i, n, p, random_bits(pass->master_key, element) & 0xffff);
+  else
+    store_floats((float *)a->master + i, n, p, false);
+}
+
+/* The first n of WIDTH elements from element i. */
+INLINE void adamw_some(const struct adamw_pass *pass, struct adamw_kind kind, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a, bool stream)
+{
+  const struct adamw_scalars k = pass->scalars;
+  vec p = load_as(kind.master, a->master, i, n), g = load_as(kind.grad, a->grad, i, n) * k.grad_scale;
+  vec m = load_as(kind.moments, a->m, i, n), v = load_as(kind.moments, a->v, i, n);
+  m += k.rest1 * (g - m);
+  v = k.beta2 * v + k.rest2 * g * g;
+  p = k.shrink * p - k.step * m / (vec_sqrt(v) / k.root2 + k.eps);
+  adamw_store(pass, kind, i, n, first, a, p, m, v);
+  if (a->copy)
+    store_as(kind.copy, a->copy, i, n, p, stream);
+}
+
+/* Elements before the copy, or without one the master, begins a line of the cache. */
+INLINE int64_t elements_to_line(const struct adamw_pass *pass, int64_t n, const struct adamw_arrays *a)
+{
+  const uintptr_t at = (uintptr_t)(a->copy ? a->copy : a->master);
+  const int64_t size = (a->copy ? pass->copy : pass->master) == DTYPE_F32 ? 4 : 2, to_line = (int64_t)(-at % 64) / size;
+  return to_line < n ? to_line : n;
+}
+
+/* What does not fill whole vectors: of any kind. */
+static __attribute__((noinline)) void adamw_rest(const struct adamw_pass *pass, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a)
+{
+  const struct adamw_kind kind = {pass->master, pass->grad, pass->moments, pass->copy, pass->stochastic};
+  for (; n > 0; i += WIDTH, n -= WIDTH)
+    adamw_some(pass, kind, i, n, first, a, false);
+}
+
+INLINE void adamw_all(const struct adamw_pass *pass, struct adamw_kind kind, int64_t n, uint32_t first, const struct adamw_arrays *a)
+{
+  const struct adamw_pass mine = *pass; /* so that no store can change them */
+  const struct adamw_arrays arrays = *a;
+  const int64_t head = elements_to_line(pass, n, a);
+  int64_t i = head;
+  adamw_rest(&mine, 0, head, first, &arrays);
+  for (; i + WIDTH <= n; i += WIDTH)
+    adamw_some(&mine, kind, i, WIDTH, first, &arrays, true);
+  adamw_rest(&mine, i, n - i, first, &arrays);
+  if (arrays.copy)
+    stream_end();
+}
+
+/* As is the rule: fp32 masters, gradients of a known type, a copy in bf16 or none. */
+INLINE void adamw_moments(const struct adamw_pass *pass, enum dtype grad, int64_t n, uint32_t first, const struct adamw_arrays *a)
+{
+  if (pass->moments == DTYPE_F32)
+    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F32, DTYPE_BF16, false}, n, first, a);
+  else if (pass->moments == DTYPE_BF16 && !pass->stochastic)
+    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, false}, n, first, a);
+  else if (pass->moments == DTYPE_BF16)
+    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, true}, n, first, a);
+  else if (!pass->stochastic)
+    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, false}, n, first, a);
+  else
+    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, true}, n, first, a);
+}
+
+static void adamw(int64_t n, const struct adamw_pass *pass, uint32_t first, const struct adamw_arrays *a)
+{
+  const bool usual = pass->master == DTYPE_F32 && (!a->copy || pass->copy == DTYPE_BF16);
+  if (usual && pass->grad == DTYPE_F32)
+    adamw_moments(pass, DTYPE_F32, n, first, a);
+  else if (usual && pass->grad == DTYPE_BF16)
+    adamw_moments(pass, DTYPE_BF16, n, first, a);
+  else if (pass->master == DTYPE_F32 && pass->grad == DTYPE_F32 && pass->moments == DTYPE_F32 && pass->copy == DTYPE_F32)
+    adamw_all(pass, (struct adamw_kind){0}, n, first, a);
+  else
+    adamw_all(pass, (struct adamw_kind){pass->master, pass->grad, pass->moments, pass->copy, pass->stochastic}, n, first, a);
+}
+
+/* Two lines of fp32, or one of 16 bits. */
+INLINE void touch(void *array, int64_t i, enum dtype type, vecu nothing)
+{
+  const int64_t size = type == DTYPE_F32 ? 4 : 2;
+  for (int64_t b = 0; b < 2 * LANES * size; b += (int64_t)sizeof nothing) {
+    vecu_memory *at = (vecu_memory *)(void *)((char *)array + i * size + b);
+    *at = *at + nothing;
+  }
+}
+
+INLINE vecu look(const void *array, int64_t i, enum dtype type)
+{
+  const int64_t size = type == DTYPE_F32 ? 4 : 2;
+  vecu all = {0};
+  for (int64_t b = 0; b < 2 * LANES * size; b += (int64_t)sizeof all)
+    all |= *(const vecu_memory *)(const void *)((const char *)array + i * size + b);
+  return all;
+}
+
+static void adamw_traffic(int64_t n, const struct adamw_pass *pass, const struct adamw_arrays *a)
+{
+  const vecu nothing = (vecu){0} + (pass->scalars.eps < 0);
+  vecu seen = {0};
+  for (int64_t i = 0; i < n; i += 2 * LANES) {
+    seen |= look(a->grad, i, pass->grad);
+    touch(a->master, i, pass->master, nothing);
+    touch(a->m, i, pass->moments, nothing);
+    touch(a->v, i, pass->moments, nothing);
+    for (int64_t j = i; a->copy && j < i + 2 * LANES; j += WIDTH)
+      if (pass->copy == DTYPE_F32)
+        stream_floats((float *)a->copy + j, vec_all(0));
+      else
+        stream_codes((uint16_t *)a->copy + j, (half){0});
+  }
+  __asm__ volatile("" : : "m"(seen)); /* so that the gradients are read */
+  stream_end();
+}

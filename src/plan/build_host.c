@@ -1,0 +1,321 @@
+/* Masters, moments and reduced gradients in host memory, of parameters only windows on the device; and inputs of blocks that wait for their backward pass on the host or on NVMe.
+ *
+ * The walk is build.c's. What is added are ways: a unit comes down the h2d lane ahead of its visits, its gradient goes up the d2h lane behind its backward pass, and the update of a unit, on the
+ * host lane, writes the copy that the next step fetches. Deferred updates stand behind the metrics, in the order in which the next forward pass wants them, so that each is done just before
+ * its unit is fetched; immediate ones stand where their gradient is complete. */
+#include "base/dtype.h"
+#include "plan/builder.h"
+
+static bool is_on_disk(const struct builder *b, int u)
+{
+  const double share = b->plan->input.shape.nvme_state;
+  return (int64_t)(share * (u + 1)) > (int64_t)(share * u);
+}
+
+/* ---- storage ---- */
+
+void build_host_params(struct builder *b, int u)
+{
+  struct plan *plan = b->plan;
+  const int64_t mine = build_bytes_of(plan->owned[u]), frozen = build_bytes_of(plan->frozen_owned[u]),
+                part = mine / (int64_t)sizeof(float) * b->element;
+  if (mine > 0)
+    plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, mine);
+  if (frozen > 0)
+    plan->frozen[u] = build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, frozen);
+  if (plan->input.shape.params_full) {
+    plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, build_unit_bytes(b, u));
+    b->unit[u].shared = build_part(b, "working_trained", u, plan->shared[u], false);
+    if (mine > 0)
+      plan->working[u] = build_view(b, "working_mine", b->unit[u].shared, b->shard_index * part, part);
+  } else if (mine > 0 && plan->input.device->compute != DTYPE_F32) {
+    plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, part);
+  }
+}
+
+static int64_t moment_bytes(const struct builder *b, int u)
+{
+  const struct layout_range mine = b->plan->owned[u];
+  return (mine.end - mine.begin) * (int64_t)dtype_size(b->plan->input.shape.moments);
+}
+
+int build_host_moment(struct builder *b, const char *name, int u)
+{
+  return build_persistent(b, name, u, is_on_disk(b, u) ? TIER_DISK : TIER_HOST, PURPOSE_MOMENTS, moment_bytes(b, u));
+}
+
+static int piece_of(struct builder *b, int u, int shard)
+{
+  const int64_t piece = build_shard_bytes(b, u) / b->replicas;
+  return b->replicas > 1 ? build_view(b, "piece", shard, b->replica_index * piece, piece) : shard;
+}
+
+void build_host_grads(struct builder *b, int u)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, build_bytes_of(b->plan->owned[u]));
+  if (b->plan->input.shape.cpu_reduce || b->micros > 1) /* else it is squared before it leaves the device */
+    unit->piece = piece_of(b, u, unit->grads);
+}
+
+/* ---- windows ---- */
+
+/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and from all ranks to everywhere. What is not in the compute type is cast on its way into the part. */
+static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen, int source, bool cast)
+{
+  struct plan *plan = b->plan;
+  const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
+  const int64_t bytes = plan->buffer[source].bytes;
+  int place = part;
+  if (cast)
+    place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, bytes);
+  else if (b->group > 1)
+    place = build_view(b, "mine", part, b->shard_index * bytes, bytes);
+  build_move(b, OP_FETCH, u, micro, source, place);
+  if (place != part)
+    build_move(b, OP_GATHER, u, micro, place, part);
+}
+
+void build_host_window(struct builder *b, struct window *window, int micro)
+{
+  const struct plan *plan = b->plan;
+  const int u = window->unit;
+  const bool narrow = plan->input.device->compute != DTYPE_F32;
+  if (plan->shared[u] >= 0) {
+    build_move(b, OP_FETCH, u, micro, plan->shared[u], window->buffer);
+    return;
+  }
+  if (plan->master[u] >= 0)
+    fetch_part(b, window, micro, false, plan->working[u] >= 0 ? plan->working[u] : plan->master[u], false);
+  if (plan->frozen[u] >= 0)
+    fetch_part(b, window, micro, true, plan->frozen[u], narrow);
+}
+
+/* ---- inputs of blocks ---- */
+
+/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the loss. */
+static int visits_apart(const struct builder *b, int u)
+{
+  return 2 * (b->model->blocks - u) + 2;
+}
+
+/* What is wanted back almost at once stays where it is. */
+static bool leaves(const struct builder *b, int u)
+{
+  const struct plan_input *input = &b->plan->input;
+  const enum deck_keep keep = build_keep_of(b, u);
+  return input->mode == PLAN_TRAIN && u >= b->lowest && (keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME) &&
+         visits_apart(b, u) > input->prefetch + 2;
+}
+
+void build_save_input(struct builder *b, int v)
+{
+  const struct visit *visit = &b->visit[v];
+  const int u = visit->unit;
+  if (visit->op != OP_FORWARD || !leaves(b, u))
+    return;
+  struct unit_buffers *unit = &b->unit[u];
+  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
+  if (build_keep_of(b, u) != KEEP_INPUT_NVME)
+    return;
+  const int slot = build_transient(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
+  unit->act = slot;
+}
+
+static bool wants_input(const struct builder *b, int w)
+{
+  return b->visit[w].op == OP_BACKWARD && leaves(b, b->visit[w].unit);
+}
+
+static void read_input(struct builder *b, const struct visit *visit)
+{
+  struct unit_buffers *unit = &b->unit[visit->unit];
+  if (build_keep_of(b, visit->unit) != KEEP_INPUT_NVME)
+    return;
+  const int act = build_transient(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
+  unit->act = act;
+}
+
+static void fetch_input(struct builder *b, const struct visit *visit)
+{
+  struct unit_buffers *unit = &b->unit[visit->unit];
+  unit->x_in = build_transient(b, "x_in", visit->unit, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_move(b, OP_FETCH_ACT, visit->unit, visit->micro, unit->act, unit->x_in);
+}
+
+/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it has been written to. */
+static int read_ahead_of(const struct builder *b, int w)
+{
+  const int ahead = 2 * b->plan->input.prefetch + 1, apart = visits_apart(b, b->visit[w].unit);
+  return ahead < apart ? ahead : apart - 1;
+}
+
+void build_fetch_inputs(struct builder *b, int v)
+{
+  for (; b->next_read < b->visits; b->next_read++)
+    if (wants_input(b, b->next_read)) {
+      if (b->next_read - v > read_ahead_of(b, b->next_read))
+        break;
+      read_input(b, &b->visit[b->next_read]);
+    }
+  for (; b->next_fetch < b->visits; b->next_fetch++)
+    if (wants_input(b, b->next_fetch)) {
+      if (b->next_fetch - v > b->plan->input.prefetch)
+        break;
+      fetch_input(b, &b->visit[b->next_fetch]);
+    }
+}
+
+/* ---- gradients ---- */
+
+/* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
+ * worked on. */
+static int land(struct builder *b, const char *name, int u, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes)
+{
+  const int buffer = build_transient(b, name, u, tier, purpose, bytes);
+  b->plan->buffer[buffer].first = tier == TIER_DEVICE ? b->unit[u].since : b->unit[u].landing;
+  return buffer;
+}
+
+static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int whole, int part, enum plan_access access)
+{
+  const enum plan_tier tier = b->plan->buffer[whole].tier;
+  const int staging = land(b, "staging", u, tier, PURPOSE_STAGING, b->plan->buffer[whole].bytes);
+  struct instr *reduce = build_emit(b, op, u, micro);
+  build_use(reduce, whole, ACCESS_ADD);
+  build_use(reduce, staging, ACCESS_WRITE);
+  build_use(reduce, part, access);
+}
+
+/* The whole gradient goes to the host, where the ranks reduce it as their devices would. */
+static void reduce_on_host(struct builder *b, int u, int m)
+{
+  const struct unit_buffers *unit = &b->unit[u];
+  const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_trained_bytes(b, u));
+  build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
+  reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+  if (m < b->micros - 1)
+    return;
+  if (b->replicas > 1)
+    reduce_scatter(b, OP_REPLICA_REDUCE, u, -1, unit->grads, unit->piece, ACCESS_WRITE);
+  build_norm(b, u);
+  if (b->replicas > 1)
+    build_move(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
+}
+
+/* The devices reduce, and what each has of the sum goes to the host. */
+static void reduce_on_device(struct builder *b, int u, int m)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  const int micro = b->reduce_micros ? m : -1;
+  int shard = unit->dparams;
+  if (b->group > 1) {
+    shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, build_shard_bytes(b, u));
+    reduce_scatter(b, OP_REDUCE, u, micro, unit->dparams, shard, ACCESS_WRITE);
+  }
+  const int piece = piece_of(b, u, shard);
+  if (b->replicas > 1)
+    reduce_scatter(b, OP_REPLICA_REDUCE, u, micro, shard, piece, ACCESS_WRITE);
+  if (b->micros == 1) {
+    unit->piece = piece;
+    build_norm(b, u);
+  }
+  if (b->replicas > 1)
+    build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
+  const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard_bytes(b, u)) : unit->grads;
+  build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
+  if (m > 0) {
+    struct instr *add = build_emit(b, OP_ACCUMULATE, u, micro);
+    build_use(add, landed, ACCESS_READ);
+    build_use(add, unit->grads, ACCESS_ADD);
+  }
+  if (b->micros > 1 && m == b->micros - 1)
+    build_norm(b, u);
+}
+
+/* ---- updates ---- */
+
+static void read_state(struct builder *b, int u)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  if (b->plan->master[u] < 0 || !is_on_disk(b, u))
+    return;
+  unit->m = build_transient(b, "m_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
+  unit->v = build_transient(b, "v_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
+  struct instr *read = build_emit(b, OP_READ_STATE, u, -1);
+  build_use(read, b->plan->moment1[u], ACCESS_READ);
+  build_use(read, b->plan->moment2[u], ACCESS_READ);
+  build_use(read, unit->m, ACCESS_WRITE);
+  build_use(read, unit->v, ACCESS_WRITE);
+}
+
+static void write_state(struct builder *b, int u)
+{
+  const struct unit_buffers *unit = &b->unit[u];
+  struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
+  build_use(write, unit->m, ACCESS_READ);
+  build_use(write, unit->v, ACCESS_READ);
+  build_use(write, b->plan->moment1[u], ACCESS_WRITE);
+  build_use(write, b->plan->moment2[u], ACCESS_WRITE);
+}
+
+static void update(struct builder *b, int u)
+{
+  const struct plan *plan = b->plan;
+  const bool now = plan->input.shape.immediate, on_disk = is_on_disk(b, u);
+  struct instr *adam = build_emit(b, now ? OP_ADAM_NOW : OP_ADAM, u, -1);
+  if (!now)
+    build_use(adam, plan->metrics, ACCESS_READ);
+  build_use(adam, b->unit[u].grads, ACCESS_READ);
+  build_use(adam, plan->master[u], ACCESS_ADD);
+  build_use(adam, on_disk ? b->unit[u].m : plan->moment1[u], ACCESS_ADD);
+  build_use(adam, on_disk ? b->unit[u].v : plan->moment2[u], ACCESS_ADD);
+  if (plan->working[u] >= 0)
+    build_use(adam, plan->working[u], ACCESS_WRITE);
+  if (on_disk)
+    write_state(b, u);
+  if (plan->shared[u] >= 0)
+    build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);
+}
+
+/* Of immediate updates some wait until the backward pass is over, and run beside the next forward pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
+ * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, so that the others have work all the time; the head's, whose gradient comes
+ * first and whose parameters are wanted last, is one of them. */
+static bool waits(const struct builder *b, int u)
+{
+  enum { EVERY = 4 };
+  return !b->plan->input.shape.immediate || u > b->model->blocks || u % EVERY == EVERY - 1;
+}
+
+void build_host_pending(struct builder *b, int u, int m)
+{
+  b->unit[u].since = b->plan->n;
+  b->unit[u].landing = b->before;
+  if (m == b->micros - 1 && !waits(b, u))
+    read_state(b, u);
+}
+
+void build_host_reduce(struct builder *b, int u, int m)
+{
+  if (b->plan->input.shape.cpu_reduce)
+    reduce_on_host(b, u, m);
+  else
+    reduce_on_device(b, u, m);
+  if (m == b->micros - 1 && !waits(b, u))
+    update(b, u);
+}
+
+void build_host_updates(struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  for (int u = 0; u < b->model->units; u++) {
+    for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1; b->next_state++)
+      if (waits(b, b->next_state))
+        read_state(b, b->next_state);
+    if (plan->master[u] >= 0 && waits(b, u))
+      update(b, u);
+  }
+}

@@ -1,0 +1,100 @@
+/* What the files of the builder share: build.c walks through the step, build_host.c adds what masters in host memory need. Private to src/plan. */
+#ifndef SLUICE_PLAN_BUILDER_H
+#define SLUICE_PLAN_BUILDER_H
+
+#include "plan/internal.h"
+
+/* A use of a unit's parameters. */
+struct visit { enum op op; int unit, micro, window; };
+struct window { int unit, buffer; int first, last; /* visits */ };
+
+struct sizes {
+  int64_t tokens, x, saved, work_forward, work_forward_saved, work_backward, work_backward_tight, work_loss, logits, work_decode, cache;
+};
+
+/* Buffers of a unit, -1: none. */
+struct unit_buffers {
+  int params;   /* whole, persistent; -1: gathered into a window */
+  int trained;  /* of `params`, what is gathered around the master; -1: nothing */
+  int shared;   /* the whole unit in the compute type, in the copy that the group shares */
+  int grads;    /* what ADAM reads */
+  int shard;    /* what REDUCE writes */
+  int piece;    /* what no other rank has */
+  int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
+  int since;    /* the instruction from which on the gradient of the micro-batch at hand may be reduced */
+  int landing;  /* and that from which on there is room for it on the host */
+  int x, saved; /* of the micro-batch at hand: output and activations */
+  int act;      /* of the micro-batch at hand, the block's input in host memory; on NVMe, once it has been written */
+  int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */
+  int cache;    /* keys and values of generation */
+  int m, v;     /* moments of NVMe in host memory, for the update at hand */
+};
+
+struct builder {
+  struct plan *plan;
+  const struct model *model;
+  int micros, group, replicas, shard_index, replica_index;
+  bool shards;        /* parameters and what belongs to them */
+  bool gathers;       /* parameters into windows: where they are sharded, in host memory, or computed with in another type than the masters' */
+  int64_t element;    /* bytes of the compute type */
+  bool gather_once;   /* a step */
+  bool reduce_micros; /* each micro-batch by itself */
+  bool grads_whole;   /* the backward pass writes `grads` itself */
+  bool host;          /* masters, moments and reduced gradients are in host memory */
+  bool embeds;        /* the embedding has a gradient */
+  int lowest;         /* block at which the backward pass ends; behind the last: there is none */
+  struct sizes size;
+  struct unit_buffers *unit;
+  struct visit *visit;
+  struct window *window;
+  int visits, windows, next_window;
+  int next_read, next_fetch;   /* visits up to which activations have been asked back from NVMe, and from host memory */
+  int *pending, n_pending;     /* units whose gradients are ready to be reduced */
+  int *d, staging;             /* d: of each micro-batch */
+  int before;                  /* instructions before those gradients that became ready a visit ago were reduced */
+  int next_state;              /* units whose moments are on their way from NVMe */
+  bool squares;                /* some are summed already */
+};
+
+/* ---- builder.c: sizes, buffers and instructions, for which there is room ---- */
+
+int64_t build_bytes_of(struct layout_range range);                 /* in fp32 */
+int64_t build_unit_bytes(const struct builder *b, int u);          /* of parameters as they are computed with */
+int64_t build_trained_bytes(const struct builder *b, int u);       /* of gradients */
+int64_t build_shard_bytes(const struct builder *b, int u);         /* of gradients */
+
+int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
+int build_view(struct builder *b, const char *name, int parent, int64_t offset, int64_t bytes);
+/* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
+int build_part(struct builder *b, const char *name, int u, int whole, bool frozen);
+/* Of unit `of` by name only, unless the values are those of its parameters. */
+int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
+/* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
+int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
+/* Behind all instructions so far. The pointer is good until the plan is. */
+struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
+void build_use(struct instr *instr, int buffer, enum plan_access access);
+/* An operation that reads one buffer and writes another. */
+void build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
+
+/* ---- build_host.c ---- */
+
+void build_host_params(struct builder *b, int u);
+int build_host_moment(struct builder *b, const char *name, int u);
+void build_host_grads(struct builder *b, int u);
+/* FETCH, and GATHER where each rank has brought its part. */
+void build_host_window(struct builder *b, struct window *window, int micro);
+/* Around visits: a block's input goes to where it is kept; what visits behind v will want comes back. */
+void build_save_input(struct builder *b, int v);
+void build_fetch_inputs(struct builder *b, int v);
+/* The gradient of a unit by micro-batch m is ready; and its way to what ADAM reads, its square and, where that is immediate, the update. */
+void build_host_pending(struct builder *b, int u, int m);
+void build_host_reduce(struct builder *b, int u, int m);
+void build_host_updates(struct builder *b);
+
+/* ---- build.c ---- */
+
+enum deck_keep build_keep_of(const struct builder *b, int u);
+void build_norm(struct builder *b, int u);
+
+#endif

@@ -1,0 +1,353 @@
+/* Whether a job fits into its node: what the arenas of its plans need of each memory, against what is there. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/store.h"
+#include "train/job_state.h"
+
+struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier)
+{
+  struct job_arenas most = {0};
+  for (int i = 0; i < n; i++) {
+    if (plans[i]->persistent_bytes[tier] > most.persistent)
+      most.persistent = plans[i]->persistent_bytes[tier];
+    if (plans[i]->transient_bytes[tier] > most.transient)
+      most.transient = plans[i]->transient_bytes[tier];
+  }
+  return most;
+}
+
+int64_t job_arena_bytes(int n, const struct plan *const plans[])
+{
+  int64_t sum = 0;
+  for (int tier = 0; tier < TIER_DISK; tier++) {
+    const struct job_arenas arenas = job_arenas(n, plans, (enum plan_tier)tier);
+    sum += arenas.persistent + arenas.transient;
+  }
+  return sum;
+}
+
+/* A lane that multiplies has a workspace of 64 MiB (CUDA_WORKSPACE), libraries load kernels. Between ranks NCCL has buffers and windows: on 4 GPUs 2.3 GiB more were in use in all than the
+ * plan said, as `sluice bench` prints both. */
+int64_t job_device_reserve(int ranks)
+{
+  static const int64_t alone = (64 + 192) << 20, between_ranks = INT64_C(2) << 30;
+  return alone + (ranks > 1 ? between_ranks : 0);
+}
+
+int64_t job_host_room(int64_t available, int64_t total, int64_t limit)
+{
+  if (limit < 0 || available < 0)
+    return available;
+  return limit > total || limit < available ? limit : available;
+}
+
+static double GiB(double bytes)
+{
+  return bytes / (1 << 30);
+}
+
+static bool trains(enum job_use use)
+{
+  return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
+}
+
+/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its checkpoints asked for. */
+static bool moves_state(const struct job *job, enum job_use use)
+{
+  const struct deck *deck = job->deck;
+  if (!trains(use))
+    return use != JOB_BENCH;
+  return deck->checkpoint.every > 0 || deck->checkpoint.at_end || *deck->train.init;
+}
+
+/* ---- what is needed ---- */
+
+enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
+
+/* Where MPI has the memory that processes share. */
+static const char *shared_folder(void)
+{
+  const char *set = getenv("OMPI_MCA_osc_sm_backing_directory");
+  return set ? set : "/dev/shm";
+}
+
+/* In doubles: what nobody has may be more than 2^63 bytes on a node. */
+struct need {
+  const struct job *job;
+  const struct plan *plan; /* the first one, which has the shape */
+  enum job_use use;
+  int local;                                    /* ranks of this node */
+  struct job_arenas device, host, shared, disk; /* of a rank, but for `shared`: of a group */
+  double reserve, state;                        /* of a rank: what libraries take of the device, what moves the state between it and files */
+  double bytes[ROOMS], have[ROOMS];             /* of the node, but for the device; have < 0: unknown */
+};
+
+static double both(struct job_arenas arenas)
+{
+  return (double)arenas.persistent + (double)arenas.transient;
+}
+
+static struct need need_of(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits)
+{
+  const int local = comm_local_ranks(job->comm), group = plans[0]->input.shape.group;
+  const bool apart = !job->device->host_memory;
+  struct need need = {.job = job,
+                      .plan = plans[0],
+                      .use = use,
+                      .local = local,
+                      .device = job_arenas(n, plans, TIER_DEVICE),
+                      .host = job_arenas(n, plans, TIER_HOST),
+                      .shared = job_arenas(n, plans, TIER_SHARED),
+                      .disk = job_arenas(n, plans, TIER_DISK),
+                      .have = {(double)limits->device, (double)limits->host, (double)limits->shared, (double)limits->disk}};
+  if (!apart) { /* pages are there only when they are touched, in the middle of a step */
+    need.host.persistent += need.device.persistent;
+    need.host.transient += need.device.transient;
+    need.device = (struct job_arenas){0};
+  }
+  need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
+  need.state = apart ? (double)job_state_bytes(plans[0], trains(use)) : 0;
+  need.bytes[ROOM_DEVICE] = apart ? both(need.device) + need.reserve : 0;
+  need.bytes[ROOM_SHARED] = both(need.shared) * ((local + group - 1) / group);
+  need.bytes[ROOM_HOST] = (both(need.host) + need.state) * local + need.bytes[ROOM_SHARED];
+  need.bytes[ROOM_DISK] = both(need.disk) * local;
+  return need;
+}
+
+static bool is_short(const struct need *need, enum room room)
+{
+  return need->have[room] >= 0 && need->bytes[room] > need->have[room];
+}
+
+/* ---- what would make it fit ---- */
+
+/* A text that grows, as far as a status takes it. */
+struct words {
+  char text[2048];
+  size_t length;
+};
+
+static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct words *words, const char *format, ...)
+{
+  const size_t room = sizeof words->text - words->length;
+  va_list args;
+  va_start(args, format);
+  const int written = vsnprintf(words->text + words->length, room, format, args);
+  va_end(args);
+  if (written > 0)
+    words->length += (size_t)written < room ? (size_t)written : room - 1;
+}
+
+static void add_word(struct words *words, const char *word)
+{
+  say(words, "%s%s", words->length > 0 ? ", " : "", word);
+}
+
+static bool keeps(const struct deck_shape *shape, enum deck_keep what)
+{
+  bool found = shape->activations.n == 0 && what == KEEP_ACTIVATIONS;
+  for (int i = 0; i < shape->activations.n; i++)
+    found |= shape->activations.of[i] == what;
+  return found;
+}
+
+/* Where a training step is computed. */
+static void cure_step(const struct need *need, struct words *words)
+{
+  const struct deck_shape *shape = &need->plan->input.shape;
+  const bool apart = !need->job->device->host_memory;
+  if (need->plan->input.strategy != STRATEGY_FULL_SHARD && need->plan->input.ranks > 1)
+    add_word(words, "shard.strategy=full_shard");
+  if (apart && !shape->host_state)
+    add_word(words, "tiers.params=host with tiers.optimizer=host");
+  if (keeps(shape, KEEP_ACTIVATIONS))
+    add_word(words, "tiers.activations=recompute");
+  else if (keeps(shape, KEEP_INPUT))
+    add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
+  if (need->plan->input.prefetch > 0 && shape->host_state && apart)
+    add_word(words, "a smaller shard.prefetch");
+  add_word(words, shape->micro_batch > 1 ? "a smaller data.micro_batch" : "a shorter data.sequence");
+}
+
+/* What a training step keeps in host memory beside a device apart, or together with it. */
+static void cure_host(const struct need *need, struct words *words)
+{
+  const struct deck_shape *shape = &need->plan->input.shape;
+  if (shape->moments == DTYPE_F32)
+    add_word(words, "optim.moments=bf16");
+  if (shape->host_state && shape->nvme_state < 1)
+    add_word(words, "optim.state=nvme");
+  if (shape->cpu_reduce)
+    add_word(words, "transfer.grads=gpu_reduce");
+  if (keeps(shape, KEEP_INPUT_HOST))
+    add_word(words, "tiers.activations=nvme or recompute");
+}
+
+static void cure_disk(const struct need *need, struct words *words)
+{
+  const struct deck_shape *shape = &need->plan->input.shape;
+  add_word(words, "tiers.nvme=FOLDER on a larger disk");
+  if (shape->nvme_state > 0) {
+    add_word(words, shape->nvme_state < 1 ? "a smaller optim.state_share" : "optim.state_share=0.5 or less");
+    if (shape->moments == DTYPE_F32)
+      add_word(words, "optim.moments=bf16");
+  }
+  if (keeps(shape, KEEP_INPUT_NVME))
+    add_word(words, "tiers.activations=host or recompute");
+}
+
+static struct words cures_of(const struct need *need, enum room room)
+{
+  struct words words = {.length = 0};
+  const bool steps = trains(need->use) || need->use == JOB_BENCH;
+  if (room == ROOM_DEVICE)
+    add_word(&words, "more ranks");
+  if (room == ROOM_HOST)
+    add_word(&words, "more nodes");
+  if (room == ROOM_HOST && need->state > 0)
+    add_word(&words, "fewer ranks a node");
+  if (room == ROOM_SHARED) {
+    add_word(&words, "transfer.params=shard");
+    add_word(&words, "a larger file system there (mount -o remount,size=..., or a container's --shm-size)");
+  }
+  if (room == ROOM_DISK)
+    cure_disk(need, &words);
+  if (steps && room == ROOM_HOST)
+    cure_host(need, &words);
+  if (steps && (room == ROOM_DEVICE || (room == ROOM_HOST && need->job->device->host_memory)))
+    cure_step(need, &words);
+  if (need->use == JOB_EVAL && (room == ROOM_DEVICE || room == ROOM_HOST))
+    add_word(&words, "a shorter data.sequence, a smaller data.micro_batch");
+  if (need->use == JOB_GENERATE && (room == ROOM_DEVICE || room == ROOM_HOST))
+    add_word(&words, "a shorter context=");
+  return words;
+}
+
+/* ---- what is said ---- */
+
+static void describe(const struct need *need, enum room room, struct words *words)
+{
+  const struct job *job = need->job;
+  const char *plural = need->local == 1 ? "" : "s", *verb = need->local == 1 ? "needs" : "need";
+  const double bytes = need->bytes[room], have = need->have[room];
+  switch (room) {
+  case ROOM_DEVICE:
+    say(words,
+        "of the memory of its %s device a rank needs %.2f GiB (%.2f for what stays from step to step, %.2f for a step, %.2f for libraries) and has "
+        "%.2f",
+        job->device->ops->name, GiB(bytes), GiB((double)need->device.persistent), GiB((double)need->device.transient), GiB(need->reserve), GiB(have));
+    break;
+  case ROOM_HOST:
+    say(words, "of host memory the %d rank%s of this node %s %.2f GiB (each %.2f for what stays from step to step, %.2f for a step", need->local,
+        plural, verb, GiB(bytes), GiB((double)need->host.persistent), GiB((double)need->host.transient));
+    if (need->state > 0)
+      say(words, ", %.2f to load and save what its device holds", GiB(need->state));
+    if (need->bytes[ROOM_SHARED] > 0)
+      say(words, "; %.2f that they share", GiB(need->bytes[ROOM_SHARED]));
+    say(words, ") and have %.2f", GiB(have));
+    break;
+  case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", shared_folder(), GiB(bytes), GiB(have)); break;
+  default:
+    say(words, "of the disk of %s the %d rank%s of this node %s %.2f GiB and have %.2f", job->nvme ? job->nvme : "", need->local, plural, verb,
+        GiB(bytes), GiB(have));
+  }
+}
+
+static void describe_short(const struct need *need, enum room room, struct words *words)
+{
+  const struct words cures = cures_of(need, room);
+  describe(need, room, words);
+  say(words, "%s%s", cures.length > 0 ? ": use " : "", cures.text);
+}
+
+/* Those that are too small first, with their cures; the others fit. */
+static enum status refuse(const struct need *need, const char *what)
+{
+  struct words words = {.length = 0};
+  for (int room = 0; room < ROOMS; room++)
+    if (is_short(need, (enum room)room)) {
+      say(&words, "%s", words.length > 0 ? "; " : "");
+      describe_short(need, (enum room)room, &words);
+    }
+  for (int room = 0; room < ROOMS; room++)
+    if (!is_short(need, (enum room)room) && need->bytes[room] > 0 && need->have[room] >= 0) {
+      say(&words, "; ");
+      describe(need, (enum room)room, &words);
+      say(&words, ": enough");
+    }
+  return status_set(STATUS_MEMORY, "%s: %s", what, words.text);
+}
+
+static bool all_fit(const struct need *need)
+{
+  bool fit = true;
+  for (int room = 0; room < ROOMS; room++)
+    fit &= !is_short(need, (enum room)room);
+  return fit;
+}
+
+/* What a device apart registers beyond the limit its driver may refuse, at the moment when it is done. What it allocates itself is not held against the limit. */
+static void warn_lock(const struct need *need, const struct job_limits *limits)
+{
+  if (need->job->device->host_memory || limits->lock < 0 || both(need->shared) <= (double)limits->lock)
+    return;
+  status_set(
+      STATUS_MEMORY,
+      "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): if that is refused, "
+      "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK), or use transfer.params=shard",
+      GiB(both(need->shared)), GiB((double)limits->lock));
+  log_warn("%s", status_text());
+}
+
+enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits)
+{
+  const struct need need = need_of(job, use, n, plans, limits);
+  if (all_fit(&need)) {
+    warn_lock(&need, limits);
+    return STATUS_OK;
+  }
+  static const char refused[] = "the job does not fit";
+  if (moves_state(job, use))
+    return refuse(&need, refused);
+  struct need at_rest = need; /* nothing is moved */
+  at_rest.bytes[ROOM_HOST] -= at_rest.state * at_rest.local;
+  at_rest.state = 0;
+  if (!all_fit(&at_rest))
+    return refuse(&at_rest, refused);
+  (void)refuse(&need, "were its state loaded or saved, the job would not fit");
+  log_warn("%s", status_text());
+  return STATUS_OK;
+}
+
+/* ---- what is there ---- */
+
+static int64_t room_in(const char *folder)
+{
+  struct statvfs system;
+  return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
+}
+
+enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  struct job_limits limits = {.device = -1,
+                              .host = job_host_room(mem_available_bytes(), mem_total_bytes(), mem_limit_bytes()),
+                              .shared = room_in(shared_folder()),
+                              .disk = -1,
+                              .lock = mem_lock_limit_bytes()};
+  const struct job_arenas disk = job_arenas(n, plans, TIER_DISK);
+  int64_t used = 0, all = 0;
+  enum status status = STATUS_OK;
+  if (!job->device->host_memory) {
+    status = job->device->ops->memory(job->device, &used, &all);
+    limits.device = all - used;
+  }
+  if (!status && disk.persistent + disk.transient > 0)
+    status = store_free_bytes(job->nvme, &limits.disk);
+  return status ? status : job_check_limits(job, use, n, plans, &limits);
+}

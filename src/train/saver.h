@@ -1,0 +1,29 @@
+/* Writes checkpoints, behind the next steps where it may: the steps are held up for a copy of the state in host memory, which a thread writes by a communicator of its own. */
+#ifndef SLUICE_TRAIN_SAVER_H
+#define SLUICE_TRAIN_SAVER_H
+
+#include "io/checkpoint.h"
+#include "train/job.h"
+
+struct saver;
+
+/* For the checkpoints in folder `dir` of a job whose executors stand. Both must outlive it. Collective. */
+enum status saver_create(struct job *job, const char *dir, struct saver **out);
+/* Waits for a save that is under way. Takes NULL; Collective. */
+void saver_destroy(struct saver *saver);
+
+/* What became of a save. `seconds`: from its beginning until it was complete; `held_s`: for how long it held up the steps, waiting for it included. */
+struct saver_report { int64_t step, bytes; double seconds, held_s; bool behind; };
+
+/* Save the state of now, in which nothing may be under way, and prune behind it; `since` is when (clock_s) the steps were stopped for it. With `behind`, where checkpoint.background is
+ * set and the memory for the copy is there, it returns as soon as the copy is made, elsewhere when the file is complete. Then the save is pending until saver_finish(), and none other
+ * may begin. Nothing of `meta` is kept. Failing leaves earlier checkpoints as they are. Collective. */
+enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, bool behind, double since);
+/* The same on all ranks. Local. */
+bool saver_is_pending(const struct saver *saver);
+/* This rank still writes. Local. */
+bool saver_is_writing(struct saver *saver);
+/* Waits for the pending save, and says in the log what was saved. The status is the same on all ranks. Without a pending one: STATUS_INTERNAL. Collective. */
+enum status saver_finish(struct saver *saver, struct saver_report *out);
+
+#endif

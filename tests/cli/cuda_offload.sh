@@ -1,0 +1,60 @@
+#!/bin/sh
+# Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
+# order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends like the one that nobody interrupted. Skipped without a GPU.
+visible=${CUDA_VISIBLE_DEVICES-unset}
+. "$top_srcdir/tests/cli/common.sh"
+unset CUDA_VISIBLE_DEVICES
+test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
+export XDG_CACHE_HOME="$scratch/cache"
+mkdir "$XDG_CACHE_HOME"
+
+make_deck
+make_data
+"$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
+gpus=$(nvidia-smi -L | wc -l)
+test "$gpus" -le 4 || gpus=4
+host="tiers.params=host tiers.optimizer=host"
+
+# like REFERENCE RANKS NAME KEYS...
+like() {
+  reference=$1 ranks=$2 name=$3
+  shift 3
+  # shellcheck disable=SC2086 # assignments
+  train "$ranks" "$name" run.device=cuda $host "$@"
+  same "$reference" "$name"
+}
+
+# One GPU, one micro-batch.
+train 1 plain run.device=cuda data.micro_batch=12
+train 1 unclipped run.device=cuda data.micro_batch=12 optim.clip=0
+train 1 recompute run.device=cuda data.micro_batch=12 tiers.activations=recompute
+like plain 1 deferred data.micro_batch=12
+like unclipped 1 immediate data.micro_batch=12 optim.clip=0
+like recompute 1 acts data.micro_batch=12 tiers.activations=host shard.prefetch=0
+like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme optim.state_share=0.5
+train 1 full run.device=cuda run.compute=fp32 data.micro_batch=12
+like full 1 full_host run.compute=fp32 data.micro_batch=12 shard.prefetch=2
+train 1 narrow run.device=cuda data.micro_batch=12 optim.moments=bf16 optim.rounding=stochastic
+like narrow 1 narrow_host data.micro_batch=12 optim.moments=bf16 optim.rounding=stochastic
+
+# Begun in one tier, ended in the other.
+# shellcheck disable=SC2086 # assignments
+{
+  train 1 begun run.device=cuda data.micro_batch=12 run.steps=3 $host
+  train 1 begun run.device=cuda data.micro_batch=12 --resume auto
+  same plain begun
+}
+
+test "$gpus" -ge 2 || exit 0
+
+# Two micro-batches a rank; all ways of parameters and gradients.
+micro=data.micro_batch=$((12 / gpus / 2))
+train "$gpus" many run.device=cuda $micro
+train "$gpus" many_unclipped run.device=cuda $micro optim.clip=0
+for params in shard full; do
+  for grads in gpu_reduce cpu_reduce; do
+    like many "$gpus" "$params-$grads" $micro transfer.params=$params transfer.grads=$grads
+  done
+done
+like many_unclipped "$gpus" many_immediate $micro optim.clip=0
+like many_unclipped "$gpus" many_full $micro optim.clip=0 transfer.params=full transfer.grads=cpu_reduce

@@ -1,0 +1,106 @@
+#!/bin/sh
+# The tables of doc/offload.md. Oracles: the results that are kept in doc/measured; made-up results and a made-up trace, whose ratios are worked out here by hand.
+. "${top_srcdir:?}/tests/cli/common.sh"
+command -v python3 > /dev/null || { echo "no python3"; exit 77; }
+tables=$top_srcdir/tests/peers/offload_table.py
+python3 "$tables" --check || die "doc/offload.md is not what was measured"
+
+for name in speed memory busy exposed forecast sweep rates adam io; do
+  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
+done > page.md
+cp page.md empty.md
+
+# Two steps of 100 us around a middle one, whose compute lane idles for 20 us; copies of 30 us are exposed for 10, an update of 20 us, put off by the step before, is hidden.
+lane() { echo "{\"ph\":\"M\",\"pid\":0,\"tid\":$1,\"name\":\"thread_name\",\"args\":{\"name\":\"$2\"}}"; }
+span() { echo ",{\"ph\":\"X\",\"pid\":0,\"tid\":$1,\"name\":\"x\",\"cat\":\"X\",\"ts\":$3,\"dur\":$4,\"args\":{\"step\":$2}}"; }
+{
+  echo '['
+  lane 0 compute
+  for other in "3 host" "5 h2d" "1 gather"; do
+    echo ,
+    # shellcheck disable=SC2086 # two words
+    lane $other
+  done
+  span 0 1 0 100
+  span 0 2 100 50
+  span 0 2 170 30
+  span 0 3 200 100
+  span 3 1 110 20
+  span 5 2 140 20
+  span 5 3 190 15
+  span 1 2 160 5
+  echo ']'
+} > trace.json
+python3 "$tables" --exposed trace.json > exposed.json
+# near KEY SECONDS
+near() {
+  sed "s/.*\"$1\":\([^,}]*\).*/\1/" exposed.json | awk -v want="$2" '{ d = $1 - want; exit !(d < 1e-9 && d > -1e-9) }' || { cat exposed.json >&2; die "$1 is not $2"; }
+}
+near step_s 100e-6
+near exposed_idle_s 20e-6
+near busy_copy_s 30e-6
+near exposed_copy_s 10e-6
+near exposed_update_s 0
+near exposed_comm_s 5e-6
+near exposed_disk_s 0
+sed '/"step":1/d' trace.json > short.json
+fails 1 "has 2 steps: 3 at least" python3 "$tables" --exposed short.json
+
+# run ROW GPUS SPEED STEP DEVICE_BYTES
+run() {
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$2}"
+  echo "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"step_s\":$4,\"device_bytes\":$5,\"planned_device_bytes\":10737418240,\"node_host_bytes\":107374182400,\"busy_compute_s\":1.5,\"busy_h2d_s\":0.5}"
+}
+forecast() { echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"500000\",\"step_s\":$2,\"exposed_comm_s\":0.1,\"exposed_copy_s\":0.2,\"exposed_update_s\":0.0,\"exposed_disk_s\":0.0}"; }
+{
+  echo '{"kind":"bench_rates","ranks":4,"gemm":650000.4,"h2d":51.234}'
+  run qwen7b-memory 4 10000 2 21474836480
+  forecast qwen7b-memory 2.1
+  run qwen7b-offload 4 9600 2.5 13958643712 # 13.0 GiB, below 14 GB
+  cat exposed.json
+  forecast qwen7b-offload 2.0
+  echo '{"kind":"peer","peer":"fsdp2","gpus":4,"tokens_per_s_rank":4900,"device_bytes":21474836480}'
+  run qwen7b-offload 4 9900 2.5 13958643712 # the median of the two is 9.75k, within 3 % of 10k
+  run qwen7b-offload-clip 2 9000 2 1
+  run sweep/full/cpu_reduce/host/bf16 4 9000 2 1
+  forecast sweep/full/cpu_reduce/host/bf16 2.2
+  echo '{"kind":"bench_adam","kernel":"avx512","ranks":4,"threads":16,"parameters":1,"master":"fp32","grad":"fp32","moments":"bf16","copy":"bf16","rounding":"stochastic","parameters_per_s":9.5e9,"gb_s":200,"traffic_gb_s":250,"share":0.8}'
+  echo '{"kind":"bench_io","ranks":4,"piece":268435456,"cache":"none","store_write_gb_s":4.5,"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
+} > made.jsonl
+fill() { python3 "$tables" --doc page.md "$@" made.jsonl; }
+fill || die "tables"
+has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
+has '| qwen7b-memory | 4 | 10.0k | 100.0% | – |  |  |'
+has '| qwen7b-offload | 4 | 9.8k | 97.5% | 4.9k | 9.3k | aim reached |'
+has '| qwen7b-offload-clip | 2 | 9.0k | – | – |  |  |'
+has '| qwen14b | 4 | – |  | – |  |  |'
+has '| qwen7b-offload | 4 | 10.0 | 13.0 | 13.0 | reached | 100.0 | 20.0 |'
+has '| qwen7b-offload | 4 | 2.500 | 60.0% | 20.0% | – | – | – | – | – |'
+has '| qwen7b-offload | 4 | 0 | 5.0% | 10.0% | 0.0% | 0.0% | 20.0% |'
+has '| qwen7b-memory | 4 | 2.100 | 2.000 | 1.05 | within 15% | 4.8% | 9.5% | 0.0% |'
+has '| qwen7b-offload | 4 | 2.000 | 2.500 | 0.80 | **missed** | 5.0% | 10.0% | 0.0% |'
+has '| full | cpu_reduce | host | bf16 | 4 | 2.200 | 2.000 | 1.10 | within 15% | 4.5% | 9.1% | 0.0% |'
+has '| shard | gpu_reduce | recompute | fp32 | 4 | – | – | – |  | – | – | – |'
+has '| gemm | GFLOP/s | 650000 |'
+has '| h2d | GB/s | 51.23 |'
+has '| link | GB/s | – |'
+has '| avx512 | fp32 / fp32 / bf16 / bf16, stochastic | 4 x 16 | 9.50 | 200.0 | 250.0 | 80.0% | missed |'
+has '| 4 | 256 | none | 4.50 | 5.00 | 90.0% | reached | 4.00 | 5.00 | 80.0% | missed |'
+
+# Nothing else is touched, again makes the same, and a changed digit is noticed.
+outside() { sed '/^<!-- measured: /,/^<!-- end -->/{/^<!--/!d;}' "$1"; }
+outside page.md > a
+outside empty.md > b
+cmp a b || die "something outside the markers was changed"
+fill --check || die "what was just written is not what was measured"
+sed -i 's/9.50/9.51/' page.md
+if fill --check 2> check.err; then die "a changed digit passes"; fi
+grep -q "differs from what was measured" check.err || die "$(cat check.err)"
+
+# Results that belong to no row, ranks that are not the row's, tables that nobody makes.
+forecast qwen14b 1 > bad.jsonl
+fails 1 "a result before any row" python3 "$tables" --doc page.md bad.jsonl
+run qwen14b 4 1 1 1 | sed 's/"ranks":4/"ranks":2/' > bad.jsonl
+fails 1 "2 ranks in a row of 4 GPUs" python3 "$tables" --doc page.md bad.jsonl
+printf '<!-- measured: weather -->\n<!-- end -->\n' > bad.md
+fails 1 "there is no table weather" python3 "$tables" --doc bad.md made.jsonl

@@ -1,0 +1,47 @@
+#!/bin/sh
+# sluice bench rates. Oracles: sluice plan, which knows the names and their ranges, predicts the same from the file as from the same numbers as keys; on one rank there is no link; a copy of all
+# that was measured is in results.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_deck
+rates() { on "$@" device=host bytes=1Mi seconds=0; }
+
+# names FILE: of the rates there.
+names() { sed -n 's/^\([a-z0-9_]*\): [0-9.e+-]*  # .*/\1/p' "$1" | tr '\n' ' '; }
+# keys FILE: the same as key=value.
+keys() { sed -n 's/^\([a-z0-9_]*\): \([0-9.e+-]*\)  # .*/\1=\2/p' "$1"; }
+
+mkdir disk
+for ranks in 1 2 3; do
+  rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
+  test -z "$(ls disk)" || die "left behind: $(ls disk)"
+  case $ranks in
+  1) expected="gemm memory h2d d2h host_memory disk_write disk_read " ;;
+  *) expected="gemm memory link latency h2d d2h host_memory host_link disk_write disk_read " ;;
+  esac
+  test "$(names $ranks.yaml)" = "$expected" || { cat $ranks.yaml >&2; die "rates of $ranks ranks"; }
+  for name in $expected; do
+    grep -q "^$name  *[0-9.e+-]* \(GFLOP/s\|GB/s\|us\), " bench.out || { cat bench.out >&2; die "bench rates does not say $name"; }
+    grep -q "\"kind\":\"bench_rates\",\"ranks\":$ranks,.*\"$name\":[0-9.e+-]*[,}]" $ranks.jsonl || { cat $ranks.jsonl >&2; die "no $name in results"; }
+  done
+done
+
+host="tiers.params=host tiers.optimizer=host"
+# shellcheck disable=SC2046,SC2086 # lists of words
+{
+  "$SLUICE" plan tiny.yaml list=false ranks=2 $host rates=2.yaml > file.out 2>&1 || { cat file.out >&2; die "plan rates=2.yaml"; }
+  "$SLUICE" plan tiny.yaml list=false ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || { cat keys.out >&2; die "plan with the rates as keys"; }
+}
+grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
+cmp file.out keys.out || die "a plan is not predicted the same from a file"
+
+# Without a folder there is no disk; nobody asked for a file or results.
+rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }
+if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
+
+fails 2 "sluice bench rates takes no steps=" "$SLUICE" bench rates steps=3
+fails 2 "bytes must be an integer from 1048576" "$SLUICE" bench rates bytes=4096
+fails 2 "'devise'" "$SLUICE" bench rates devise=host
+fails 8 "device=cuda, but this build has no CUDA, or no GPU" on 2 "$SLUICE" bench rates device=cuda
+status=0
+rates 2 "$SLUICE" bench rates out=nowhere/rates.yaml > bench.out 2>&1 || status=$?
+if test $status = 0 || ! grep -q "nowhere" bench.out; then cat bench.out >&2; die "exit $status where the file cannot be written"; fi

@@ -1,0 +1,271 @@
+/* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: what each member writes is a pure function of (rank, round, element);
+ * the kernel's word on which addresses are mapped; a machine of several nodes, played by telling the ranks where they run; MPI's calls, made to fail. */
+/* ranks: 1 2 3 4 5 */
+#include <errno.h>
+#include <mpi.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "comm/ops.h"
+
+static struct comm *job;
+
+static bool allocate_fails, lock_fails;
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window)
+{
+  return allocate_fails ? MPI_ERR_NO_MEM : PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
+}
+
+int MPI_Win_lock_all(int hints, MPI_Win window)
+{
+  const int error = PMPI_Win_lock_all(hints, window);
+  return lock_fails ? MPI_ERR_RMA_SYNC : error;
+}
+
+static void nap(int64_t microseconds)
+{
+  (void)nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000}, NULL);
+}
+
+static void for_every_size(void (*test)(int size))
+{
+  for (int size = 1; size <= comm_ranks(job); size++)
+    if (comm_ranks(job) % size == 0)
+      test(size);
+}
+
+static struct comm_shared *share(int size, int64_t bytes)
+{
+  struct comm_shared *shared = NULL;
+  assert_int_equal(comm_shared_create(job, size, bytes, &shared), STATUS_OK);
+  assert_non_null(shared);
+  return shared;
+}
+
+static struct comm_group *group_of(int size)
+{
+  struct comm_group *group;
+  assert_int_equal(comm_group_create(job, COMM_SHARD, size, &group), STATUS_OK);
+  return group;
+}
+
+enum { PART = 3001 };
+
+static int32_t value(int rank, int round, int i)
+{
+  return rank * 1000003 + round * 7919 + i;
+}
+
+static void every_part_is_seen_by_all(int size)
+{
+  const int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)size * PART * (int64_t)sizeof(int32_t);
+  const int first = comm_rank(job) / size * size, place = comm_rank(job) - first;
+  struct comm_shared *shared = share(size, bytes);
+  struct comm_group *group = group_of(size);
+  int32_t *memory = comm_shared_memory(shared);
+  assert_int_equal((intptr_t)memory % page, 0);
+  for (int64_t i = 0; i < (bytes + page - 1) / page * page; i++) /* to the end of the last page */
+    assert_int_equal(((char *)memory)[i], 0);
+  assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  for (int round = 1; round <= 2; round++) {
+    for (int i = 0; i < PART; i++)
+      memory[place * PART + i] = value(comm_rank(job), round, i);
+    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    for (int i = 0; i < size * PART; i++)
+      assert_int_equal(memory[i], value(first + i / PART, round, i % PART));
+    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  }
+  comm_group_destroy(group);
+  comm_shared_destroy(shared);
+}
+
+static void members_share_one_copy(void **state)
+{
+  (void)state;
+  for_every_size(every_part_is_seen_by_all);
+}
+
+static bool is_mapped(void *ptr, int64_t bytes)
+{
+  unsigned char present[1 << 12];
+  assert_in_range(bytes / sysconf(_SC_PAGESIZE), 1, sizeof present);
+  if (mincore(ptr, (size_t)bytes, present) == 0)
+    return true;
+  assert_int_equal(errno, ENOMEM);
+  return false;
+}
+
+static void it_goes_with_its_owner(int size)
+{
+  const int64_t bytes = 4 << 20;
+  const struct mem_usage before = mem_usage(MEM_ARENA_PERSISTENT);
+  struct comm_shared *shared = share(size, bytes);
+  void *memory = comm_shared_memory(shared);
+  assert_true(is_mapped(memory, bytes));
+  /* One copy counts once: by the block's first member. */
+  const int64_t counted = mem_usage(MEM_ARENA_PERSISTENT).bytes - before.bytes;
+  assert_true(comm_rank(job) % size == 0 ? counted >= bytes : counted == 0);
+  comm_shared_destroy(shared);
+  assert_false(is_mapped(memory, bytes));
+  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes, before.bytes);
+}
+
+static void destroying_unmaps(void **state)
+{
+  (void)state;
+  for_every_size(it_goes_with_its_owner);
+  comm_shared_destroy(NULL);
+}
+
+static void refuse(int size)
+{
+  struct comm_shared *shared = NULL;
+  assert_int_equal(comm_shared_create(job, size, 1000, &shared), STATUS_UNSUPPORTED);
+  assert_null(shared);
+  assert_non_null(strstr(status_text(), "do not all run on one node"));
+  assert_non_null(strstr(status_text(), "shard.group=node with shard.strategy=hybrid_shard, or transfer.params=shard"));
+}
+
+/* All ranks say the same, also those whose own block lies inside a node. */
+static void a_block_that_spans_nodes_is_refused(void **state)
+{
+  (void)state;
+  const int ranks = comm_ranks(job), last = ranks - 1, node = job->node;
+  assert_int_equal(node, 0);
+  if (ranks == 1)
+    return;
+  job->node = comm_rank(job) == last ? last : 0;
+  refuse(ranks);
+  if (ranks == 4)
+    refuse(2);
+  comm_shared_destroy(share(1, 1000));
+  if (ranks == 4) {
+    job->node = comm_rank(job) / 2 * 2;
+    comm_shared_destroy(share(2, 1000));
+    refuse(4);
+  }
+  job->node = node;
+  comm_shared_destroy(share(ranks, 1000));
+}
+
+static void more_than_there_is_room_for(int size)
+{
+  struct comm_shared *shared = NULL;
+  assert_int_equal(comm_shared_create(job, size, (int64_t)1 << 60, &shared), STATUS_MEMORY);
+  assert_null(shared);
+  if (size > 1) {
+    assert_non_null(strstr(status_text(), " MiB of /dev/shm, which has room for "));
+    assert_non_null(strstr(status_text(), "transfer.params=shard"));
+  }
+}
+
+static void room_is_looked_for_first(void **state)
+{
+  (void)state;
+  for_every_size(more_than_there_is_room_for);
+  if (comm_ranks(job) == 1)
+    return;
+  struct comm_shared *shared = NULL;
+  assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0); /* where Open MPI would keep it */
+  assert_int_equal(comm_shared_create(job, comm_ranks(job), 1000, &shared), STATUS_MEMORY);
+  assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
+  assert_non_null(strstr(status_text(), " MiB of /proc, which has room for 0.0 MiB"));
+}
+
+static void senseless_requests_are_refused(void **state)
+{
+  (void)state;
+  struct comm_shared *shared = NULL;
+  assert_int_equal(comm_shared_create(job, comm_ranks(job) + 1, 1000, &shared), STATUS_USAGE);
+  assert_int_equal(comm_shared_create(job, 0, 1000, &shared), STATUS_USAGE);
+  assert_int_equal(comm_shared_create(job, 1, -1, &shared), STATUS_USAGE);
+  assert_int_equal(comm_shared_create(job, 1, INT64_MAX, &shared), STATUS_USAGE);
+  assert_null(shared);
+}
+
+static void a_failure_of_one_is_that_of_all(void **state)
+{
+  (void)state;
+  const int ranks = comm_ranks(job);
+  struct comm_shared *shared = NULL;
+  if (ranks == 1)
+    return;
+  allocate_fails = true;
+  assert_int_equal(comm_shared_create(job, ranks, 1000, &shared), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "rank 0: MPI_Win_allocate_shared failed: MPI_ERR_NO_MEM"));
+  allocate_fails = false;
+  lock_fails = comm_rank(job) == ranks - 1;
+  assert_int_equal(comm_shared_create(job, ranks, 1000, &shared), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "MPI_Win_lock_all failed: MPI_ERR_RMA_SYNC"));
+  lock_fails = false;
+  assert_null(shared);
+  comm_shared_destroy(share(ranks, 1000)); /* and the job goes on */
+}
+
+/* Members come to each round at different times, and the one that is late is another one each time: who did not wait for it would read what it wrote before. */
+static void nobody_passes_before_the_last(int size)
+{
+  enum { ROUNDS = 60 };
+  const int place = comm_rank(job) % size;
+  struct comm_shared *shared = share(size, size * (int64_t)sizeof(int64_t));
+  struct comm_group *group = group_of(size);
+  int64_t *counter = comm_shared_memory(shared);
+  for (int64_t round = 1; round <= ROUNDS; round++) {
+    if (round % size == place)
+      nap(500);
+    counter[place] = round;
+    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+    for (int i = 0; i < size; i++)
+      assert_int_equal(counter[i], round);
+    assert_int_equal(comm_group_barrier(group), STATUS_OK);
+  }
+  comm_group_destroy(group);
+  comm_shared_destroy(shared);
+}
+
+static void the_barrier_orders(void **state)
+{
+  (void)state;
+  for_every_size(nobody_passes_before_the_last);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  static char name[] = "test", *args[] = {name, NULL};
+  int argc = 1;
+  char **argv = args;
+  return comm_create_mpi(&argc, &argv, &job);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(job);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(members_share_one_copy),
+      cmocka_unit_test(destroying_unmaps),
+      cmocka_unit_test(a_block_that_spans_nodes_is_refused),
+      cmocka_unit_test(room_is_looked_for_first),
+      cmocka_unit_test(senseless_requests_are_refused),
+      cmocka_unit_test(a_failure_of_one_is_that_of_all),
+      cmocka_unit_test(the_barrier_orders),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

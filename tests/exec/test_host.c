@@ -1,0 +1,234 @@
+/* Masters in host memory, and inputs of blocks that wait elsewhere, do not change the numbers. Oracle: bit equality of losses, gradient norms and all parameters after three steps with those
+ * of the run that keeps everything on the device, where sums are made in the same order: full_shard, at the same number of ranks. */
+/* ranks: 1 2 3 4 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "job.h"
+
+/* Of one and of three micro-batches, with and without clipping. */
+static struct job_record reference[2][2];
+static struct comm *comm;
+static bool half, beside;
+
+static struct job_record run(struct job_setup setup)
+{
+  setup.half = half;
+  setup.beside = beside;
+  return job_run(comm, &setup);
+}
+
+static void same(struct job_setup setup)
+{
+  const bool cut = setup.micros == 3;
+  setup.host = true;
+  setup.reduce_every_micro = true;
+  if (cut && comm_ranks(comm) == 1)
+    return; /* one rank adds micro-batches up in another order: see one_rank() */
+  struct job_record record = run(setup);
+  job_assert_same(&record, &reference[cut][setup.no_clip]);
+  job_record_free(&record);
+}
+
+/* Both ways of parameters and of gradients. */
+static void same_all_ways(struct job_setup setup)
+{
+  for (int way = 0; way < 4; way++) {
+    setup.params_full = way & 1;
+    setup.cpu_reduce = way & 2;
+    same(setup);
+  }
+}
+
+static const struct deck_pattern recompute = {.n = 1, .of = {KEEP_INPUT}}, host = {.n = 1, .of = {KEEP_INPUT_HOST}},
+                                 nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
+                                 turns = {.n = 3, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS, KEEP_INPUT_NVME}};
+
+static void ways_of_parameters_and_gradients(void **state)
+{
+  (void)state;
+  same_all_ways((struct job_setup){.prefetch = 1});
+  same_all_ways((struct job_setup){.prefetch = 1, .micros = 3});
+}
+
+static void windows(void **state)
+{
+  (void)state;
+  for (int prefetch = 0; prefetch <= 3; prefetch++)
+    same_all_ways((struct job_setup){.prefetch = prefetch, .micros = prefetch & 1 ? 3 : 1});
+}
+
+static void updates_at_once(void **state)
+{
+  (void)state;
+  for (int micros = 1; micros <= 3; micros += 2) {
+    same_all_ways((struct job_setup){.prefetch = 1, .micros = micros, .no_clip = true, .immediate = true});
+    same((struct job_setup){.prefetch = 2, .micros = micros, .no_clip = true});
+  }
+}
+
+static void inputs_that_wait_elsewhere(void **state)
+{
+  (void)state;
+  for (int prefetch = 0; prefetch <= 2; prefetch++) {
+    same((struct job_setup){.prefetch = prefetch, .activations = recompute});
+    same((struct job_setup){.prefetch = prefetch, .activations = host, .micros = 3});
+    same((struct job_setup){.prefetch = prefetch, .activations = nvme, .micros = 3});
+    same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true});
+  }
+}
+
+/* The same beside masters on the device. */
+static void inputs_alone(void **state)
+{
+  (void)state;
+  const struct deck_pattern *const patterns[] = {&host, &nvme, &turns};
+  for (int p = 0; p < 3; p++) {
+    struct job_record record = run((struct job_setup){.prefetch = p, .activations = *patterns[p]});
+    job_assert_same(&record, &reference[0][0]);
+    job_record_free(&record);
+  }
+}
+
+static void moments_on_nvme(void **state)
+{
+  (void)state;
+  same((struct job_setup){.prefetch = 1, .nvme_state = 1, .micros = 3});
+  same((struct job_setup){.prefetch = 0, .nvme_state = 0.5, .params_full = true});
+  same((struct job_setup){.prefetch = 2, .nvme_state = 0.5, .no_clip = true, .immediate = true});
+}
+
+static void threads_of_the_lanes(void **state)
+{
+  (void)state;
+  same_all_ways((struct job_setup){.prefetch = 1, .threads = 3});
+}
+
+/* Replicas meet in another order of additions where a step is cut, but not where it is one micro-batch. */
+static void hybrid_groups(void **state)
+{
+  (void)state;
+  for (int group = 1; group <= comm_ranks(comm); group *= 2)
+    if (comm_ranks(comm) % group == 0)
+      same_all_ways((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
+}
+
+/* A slow link changes when things happen and nothing else. Oracle for the link: what goes over it in a step takes no less than its bytes over the rate. */
+static void slow_links(void **state)
+{
+  (void)state;
+  const double start = clock_s();
+  same_all_ways((struct job_setup){.prefetch = 1, .activations = host, .rate = 1e-3});
+  assert_true(clock_s() - start > 0.05);
+}
+
+/* Several micro-batches of one rank: without a link between ranks the device adds them up inside of its products. Oracle: the reference, within the rounding of fp32. */
+static void one_rank(void **state)
+{
+  (void)state;
+  if (comm_ranks(comm) > 1)
+    return;
+  struct job_record record = run((struct job_setup){.host = true, .prefetch = 1, .micros = 3, .reduce_every_micro = true});
+  const struct job_record *near = &reference[1][0];
+  for (int step = 0; step < JOB_STEPS; step++) {
+    assert_true(fabs(record.loss[step] - near->loss[step]) < 1e-4 * near->loss[step]);
+    assert_true(fabs(record.grad_norm[step] - near->grad_norm[step]) < 1e-4 * near->grad_norm[step]);
+  }
+  job_record_free(&record);
+}
+
+/* Frozen parameters come down the same ways. */
+static void frozen_parameters(void **state)
+{
+  (void)state;
+  static char bias[] = "*bias", embedding[] = "*wte*", *names[] = {bias, embedding};
+  const struct option_strings freeze = {.n = 2, .item = names};
+  struct job_record record, expected = run((struct job_setup){.prefetch = 1, .freeze = freeze});
+  for (int way = 0; way < 4; way++) {
+    record = run((struct job_setup){.host = true, .prefetch = 1, .freeze = freeze, .params_full = way & 1, .cpu_reduce = way & 2});
+    job_assert_same(&record, &expected);
+    job_record_free(&record);
+  }
+  job_record_free(&expected);
+}
+
+/* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element is the same too. */
+static void narrow_moments(void **state)
+{
+  (void)state;
+  for (int stochastic = 0; stochastic <= 1; stochastic++) {
+    const struct job_setup setup = {.prefetch = 1, .moments = DTYPE_BF16, .stochastic = stochastic};
+    struct job_record expected = run(setup), record;
+    assert_true(expected.loss[2] != reference[0][0].loss[2]);
+    assert_true(fabs(expected.loss[2] - reference[0][0].loss[2]) < 1e-2 * reference[0][0].loss[2]);
+    for (int way = 0; way < 4; way++) {
+      struct job_setup offload = setup;
+      offload.host = true;
+      offload.params_full = way & 1;
+      offload.nvme_state = way & 2 ? 0.5 : 0;
+      record = run(offload);
+      job_assert_same(&record, &expected);
+      job_record_free(&record);
+    }
+    job_record_free(&expected);
+  }
+}
+
+static int start(void **state)
+{
+  (void)state;
+  for (int cut = 0; cut < 2; cut++)
+    for (int no_clip = 0; no_clip < 2; no_clip++)
+      reference[cut][no_clip] = run((struct job_setup){.prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = no_clip});
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  for (int cut = 0; cut < 2; cut++)
+    for (int no_clip = 0; no_clip < 2; no_clip++)
+      job_record_free(&reference[cut][no_clip]);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ways_of_parameters_and_gradients),
+      cmocka_unit_test(windows),
+      cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(inputs_that_wait_elsewhere),
+      cmocka_unit_test(inputs_alone),
+      cmocka_unit_test(moments_on_nvme),
+      cmocka_unit_test(threads_of_the_lanes),
+      cmocka_unit_test(hybrid_groups),
+      cmocka_unit_test(slow_links),
+      cmocka_unit_test(one_rank),
+      cmocka_unit_test(frozen_parameters),
+      cmocka_unit_test(narrow_moments),
+  };
+  const struct CMUnitTest half_tests[] = {
+      cmocka_unit_test(ways_of_parameters_and_gradients),
+      cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(inputs_that_wait_elsewhere),
+      cmocka_unit_test(hybrid_groups),
+      cmocka_unit_test(frozen_parameters),
+      cmocka_unit_test(narrow_moments),
+  };
+  comm = job_start_mpi();
+  if (!comm)
+    return 1;
+  int failed = cmocka_run_group_tests_name("fp32", tests, start, stop);
+  half = beside = true;
+  failed += cmocka_run_group_tests_name("bf16, with the host beside the device", half_tests, start, stop);
+  comm_destroy(comm);
+  return failed;
+}

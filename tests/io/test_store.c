@@ -1,0 +1,400 @@
+/* The store. Oracles: a copy in memory of what each rank wrote; the file system's own figures (statvfs, what a folder holds); HDF5 files beside it whose content is known. */
+/* ranks: 1 2 3 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/team.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/store.h"
+
+enum { BLOCK = 4096, ROOM = 300 * 1000 };
+
+static struct comm *job;
+static char *dir;
+
+static bool told(const char *part)
+{
+  if (strstr(status_text(), part))
+    return true;
+  print_message("the sentence is: %s\n", status_text());
+  return false;
+}
+
+static void fill(unsigned char *out, int64_t n, uint32_t seed)
+{
+  for (int64_t i = 0; i < n; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    out[i] = (unsigned char)(seed >> 24);
+  }
+}
+
+/* Room for n bytes whose address is `shift` beyond a block's begin; `all` is to be freed. */
+static unsigned char *place(int64_t n, int64_t shift, void **all)
+{
+  assert_int_equal(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all), STATUS_OK);
+  return (unsigned char *)*all + (BLOCK - (uintptr_t)*all % BLOCK) + shift;
+}
+
+static int files_in(const char *folder)
+{
+  int n = 0;
+  DIR *open = opendir(folder);
+  for (struct dirent *item; open && (item = readdir(open));)
+    n += item->d_name[0] != '.';
+  if (open)
+    closedir(open);
+  return n;
+}
+
+static struct store *make(int64_t bytes)
+{
+  struct store *store = NULL;
+  const enum status status = store_create(job, dir, bytes, &store);
+  assert_string_equal(status ? status_text() : "", "");
+  return store;
+}
+
+static void write_and_compare(struct store *store, unsigned char *shadow, int64_t offset, int64_t bytes, int64_t shift, uint32_t seed)
+{
+  void *all, *back_all;
+  unsigned char *data = place(bytes, shift, &all), *back = place(ROOM, 0, &back_all);
+  fill(data, bytes, seed);
+  memcpy(shadow + offset, data, (size_t)bytes);
+  assert_int_equal(store_write(store, offset, bytes, data), STATUS_OK);
+  memset(data, 0, (size_t)bytes);
+  assert_int_equal(store_read(store, offset, bytes, data), STATUS_OK); /* as it was written */
+  assert_true(memcmp(data, shadow + offset, (size_t)bytes) == 0);
+  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* and all that lies around it */
+  assert_true(memcmp(back, shadow, ROOM) == 0);
+  mem_free(all);
+  mem_free(back_all);
+}
+
+/* Every way to lie to blocks: with and past the page cache, in pieces of one block, of several, and whole. All ranks at once, each with other bytes: none meets another's. */
+static void what_is_written_comes_back(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t offset, bytes, shift;
+  } cases[] = {
+      {0, ROOM, 0},     {0, ROOM, 64},          {0, 1, 0},         {ROOM - 1, 1, 0}, {BLOCK, BLOCK, 0},      {BLOCK, 3 * BLOCK, 0},
+      {1, 2, 1},        {100, 10000, 100},      {100, 10000, 200}, {4095, 2, 4095},  {8192, ROOM - 8192, 0}, {8192 - 64, 70000, BLOCK - 64},
+      {40960, 5000, 0}, {ROOM - 5000, 5000, 0}, {7, 4088, 7},      {7, 4090, 7},     {0, 65536, 1},
+  };
+  static const int64_t pieces[] = {256 << 20, BLOCK, 3 * BLOCK + 5, 1000};
+  const int64_t whole = hdf5_transfer_bytes;
+  unsigned char *shadow;
+  struct store *store = make(ROOM);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
+  assert_int_equal(store_write(store, 0, ROOM, shadow), STATUS_OK);
+  for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+    hdf5_transfer_bytes = pieces[p];
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+      write_and_compare(store, shadow, cases[c].offset, cases[c].bytes, cases[c].shift, (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
+  }
+  hdf5_transfer_bytes = whole;
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  unsigned char *back;
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
+  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* after all the others' last */
+  assert_true(memcmp(back, shadow, ROOM) == 0);
+  mem_free(back);
+  mem_free(shadow);
+  store_destroy(store);
+}
+
+/* The fixtures' disk may refuse direct I/O, but then it does to open() too. */
+static void direct_where_the_disk_takes_it(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/probe-%d", dir, comm_rank(job));
+  const int fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+  struct store *store = make(ROOM);
+  assert_int_equal(store_is_direct(store), fd >= 0);
+  store_destroy(store);
+  if (fd >= 0)
+    close(fd);
+  unlink(path);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void ranks_may_differ_in_room(void **state)
+{
+  (void)state;
+  const int64_t bytes = comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
+  struct store *store = make(bytes);
+  unsigned char last = (unsigned char)(comm_rank(job) + 1), back = 0;
+  assert_int_equal(store_write(store, 0, 0, NULL), STATUS_OK);
+  if (bytes > 0) {
+    assert_int_equal(store_write(store, bytes - 1, 1, &last), STATUS_OK);
+    assert_int_equal(store_read(store, bytes - 1, 1, &back), STATUS_OK);
+    assert_int_equal(back, last);
+  }
+  assert_int_equal(store_write(store, bytes, 1, &last), STATUS_INTERNAL);
+  assert_true(told("1 bytes at "));
+  assert_int_equal(store_read(store, -1, 1, &back), STATUS_INTERNAL);
+  assert_int_equal(store_read(store, 0, bytes + 1, &back), STATUS_INTERNAL);
+  assert_int_equal(store_write(store, 1, INT64_MAX, &last), STATUS_INTERNAL);
+  store_destroy(store);
+  assert_int_equal(store_create(job, dir, -1, &store), STATUS_INTERNAL);
+}
+
+static void no_file_is_left(void **state)
+{
+  (void)state;
+  char *folder = mem_printf("%s/deep/er", dir), *text = NULL;
+  struct store *store = NULL;
+  assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_OK); /* makes folders */
+  assert_int_equal(files_in(folder), 0);                                /* not even now */
+  assert_int_equal(store_write(store, 0, 4, "text"), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_IO, 5, (void **)&text), STATUS_OK);
+  assert_int_equal(store_read(store, 0, 4, text), STATUS_OK);
+  assert_string_equal(text, "text");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+  store_destroy(NULL);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(files_in(folder), 0);
+  mem_free(text);
+  mem_free(folder);
+}
+
+/* More than the disk holds is refused before anything is made. */
+static void no_room_is_told(void **state)
+{
+  (void)state;
+  struct statvfs info;
+  struct store *store = NULL;
+  int64_t have = 0;
+  const int before = files_in(dir);
+  assert_int_equal(statvfs(dir, &info), 0);
+  assert_int_equal(store_free_bytes(dir, &have), STATUS_OK);
+  assert_true(llabs(have - (int64_t)(info.f_bavail * info.f_frsize)) < (int64_t)4 << 30); /* others write, too */
+  assert_int_equal(store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store), STATUS_MEMORY);
+  assert_true(told("of this node need "));
+  assert_true(told("GiB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory"));
+  assert_int_equal(files_in(dir), before);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void free_bytes_of_what_is_not_there_yet(void **state)
+{
+  (void)state;
+  int64_t here = 0, there = 0;
+  char *path = mem_printf("%s/not/yet", dir);
+  assert_int_equal(store_free_bytes(dir, &here), STATUS_OK);
+  assert_int_equal(store_free_bytes(path, &there), STATUS_OK);
+  assert_true(llabs(here - there) < (int64_t)4 << 30);
+  assert_int_equal(store_free_bytes("nowhere", &there), STATUS_OK); /* of this folder */
+  assert_int_equal(store_free_bytes("", &there), STATUS_OK);
+  assert_int_equal(store_free_bytes("/nowhere", &there), STATUS_OK);
+  mem_free(path);
+}
+
+static void a_folder_that_cannot_be(void **state)
+{
+  (void)state;
+  struct store *store = NULL;
+  assert_int_equal(store_create(job, "/dev/null/nvme", ROOM, &store), STATUS_IO);
+  assert_true(told("cannot make the folder /dev/null"));
+}
+
+/* MPI-IO writes less than it was asked to, and only its return value tells. */
+static void a_short_write_is_told(void **state)
+{
+  (void)state;
+  struct rlimit before;
+  unsigned char *data;
+  struct store *store = make(ROOM);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){(1 << 20) + ROOM / 2, before.rlim_max}),
+                   0); /* in the midst of rank 0's, before the others' */
+  const enum status status = store_write(store, 0, ROOM, data);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(status, STATUS_IO);
+  assert_true(told("cannot write "));
+  assert_true(told(" of the store in "));
+  assert_true(told(" GiB free: "));
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  mem_free(data);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+/* HDF5 makes zeros of what a read does not give: the file is cut behind its back. */
+static void a_short_read_is_told(void **state)
+{
+  (void)state;
+  unsigned char *data;
+  struct store *store = make(ROOM);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  fill(data, ROOM, 1);
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  memset(data + ROOM / 2, 0, ROOM / 2);
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_OK); /* true zeros at the end are no failure */
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  int64_t cut = 0;
+  for (int fd = 3; comm_rank(job) == 0 && fd < 1024 && !cut; fd++) { /* the one open file without a name in the folder */
+    char link[64], target[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, target, sizeof target - 1) > 0 && strstr(target, "/sluice-") && strstr(target, "(deleted)"))
+      cut = truncate(link, (1 << 20) + 1000) == 0;
+  }
+  assert_int_equal(comm_max_i64(job, &cut, 1), STATUS_OK);
+  assert_true(cut);
+  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_IO);
+  assert_true(told("something has cut it"));
+  mem_free(data);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+/* Two threads, two HDF5 files, one lock. */
+
+static enum status use_store(void *arg)
+{
+  struct store *store = arg;
+  unsigned char *data = NULL, *back = NULL;
+  enum status status = mem_alloc(MEM_IO, ROOM, (void **)&data);
+  if (!status)
+    status = mem_alloc(MEM_IO, ROOM, (void **)&back);
+  for (uint32_t i = 0; i < 100 && !status; i++) {
+    fill(data, ROOM, i);
+    status = store_write(store, 0, ROOM, data);
+    if (!status)
+      status = store_read(store, 0, ROOM, back);
+    if (!status && memcmp(data, back, ROOM) != 0)
+      status = status_set(STATUS_INTERNAL, "round %u differs", i);
+  }
+  mem_free(data);
+  mem_free(back);
+  return status;
+}
+
+/* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to this thread. */
+static enum status use_files(void *arg)
+{
+  const char *path = arg;
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < 20 && !status; i++) {
+    hid_t file = H5I_INVALID_HID, none = H5I_INVALID_HID;
+    int64_t back = -1;
+    status = hdf5_create_aligned(path, comm_mpi(job), 65536, &file);
+    if (!status)
+      status = hdf5_set_number(file, "round", DTYPE_I64, &i);
+    if (!status && (hdf5_open_group(file, "none", &none) != STATUS_INPUT || !strstr(status_text(), "there is no group none in it")))
+      status = status_set(STATUS_INTERNAL, "round %lld: %s", (long long)i, status_text());
+    if (!status)
+      status = hdf5_get_number(file, "round", DTYPE_I64, &back);
+    if (!status && back != i)
+      status = status_set(STATUS_INTERNAL, "round %lld reads %lld", (long long)i, (long long)back);
+    status = hdf5_close(file, status);
+  }
+  return status;
+}
+
+static void two_threads_use_hdf5(void **state)
+{
+  (void)state;
+  struct thread *thread = NULL;
+  char *path = mem_printf("%s/beside.h5", dir);
+  struct store *store = make(ROOM);
+  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  const enum status mine = use_files(path);
+  assert_string_equal(mine ? status_text() : "", "");
+  const enum status other = thread_join(thread);
+  assert_string_equal(other ? status_text() : "", "");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+  unlink(path);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void without_mpi(void **state)
+{
+  (void)state;
+  struct comm *alone = NULL;
+  struct store *store = NULL;
+  char *folder = mem_printf("%s/alone-%d", dir, comm_rank(job));
+  unsigned char *shadow;
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
+  assert_int_equal(comm_create_fake(1, 4, 2, &alone), STATUS_OK);
+  assert_int_equal(store_create(alone, folder, ROOM, &store), STATUS_OK);
+  assert_int_equal(files_in(folder), 0);
+  write_and_compare(store, shadow, 0, ROOM, 0, 1);
+  write_and_compare(store, shadow, 100, 5000, 7, 2);
+  store_destroy(store);
+  comm_destroy(alone);
+  rmdir(folder);
+  mem_free(folder);
+  mem_free(shadow);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  dir = mem_printf("%s/sluice-store-XXXXXX", root && *root ? root : "/tmp");
+  if (!dir || (comm_rank(job) == 0 && !mkdtemp(dir)))
+    return -1;
+  return comm_broadcast(job, dir, (int64_t)strlen(dir) + 1, 0);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  static const char *const parts[] = {"/deep/er", "/deep", ""};
+  int failed = comm_barrier(job) != STATUS_OK; /* the others have left theirs */
+  for (size_t i = 0; comm_rank(job) == 0 && i < sizeof parts / sizeof parts[0]; i++) {
+    char *path = mem_printf("%s%s", dir, parts[i]);
+    failed |= rmdir(path); /* nothing is left in them */
+    mem_free(path);
+  }
+  mem_free(dir);
+  return failed;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_written_comes_back),
+      cmocka_unit_test(direct_where_the_disk_takes_it),
+      cmocka_unit_test(ranks_may_differ_in_room),
+      cmocka_unit_test(no_file_is_left),
+      cmocka_unit_test(no_room_is_told),
+      cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_short_write_is_told),
+      cmocka_unit_test(a_short_read_is_told),
+      cmocka_unit_test(two_threads_use_hdf5),
+      cmocka_unit_test(without_mpi),
+  };
+  if (comm_create_mpi(&argc, &argv, &job))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(job);
+  return failed;
+}

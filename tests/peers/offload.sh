@@ -1,0 +1,146 @@
+#!/bin/bash
+# tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory, one rank a GPU. Appends to RESULTS, for each run, a line that says which row it is of, what
+# `sluice bench` measured, what `sluice plan` predicted, and what of the step a trace found exposed; offload_table.py makes tables of them.
+# Rows (all but those behind the semicolon, where none is named), on Qwen2.5 7B with T 1024 and B 16 where nothing else is said:
+#   qwen7b-memory         everything on the GPU, with recomputation: what the others are compared with
+#   qwen7b-offload        units are updated as their gradients land (optim.clip=0)
+#   qwen7b-offload-clip   behind the norm of all gradients, beside the next step's forward pass
+#   qwen7b-offload-acts   inputs of blocks in host memory
+#   qwen7b-offload-bf16   moments in bf16
+#   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
+#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME
+#   ; sweep               transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
+# Environment:
+#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
+#                as its compute lane was), else from the file
+#   TRACE        a folder: three steps before the clock starts are traced
+#   NVME         a folder on the node's disk
+#   PEER_OFFLOAD what is run in turns with ours: none (default), or a command, with --row NAME --model NAME --T N --B N --accum N --ac full behind it. Its JSON lines go to RESULTS too.
+#   PEER         none (default); torchrun, or a path to it: fsdp2.py in turns with qwen7b-memory, and, where PEER_OFFLOAD names a Python file, that with the others
+#   TURNS        how often (1)
+#   LIMIT        seconds that a run may take (300)
+#   MPIRUN       how to start ranks
+#   STEPS, WARMUP  3 and 1
+#   DEVICE       run.device (cuda)
+#   ROW_ARGS     key=value for every row
+# Not part of make check: it measures.
+set -u -o pipefail
+sluice=$1 gpus=$2 results=$3
+shift 3
+test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-bf16 qwen14b qwen32b
+here=$(cd "$(dirname "$0")" && pwd)
+decks=$here/../../inputs
+host="tiers.params=host tiers.optimizer=host"
+# What a run and its forecast share: the deck, then key=value.
+arguments=()
+
+limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
+
+# plan KEY=VALUE...: the forecast for the arguments.
+plan() { "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" "$@"; }
+
+# Seconds that the compute lane was busy in the last run of qwen7b-memory on as many GPUs.
+busy_in_memory() {
+  awk -v row="\"row\":\"qwen7b-memory\",\"gpus\":$gpus," '/"kind":"row"/ { on = index($0, row) }
+    on && match($0, /"busy_compute_s":[0-9.e-]+/) { busy = substr($0, RSTART + 17, RLENGTH - 17) } END { print busy }' "$results"
+}
+
+# gemm=GFLOP/s with which a forecast keeps the compute lane of qwen7b-memory as busy as it was; nothing, where that was not measured.
+matrix_rate() {
+  local measured predicted saved=("${arguments[@]}")
+  measured=$(busy_in_memory)
+  test -n "$measured" || return 0
+  set_arguments qwen2.5-7b 1024 16 1 tiers.activations=recompute
+  predicted=$(plan gemm=1000 | awk '$1 == "compute" { print $3 }')
+  arguments=("${saved[@]}")
+  awk -v measured="$measured" -v predicted="$predicted" 'BEGIN { printf "gemm=%.0f\n", 1000 * predicted / measured }'
+}
+
+# forecast NAME: a line of RESULTS.
+forecast() {
+  local rate
+  test -n "${RATES:-}" || return 0
+  rate=$(matrix_rate)
+  # shellcheck disable=SC2086 # one word or none
+  plan $rate | sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed communication \([-0-9.]*\) s\(.*\)\$|\
+{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"gemm\":\"${rate#gemm=}\",\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
+    sed 's|, copies \([-0-9.]*\) s, updates \([-0-9.]*\) s, disk \([-0-9.]*\) s}|,"exposed_copy_s":\1,"exposed_update_s":\2,"exposed_disk_s":\3}|' | grep '^{' >> "$results" ||
+    echo "$1: no forecast"
+}
+
+# set_arguments MODEL T B MICROS KEY=VALUE...
+set_arguments() {
+  # shellcheck disable=SC2206 # ROW_ARGS is a list of words
+  arguments=("$decks/$1.yaml" run.device="${DEVICE:-cuda}" data.sequence="$2" data.micro_batch="$3" data.batch=$(($3 * $4 * gpus)) "${@:5}" ${ROW_ARGS:-})
+}
+
+# ours NAME
+ours() {
+  local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-1}")
+  test -z "${TRACE:-}" || timed+=(warmup=5 "train.trace=[2,5]" run.dir="$TRACE/$1")
+  # shellcheck disable=SC2086 # a list of words
+  if ! limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}"; then
+    echo "$1: failed with exit code $?"
+    return
+  fi
+  test -z "${TRACE:-}" || python3 "$here/offload_table.py" --exposed "$TRACE/$1/trace/rank-00000.json" >> "$results"
+}
+
+# theirs NAME MODEL T B MICROS
+theirs() {
+  local name=$1 options="--row $1 --model $2 --T $3 --B $4 --accum $5 --ac full" command="${PEER_OFFLOAD:-none}"
+  case ${PEER:-none} in
+  torchrun | */torchrun)
+    case $command in *.py | *.py\ *) command="$PEER --nproc_per_node=$gpus $command" ;; esac
+    test "$name" != qwen7b-memory || command="$PEER --nproc_per_node=$gpus $here/fsdp2.py"
+    ;;
+  esac
+  test "$command" != none || return 0
+  # shellcheck disable=SC2086
+  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' | tee -a "$results" ||
+    echo "$name: the peer failed with exit code ${PIPESTATUS[0]}"
+}
+
+# row NAME MODEL T B MICROS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
+row() {
+  echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches"
+  for _ in $(seq "${TURNS:-1}"); do
+    set_arguments "${@:2}"
+    echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+    ours "$1"
+    forecast "$1"
+    theirs "${@:1:5}"
+  done
+}
+
+# sweep PARAMS GRADS ACTIVATIONS MOMENTS
+sweep() {
+  # shellcheck disable=SC2086 # a list of words
+  row "sweep/$1/$2/$3/$4" qwen2.5-7b 1024 16 1 $host optim.clip=0 transfer.params="$1" transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
+}
+
+for name; do
+  # shellcheck disable=SC2046,SC2086 # lists of words
+  case $name in
+  qwen7b-memory) row "$name" qwen2.5-7b 1024 16 1 tiers.activations=recompute ;;
+  qwen7b-offload) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
+  qwen7b-offload-clip) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute ;;
+  qwen7b-offload-acts) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host optim.clip=0 ;;
+  qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
+  qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
+  qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
+  qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
+  qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;
+  sweep)
+    for params in shard full; do
+      for grads in gpu_reduce cpu_reduce; do
+        for activations in recompute host; do
+          for moments in fp32 bf16; do sweep $params $grads $activations $moments; done
+        done
+      done
+    done
+    ;;
+  sweep/*/*/*/*) sweep $(echo "${name#sweep/}" | tr / ' ') ;;
+  *) echo "there is no row $name" >&2; exit 2 ;;
+  esac
+done

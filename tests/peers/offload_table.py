@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Makes the tables of doc/offload.md from what offload.sh, `sluice bench adam`, `sluice bench io` and `sluice bench rates` measured.
+
+  offload_table.py [--check] [RESULTS...]
+  offload_table.py --exposed TRACE.json
+
+Without RESULTS, those in doc/measured: offload-*.jsonl. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written anew, and nothing else. --check writes
+nothing and exits with 1 where the document says something else than the files. Where a row was measured more than once, the median counts.
+
+--exposed prints a JSON line for RESULTS: of one step of a trace of three or more, the time in which the compute lane runs nothing while others do."""
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+sys.dont_write_bytecode = True  # nothing is left beside the source
+from gpu_table import GIB, MARKED, ratio, table, text, thousands, verdict
+
+YARDSTICK = "qwen7b-memory"
+ROWS = [YARDSTICK, "qwen7b-offload", "qwen7b-offload-clip", "qwen7b-offload-acts", "qwen7b-offload-bf16", "qwen14b", "qwen32b"]
+REQUIRED_GPUS = 4  # what is asked for is asked for on as many
+SPEED = {"qwen7b-offload": 9.3e3}  # tokens/s a GPU, at least
+AIM = 0.97  # of the yardstick's speed
+DEVICE_BYTES = {"qwen7b-offload": 14e9}  # of a GPU, at most
+FORECAST = 0.15  # off the measured step, at most
+ADAM_SHARE, IO_SHARE = 0.90, 0.85  # of the same loads and stores; of direct I/O; at least
+LANES = ["compute", "h2d", "d2h", "gather", "reduce", "host", "disk"]
+SWEEP = [f"sweep/{p}/{g}/{a}/{m}" for p in ("shard", "full") for g in ("gpu_reduce", "cpu_reduce") for a in ("recompute", "host") for m in ("fp32", "bf16")]
+
+# What lanes besides compute do, as a forecast divides them.
+PARTS = {"comm": ["gather", "reduce"], "copy": ["h2d", "d2h"], "update": ["host"], "disk": ["disk"]}
+
+
+class Measured:
+    """Records by kind ("bench", "forecast", "exposed", "peer") and (row, number of GPUs); of those that belong to no row a list by kind."""
+
+    def __init__(self, paths):
+        self.runs, self.alone = {}, {}
+        for path in paths:
+            self.read(path)
+
+    def read(self, path):
+        key = None
+        for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
+            record = json.loads(line)
+            kind = "peer" if "peer" in record else record.get("kind")
+            if kind == "row":
+                key = record["row"], record["gpus"]
+            elif kind in ("bench_adam", "bench_io", "bench_rates"):
+                self.alone.setdefault(kind, []).append(record)
+            elif kind in ("bench", "forecast", "exposed", "peer"):
+                if key is None:
+                    sys.exit(f"{path}:{number}: a result before any row")
+                if kind == "bench" and record["ranks"] != key[1]:
+                    sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
+                self.runs.setdefault((kind, *key), []).append(record)
+
+    def median(self, kind, key, field):
+        values = [run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None]
+        return statistics.median(values) if values else None
+
+    def bench(self, key, field):
+        return self.median("bench", key, field)
+
+    def counts(self, row):
+        return sorted({gpus for kind, name, gpus in self.runs if name == row})
+
+    def rows(self, names):
+        """(row, number of GPUs) of those names, with a line for what was not measured."""
+        return [(name, gpus) for name in names for gpus in self.counts(name) or [REQUIRED_GPUS]]
+
+    def all_rows(self):
+        others = sorted({name for _, name, _ in self.runs if name not in ROWS and not name.startswith("sweep/")})
+        return self.rows([*ROWS, *others])
+
+
+def gib(value):
+    return text(None if value is None else value / GIB, ".1f")
+
+
+def share(value, whole):
+    return text(ratio(value, whole), ".1%")
+
+
+def speed_table(measured):
+    rows = []
+    for key in measured.all_rows():
+        row, gpus = key
+        speed, yardstick, theirs = measured.bench(key, "tokens_per_s_rank"), measured.bench((YARDSTICK, gpus), "tokens_per_s_rank"), measured.median("peer", key, "tokens_per_s_rank")
+        must = SPEED.get(row) if gpus == REQUIRED_GPUS else None
+        aim = AIM * yardstick if must and yardstick else None
+        of_memory = share(speed, yardstick) if row.startswith("qwen7b") and "524k" not in row else ""
+        rows.append([row, str(gpus), thousands(speed), of_memory, thousands(theirs), thousands(must) if must else "", verdict(speed, must, aim) if must else ""])
+    return table(["row", "GPUs", "Sluice, tokens/s a GPU", f"of {YARDSTICK}", "FSDP2, tokens/s a GPU", "must", ""], rows)
+
+
+def memory_table(measured):
+    rows = []
+    for key in measured.all_rows():
+        row, gpus = key
+        in_use, must = measured.bench(key, "device_bytes"), DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
+        rows.append([row, str(gpus), gib(measured.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
+                     gib(measured.bench(key, "node_host_bytes")), gib(measured.median("peer", key, "device_bytes"))])
+    return table(["row", "GPUs", "GPU planned, GiB", "GPU in use, GiB", "at most", "", "host of the node planned, GiB", "GPU in use, FSDP2, GiB"], rows)
+
+
+def busy_table(measured):
+    rows = []
+    for key in measured.all_rows():
+        step = measured.bench(key, "step_s")
+        rows.append([key[0], str(key[1]), text(step, ".3f")] + [share(measured.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
+    return table(["row", "GPUs", "step, s", *LANES], rows)
+
+
+def exposed_table(measured):
+    rows = []
+    for key in measured.all_rows():
+        step = measured.median("exposed", key, "step_s")
+        parts = [share(measured.median("exposed", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
+        rows.append([key[0], str(key[1]), text(step and step * 1e3, ".0f"), *parts])
+    return table(["row", "GPUs", "step, ms", "communication", "copies", "updates", "disk", "compute runs nothing"], rows)
+
+
+def forecast_cells(measured, key):
+    step, predicted = measured.bench(key, "step_s"), measured.median("forecast", key, "step_s")
+    off = ratio(predicted, step)
+    exposed = [share(measured.median("forecast", key, f"exposed_{part}_s"), predicted) for part in ("comm", "copy", "update")]
+    return [text(predicted, ".3f"), text(step, ".3f"), text(off, ".2f"), "" if off is None else "within 15%" if abs(off - 1) <= FORECAST else "**missed**", *exposed]
+
+
+FORECAST_HEAD = ["GPUs", "predicted, s", "measured, s", "predicted / measured", "", "exposed communication", "copies", "updates"]
+
+
+def forecast_table(measured):
+    rows = [[key[0], str(key[1]), *forecast_cells(measured, key)] for key in measured.all_rows()]
+    return table(["row", *FORECAST_HEAD], rows)
+
+
+def sweep_table(measured):
+    others = sorted({name for _, name, _ in measured.runs if name.startswith("sweep/") and name not in SWEEP})
+    rows = [[*name.split("/")[1:], str(gpus), *forecast_cells(measured, (name, gpus))] for name, gpus in measured.rows([*SWEEP, *others])]
+    return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
+
+
+RATES = {"gemm": "GFLOP/s", "memory": "GB/s", "link": "GB/s", "latency": "us", "h2d": "GB/s", "d2h": "GB/s", "host_memory": "GB/s", "host_link": "GB/s", "disk_write": "GB/s",
+         "disk_read": "GB/s"}
+
+
+def rates_table(measured):
+    by_ranks = {record["ranks"]: record for record in measured.alone.get("bench_rates", [])} or {REQUIRED_GPUS: {}}  # the last one counts
+    rows = [[name, unit, *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for _, record in sorted(by_ranks.items()))] for name, unit in RATES.items()]
+    return table(["rate", "", *(f"{ranks} ranks" if ranks > 1 else "1 rank" for ranks in sorted(by_ranks))], rows)
+
+
+def adam_table(measured):
+    rows = []
+    for r in measured.alone.get("bench_adam", []):
+        types = f"{r['master']} / {r['grad']} / {r['moments']} / {r['copy']}" + (", stochastic" if r["rounding"] == "stochastic" else "")
+        rows.append([r["kernel"], types, f"{r['ranks']} x {r['threads']}", f"{r['parameters_per_s'] / 1e9:.2f}", f"{r['gb_s']:.1f}", f"{r['traffic_gb_s']:.1f}", f"{r['share']:.1%}",
+                     verdict(r["share"], ADAM_SHARE)])
+    head = ["kernel", "master / gradient / moments / copy", "ranks x threads", "G parameters/s", "GB/s", "same loads and stores, GB/s", "share", f"at least {ADAM_SHARE:.0%}"]
+    return table(head, rows or [["–"] * len(head)])
+
+
+def io_table(measured):
+    rows = []
+    for r in measured.alone.get("bench_io", []):
+        rows.append([str(r["ranks"]), f"{r['piece'] / (1 << 20):.0f}", r["cache"], f"{r['store_write_gb_s']:.2f}", f"{r['direct_write_gb_s']:.2f}", f"{r['write_share']:.1%}",
+                     verdict(r["write_share"], IO_SHARE), f"{r['store_read_gb_s']:.2f}", f"{r['direct_read_gb_s']:.2f}", f"{r['read_share']:.1%}", verdict(r["read_share"], IO_SHARE)])
+    head = ["ranks", "pieces, MiB", "cache", "store writes, GB/s", "direct I/O, GB/s", "share", f"at least {IO_SHARE:.0%}", "store reads, GB/s", "direct I/O, GB/s", "share",
+            f"at least {IO_SHARE:.0%}"]
+    return table(head, rows or [["–"] * len(head)])
+
+
+TABLES = {"speed": speed_table, "memory": memory_table, "busy": busy_table, "exposed": exposed_table, "forecast": forecast_table, "sweep": sweep_table, "rates": rates_table,
+          "adam": adam_table, "io": io_table}
+
+
+def content(name, measured):
+    if name not in TABLES:
+        sys.exit(f"there is no table {name}")
+    return TABLES[name](measured)
+
+
+# --- a trace -------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def unite(intervals):
+    """Sorted, and none touches another."""
+    united = []
+    for begin, end in sorted(intervals):
+        if united and begin <= united[-1][1]:
+            united[-1][1] = max(united[-1][1], end)
+        else:
+            united.append([begin, end])
+    return united
+
+
+def length(intervals):
+    return sum(end - begin for begin, end in intervals)
+
+
+def common_length(a, b):
+    common = i = j = 0
+    while i < len(a) and j < len(b):
+        common += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common
+
+
+def exposed_of(path):
+    """From the first instruction of the compute lane of one step to that of the next, of two steps that have traced ones around them: what was put off runs beside the next step."""
+    trace = json.loads(pathlib.Path(path).read_text())
+    events = trace if isinstance(trace, list) else trace["traceEvents"]
+    name_of = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M" and event["name"] == "thread_name"}
+    spans = [(name_of[event["tid"]], event["args"]["step"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6) for event in events if event["ph"] == "X"]
+    steps = sorted({step for _, step, _, _ in spans})
+    if len(steps) < 3:
+        sys.exit(f"{path} has {len(steps)} steps: 3 at least are needed")
+    first, last = (min(begin for lane, at, begin, _ in spans if lane == "compute" and at == step) for step in steps[-2:])
+
+    def busy(lanes):
+        return unite((max(begin, first), min(end, last)) for lane, _, begin, end in spans if lane in lanes and begin < last and end > first)
+
+    compute = busy(["compute"])
+    record = {"kind": "exposed", "step_s": last - first, "exposed_idle_s": last - first - length(compute)}
+    for part, lanes in PARTS.items():
+        set_of = busy(lanes)
+        record[f"busy_{part}_s"] = length(set_of)
+        record[f"exposed_{part}_s"] = length(set_of) - common_length(set_of, compute)
+    return record
+
+
+def main():
+    doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
+    p = argparse.ArgumentParser()
+    p.add_argument("results", nargs="*")
+    p.add_argument("--doc", type=pathlib.Path, default=doc / "offload.md")
+    p.add_argument("--check", action="store_true")
+    p.add_argument("--exposed", metavar="TRACE")
+    a = p.parse_args()
+    if a.exposed:
+        print(json.dumps(exposed_of(a.exposed), separators=(",", ":")))
+        return
+    measured = Measured(a.results or sorted((doc / "measured").glob("offload-*.jsonl")))
+    old = a.doc.read_text()
+    new = MARKED.sub(lambda found: found[1] + content(found[2], measured) + found[4], old)
+    if a.check and new != old:
+        sys.exit(f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without --check")
+    if not a.check:
+        a.doc.write_text(new)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+/* Checkpoints behind the steps. Oracles: the file that a save at once makes of the same state, byte for byte, while the state is being overwritten; the folder's content; and the
+ * failure's sentence, the same on every rank. What memory is free is told by this program. */
+/* ranks: 1 2 3 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "fixture.h"
+#include "io/file.h"
+#include "train/saver.h"
+
+int64_t __wrap_mem_available_bytes(void);
+int64_t __wrap_mem_total_bytes(void);
+int64_t __wrap_mem_limit_bytes(void);
+
+static struct comm *comm;
+static char *root;
+static int64_t available = -1, total = -1, limit = -1;
+
+int64_t __wrap_mem_available_bytes(void)
+{
+  return available;
+}
+
+int64_t __wrap_mem_total_bytes(void)
+{
+  return total;
+}
+
+int64_t __wrap_mem_limit_bytes(void)
+{
+  return limit;
+}
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+struct fixture {
+  struct deck deck;
+  struct job job;
+  struct saver *saver;
+  char dir[512];
+};
+
+static void open_fixture(struct fixture *f, const char *name, bool apart, const char *key)
+{
+  *f = (struct fixture){0};
+  snprintf(f->dir, sizeof f->dir, "%s/%s", root, name);
+  fixture_deck(&f->deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(f->deck.set, "checkpoint.keep=2"));
+  must(options_assign(f->deck.set, key));
+  fixture_open(&f->job, &f->deck, comm, comm_rank(comm), comm_ranks(comm), apart);
+  must(saver_create(&f->job, f->dir, &f->saver));
+}
+
+static void close_fixture(struct fixture *f)
+{
+  saver_destroy(f->saver);
+  fixture_close(&f->job);
+  deck_destroy(&f->deck);
+}
+
+/* Every element of the state becomes `value`. */
+static void set_state(struct fixture *f, float value)
+{
+  static float values[4096];
+  struct job_state *state = NULL;
+  for (int i = 0; i < 4096; i++)
+    values[i] = value;
+  must(job_state_open(&f->job, true, false, true, &state));
+  for (int t = 0; t < state->n; t++)
+    fixture_put(&state->tensor[t], values);
+  must(job_state_commit(state));
+  job_state_close(state);
+}
+
+static enum status begin(struct fixture *f, int64_t step, bool behind)
+{
+  struct checkpoint_meta meta = {
+      .step = step, .samples = 12 * step, .ranks = comm_ranks(comm), .seed = 1, .deck = (char *)"deck", .version = (char *)"test"};
+  return saver_save(f->saver, &meta, behind, clock_s());
+}
+
+static enum status finish(struct fixture *f, struct saver_report *out)
+{
+  return saver_finish(f->saver, out);
+}
+
+static char *path_of(const struct fixture *f, int64_t step)
+{
+  return mem_printf("%s/step-%08lld.h5", f->dir, (long long)step);
+}
+
+static bool is_there(const struct fixture *f, int64_t step)
+{
+  char *path = path_of(f, step);
+  const bool there = file_exists(path);
+  mem_free(path);
+  return there;
+}
+
+/* Rank 0 looks, and takes the folder away. */
+static void check_and_remove(struct fixture *f, int n, const int64_t *steps)
+{
+  must(comm_barrier(comm));
+  for (int64_t step = 0; step < 10 && comm_rank(comm) == 0; step++) {
+    bool expected = false;
+    for (int i = 0; i < n; i++)
+      expected |= steps[i] == step;
+    if (is_there(f, step) != expected)
+      fail_msg("step %lld is %s", (long long)step, expected ? "missing" : "there");
+    char *path = path_of(f, step);
+    if (expected)
+      assert_int_equal(unlink(path), 0);
+    mem_free(path);
+  }
+  if (comm_rank(comm) == 0)
+    assert_int_equal(rmdir(f->dir), 0);
+  must(comm_barrier(comm));
+}
+
+static void check_same_file(struct fixture *a, struct fixture *b, int64_t step)
+{
+  char *path[2] = {path_of(a, step), path_of(b, step)}, *text[2] = {NULL, NULL};
+  size_t bytes[2] = {0, 0};
+  for (int i = 0; i < 2; i++)
+    must(file_read_all(path[i], 1 << 26, &text[i], &bytes[i]));
+  assert_int_equal(bytes[0], bytes[1]);
+  assert_memory_equal(text[0], text[1], bytes[0]);
+  for (int i = 0; i < 2; i++) {
+    mem_free(text[i]);
+    mem_free(path[i]);
+  }
+}
+
+static void plenty(void)
+{
+  available = total = INT64_C(1) << 40;
+  limit = -1;
+}
+
+/* So is the last one, which no step follows. */
+static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
+{
+  enum { LAST = 4 };
+  (void)arg;
+  plenty();
+  for (int apart = 0; apart < 2; apart++) {
+    struct fixture now, behind;
+    struct saver_report report;
+    open_fixture(&now, "now", apart, "checkpoint.background=false");
+    open_fixture(&behind, "behind", apart, "checkpoint.background=true");
+    for (int64_t step = 1; step <= LAST; step++) {
+      set_state(&now, (float)step);
+      must(begin(&now, step, true));
+      assert_false(saver_is_writing(now.saver));
+      must(finish(&now, &report));
+      assert_false(report.behind);
+
+      set_state(&behind, (float)step);
+      must(begin(&behind, step, step != LAST));
+      assert_true(saver_is_pending(behind.saver));
+      set_state(&behind, -1); /* the next steps */
+      must(finish(&behind, &report));
+      assert_int_equal(report.behind, step != LAST);
+      assert_true(report.step == step && report.seconds > 0 && report.held_s > 0 && report.bytes > 0);
+      assert_false(saver_is_pending(behind.saver) || saver_is_writing(behind.saver));
+      check_same_file(&now, &behind, step);
+    }
+    check_and_remove(&now, 2, (const int64_t[]){3, 4});
+    check_and_remove(&behind, 2, (const int64_t[]){3, 4});
+    close_fixture(&behind);
+    close_fixture(&now);
+  }
+}
+
+/* A saver that is destroyed loses nothing, and one at a time is written. */
+static void what_is_under_way_is_waited_for(void **arg)
+{
+  (void)arg;
+  struct fixture f;
+  plenty();
+  open_fixture(&f, "left", false, "checkpoint.background=true");
+  must(begin(&f, 7, true));
+  assert_int_equal(begin(&f, 8, true), STATUS_INTERNAL);
+  saver_destroy(f.saver);
+  f.saver = NULL;
+  check_and_remove(&f, 1, (const int64_t[]){7});
+  must(saver_create(&f.job, f.dir, &f.saver));
+  struct saver_report report;
+  assert_int_equal(saver_finish(f.saver, &report), STATUS_INTERNAL);
+  close_fixture(&f);
+}
+
+/* Memory that is free, and a limit, of which the ranks of a node have used some. A machine whose limit is above its memory shows but a part of it. */
+static void without_room_for_a_copy_it_saves_at_once(void **arg)
+{
+  (void)arg;
+  const int64_t resident = mem_resident_bytes() * comm_local_ranks(comm), big = INT64_C(1) << 40;
+  const struct {
+    int64_t available, total, limit;
+    bool behind;
+  } cases[] = {{0, big, -1, false},  {big, big, 4096, false}, {big, big, resident / 2, false}, {0, big, big / 2, false}, {big, big, big / 2, true},
+               {big, big, -1, true}, {-1, -1, -1, true},      {0, big / 2, big, true}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    struct fixture f;
+    struct saver_report report;
+    available = cases[c].available;
+    total = cases[c].total;
+    limit = cases[c].limit;
+    open_fixture(&f, "room", false, "checkpoint.background=true");
+    for (int64_t step = 1; step <= 2; step++) {
+      set_state(&f, (float)step);
+      must(begin(&f, step, true));
+      must(finish(&f, &report));
+      assert_int_equal(report.behind, cases[c].behind);
+      plenty(); /* it has made up its mind */
+    }
+    check_and_remove(&f, 2, (const int64_t[]){1, 2});
+    close_fixture(&f);
+  }
+}
+
+/* The folder's place is taken by a file on its way: the sentence is the same everywhere, and what was there stays. */
+static void a_failure_is_told_on_every_rank(void **arg)
+{
+  (void)arg;
+  struct fixture f;
+  struct saver_report report;
+  char first[2048] = "", *folder = NULL;
+  plenty();
+  open_fixture(&f, "failing", false, "checkpoint.background=true");
+  must(begin(&f, 1, true));
+  must(finish(&f, &report));
+  folder = mem_printf("%s/moved", root);
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0) {
+    assert_int_equal(rename(f.dir, folder), 0);
+    must(file_write_all(f.dir, "x", 1));
+  }
+  must(comm_barrier(comm));
+  must(begin(&f, 2, true)); /* not known yet */
+  assert_true(saver_is_pending(f.saver));
+  assert_int_equal(finish(&f, &report), STATUS_IO);
+  snprintf(first, sizeof first, "%s", status_text());
+  assert_non_null(strstr(first, "the checkpoint of step 2 was not written"));
+  must(comm_check_same(comm, "the sentence", first, sizeof first));
+  assert_false(saver_is_pending(f.saver));
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0)
+    assert_true(unlink(f.dir) == 0 && rename(folder, f.dir) == 0);
+  must(comm_barrier(comm));
+  must(begin(&f, 3, true)); /* and the next one may succeed */
+  must(finish(&f, &report));
+  check_and_remove(&f, 2, (const int64_t[]){1, 3});
+  mem_free(folder);
+  close_fixture(&f);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *tmp = getenv("TMPDIR");
+  if (comm_rank(comm) == 0) {
+    root = mem_printf("%s/sluice-saver-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    if (!root || !mkdtemp(root))
+      return -1;
+  }
+  return comm_broadcast_text(comm, &root, 0) != STATUS_OK;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && rmdir(root) != 0);
+  mem_free(root);
+  return failed;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step),
+      cmocka_unit_test(what_is_under_way_is_waited_for),
+      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),
+      cmocka_unit_test(a_failure_is_told_on_every_rank),
+  };
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(comm);
+  return failed;
+}
