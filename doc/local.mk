@@ -4,6 +4,7 @@ dist_doc_DATA = \
 	doc/architecture.md \
 	doc/checkpoint.md \
 	doc/models.md \
+	doc/mpi.md \
 	doc/numerics.md \
 	doc/offload.md \
 	doc/performance.md
@@ -29,11 +30,13 @@ man_pages = \
 	doc/man/sluice.1 \
 	doc/man/sluice-bench.1 \
 	doc/man/sluice-ckpt.1 \
+	doc/man/sluice-doctor.1 \
 	doc/man/sluice-eval.1 \
 	doc/man/sluice-generate.1 \
 	doc/man/sluice-plan.1 \
 	doc/man/sluice-prepare.1 \
 	doc/man/sluice-tokenizer.1 \
+	doc/man/sluice-topo.1 \
 	doc/man/sluice-train.1
 if MAN_PAGES
 nodist_man1_MANS = $(man_pages)

@@ -922,6 +922,11 @@ int cuda_device_count(void)
   return count_gpus(&count) ? -1 : count;
 }
 
+enum status cuda_device_bus(int ordinal, char *out, int size)
+{
+  return cuda_check(cudaDeviceGetPCIBusId(out, size, ordinal), "asking for the place of a GPU");
+}
+
 static enum status find(struct cuda_device *cuda)
 {
   struct cudaDeviceProp properties;

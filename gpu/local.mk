@@ -27,7 +27,9 @@ gpu_sources = \
 	gpu/matmul.c \
 	gpu/measure.c \
 	gpu/norm.cu \
-	gpu/optim.cu
+	gpu/optim.cu \
+	gpu/versions.c \
+	gpu/versions.h
 gpu_cudnn_sources = \
 	gpu/attention_cudnn.cpp \
 	gpu/attention_cudnn.h
@@ -44,7 +46,7 @@ gpu_libgpu_a_SOURCES = $(gpu_sources)
 gpu_libgpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
 gpu_libgpu_a_LIBADD =
 if HAVE_CUDNN
-gpu_libgpu_a_CPPFLAGS += -DSLUICE_HAVE_CUDNN
+gpu_libgpu_a_CPPFLAGS += -DSLUICE_HAVE_CUDNN $(CUDNN_CFLAGS)
 gpu_libgpu_a_LIBADD += gpu/attention_cudnn.o
 endif
 if HAVE_NCCL

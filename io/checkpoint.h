@@ -21,6 +21,9 @@ void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one *
 /* Write DIR/step-%08lld.h5: temporary name in the same folder, early allocation, no fill, each rank its own ranges, CRC-32 per dataset (combined over ranks), flush,
  * fsync, rename, fsync of the folder. On failure the temporary file is removed and every earlier checkpoint is untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out);
+/* Where this process is in a save, for who watches whether it goes on: `moved` changes as long as it does; *doing is a constant text ("writing its data"), NULL outside of one; *waits: it
+ * waits for other ranks. Any thread. Local. */
+void checkpoint_progress(int64_t *moved, const char **doing, bool *waits);
 
 /* The same to `path`, where no file may be yet; folders are made. Collective. */
 enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors);

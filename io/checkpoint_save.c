@@ -5,6 +5,7 @@
  * flush. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +28,35 @@ static void reached(enum checkpoint_phase phase)
 {
   if (checkpoint_test_hook)
     checkpoint_test_hook(phase);
+}
+
+/* What a process does for a save, and whether it can go on by itself. Of the one that is under way: there is one at a time. */
+struct work {
+  const char *doing;
+  bool waits;
+};
+static const struct work preparing = {"preparing it", false}, comparing = {"waiting for what the other ranks have", true},
+                         adding = {"making checksums of its data", false}, laying_out = {"laying out the file", false},
+                         waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
+                         opening = {"opening the file with all ranks", true}, writing = {"writing its data", false},
+                         waiting_for_data = {"waiting for the data of the other ranks", true}, flushing = {"bringing its data to the disk", false},
+                         closing = {"closing the file with all ranks", true}, completing = {"completing the file", false},
+                         waiting_for_end = {"waiting for rank 0, which completes the file", true};
+static _Atomic(const struct work *) under_way;
+static _Atomic int64_t moves;
+
+static void now_at(const struct work *work)
+{
+  atomic_store(&under_way, work);
+  atomic_fetch_add(&moves, 1);
+}
+
+void checkpoint_progress(int64_t *moved, const char **doing, bool *waits)
+{
+  const struct work *work = atomic_load(&under_way);
+  *moved = atomic_load(&moves);
+  *doing = work ? work->doing : NULL;
+  *waits = work && work->waits;
 }
 
 struct save {
@@ -97,6 +127,7 @@ static enum status check_same(struct save *save)
 /* The bytes of a piece, where they are or filled into the buffer. */
 static enum status get_piece(const struct save *save, const struct io_tensor *tensor, struct layout_range piece, const void **data)
 {
+  atomic_fetch_add(&moves, 1);
   *data = tensor->move ? save->buffer : tensor->data;
   return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
 }
@@ -128,6 +159,7 @@ static enum status find_checksums(struct save *save)
     save->pieces[n] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
     status = find_checksum(save, tensor, &save->pieces[n++].crc);
   }
+  now_at(&comparing);
   status = comm_agree(save->comm, status);
   if (status != STATUS_OK)
     return status;
@@ -327,6 +359,7 @@ static enum status write_tensor(const struct save *save, int t)
 static enum status write_tensors(hid_t file, struct save *save)
 {
   enum status status = open_tensors(file, save);
+  now_at(&writing);
   for (int t = 0; t < save->n && status == STATUS_OK; t++) {
     if (!writes(&save->tensors[t]))
       continue;
@@ -418,9 +451,16 @@ static enum status write_data(struct save *save)
   if (status != STATUS_OK)
     return status;
   reached(CHECKPOINT_OPENED);
-  status = comm_agree(save->comm, write_tensors(file, save));
-  if (status == STATUS_OK) /* every rank's bytes reach the disk from the node that holds them */
-    status = comm_agree(save->comm, flush(file));
+  status = write_tensors(file, save);
+  now_at(&waiting_for_data);
+  status = comm_agree(save->comm, status);
+  if (status == STATUS_OK) { /* every rank's bytes reach the disk from the node that holds them */
+    now_at(&flushing);
+    status = flush(file);
+    now_at(&waiting_for_data);
+    status = comm_agree(save->comm, status);
+  }
+  now_at(&closing);
   status = close_on_all(save, file, status);
   if (status == STATUS_OK)
     reached(CHECKPOINT_CLOSED);
@@ -451,16 +491,23 @@ static enum status complete(const struct save *save)
 static enum status save_all(struct save *save)
 {
   bool first = comm_rank(save->comm) == 0;
-  enum status status = comm_agree(save->comm, prepare(save));
+  now_at(&preparing);
+  enum status status = prepare(save);
+  now_at(&comparing);
+  status = comm_agree(save->comm, status);
   if (status == STATUS_OK)
     status = check_same(save);
+  now_at(&adding);
   if (status == STATUS_OK)
     status = find_checksums(save);
   if (status != STATUS_OK)
     return status;
+  now_at(first ? &laying_out : &waiting_for_layout);
   status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
+  now_at(&opening);
   if (status == STATUS_OK)
     status = write_data(save);
+  now_at(first ? &completing : &waiting_for_end);
   if (status == STATUS_OK)
     status = comm_agree(save->comm, first ? complete(save) : STATUS_OK);
   int64_t broken = hdf5_is_broken();
@@ -487,6 +534,7 @@ static enum status save_or_explain(struct save *save)
   if (!comm_mpi(save->comm))
     return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
   enum status status = save_all(save);
+  now_at(NULL);
   return status == STATUS_OK ? STATUS_OK : explain(save, status);
 }
 

@@ -26,6 +26,8 @@ io_libio_a_SOURCES = \
 	io/file.h \
 	io/hdf5.c \
 	io/hdf5.h \
+	io/hdf5_version.c \
+	io/hdf5_version.h \
 	io/json.c \
 	io/json.h \
 	io/json_tree.c \

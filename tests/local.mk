@@ -44,9 +44,12 @@ include tests/optim/local.mk
 include tests/plan/local.mk
 include tests/exec/local.mk
 include tests/train/local.mk
+include tests/cmd/local.mk
 else
 check-local:
 	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev) and configure again" >&2; exit 1
 endif
 include tests/cli/local.mk
+include tests/net/local.mk
+include tests/slurm/local.mk
 include tests/fixtures/local.mk

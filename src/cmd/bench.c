@@ -54,6 +54,7 @@ struct measurement {
   struct stats stats;
   struct exec_profile profile;
   struct counters *counters; /* of rank 0, NULL elsewhere */
+  bool by_lane;              /* run.counters has the thread's hardware counters */
   int64_t counted[COUNTER_KINDS];
   int64_t device_used, device_all;
   double seconds, loss; /* seconds: of all timed steps, until the last of their work was done */
@@ -115,6 +116,10 @@ static double a_step(const struct measurement *m, enum counter kind)
 static void print_counters(const struct measurement *m)
 {
   const char *note = counters_note(m->counters);
+  if (m->by_lane) {
+    printf("%-22s by lane, as run.counters says: in the trace (train.trace)\n", "counters");
+    return;
+  }
   if (counters_events(m->counters) == 0) {
     printf("%-22s none: %s\n", "counters", note);
     return;
@@ -183,6 +188,8 @@ static void print(const struct job *job, struct measurement *m, double peak)
 
 static void record_counters(struct results *results, const struct measurement *m)
 {
+  if (m->by_lane)
+    return;
   for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
     char key[64];
     if (m->counted[kind] < 0)
@@ -206,7 +213,7 @@ static void record_tiers(struct results *results, const struct job *job)
     bytes[tier] = arenas.persistent + arenas.transient;
     results_int(results, keys[tier], bytes[tier]);
   }
-  results_int(results, "node_host_bytes", local_ranks * bytes[TIER_HOST] + local_ranks * bytes[TIER_SHARED] / job->shape.group);
+  results_int(results, "node_host_bytes", local_ranks * bytes[TIER_HOST] + local_ranks * plan_shared_bytes(plans[0]) / job->shape.group);
 }
 
 /* Seconds a step. */
@@ -315,7 +322,8 @@ static enum status run_deck(const struct arguments *arguments)
   struct deck deck = {0};
   struct job *job = NULL;
   enum status status = deck_open(arguments, arguments->word[0], &deck);
-  if (!status && comm_rank(arguments->comm) == 0)
+  measurement.by_lane = !status && deck_counts(&deck);
+  if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     measurement.counters = counters_create(); /* before the job, whose threads inherit them */
   if (!status)
     status = job_create(arguments->comm, &deck, JOB_BENCH, &job);

@@ -28,7 +28,7 @@ struct command {
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
 };
 
-extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer;
+extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);

@@ -102,7 +102,7 @@ static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
 {
   const int group = plan->input.shape.group, groups = (room->local_ranks + group - 1) / group;
   const int64_t rank = tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? moving_bytes(plan, room) : tier_bytes(plan, TIER_DEVICE));
-  return room->local_ranks * rank + groups * tier_bytes(plan, TIER_SHARED);
+  return room->local_ranks * rank + groups * plan_shared_bytes(plan);
 }
 
 static bool all_fits(const struct plan *plan, const struct fit_room *room)

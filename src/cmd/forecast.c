@@ -188,3 +188,64 @@ enum status forecast_print(const struct plan *plan, const struct plan_rates *rat
     return STATUS_OK;
   return print_ways(plan, rates, local_ranks, to);
 }
+
+/* ---- between nodes ---- */
+
+/* This strategy in place of the plan's, where it is another: groups of hybrid sharding are nodes. */
+static struct plan_input with_strategy(const struct plan *plan, enum deck_strategy strategy, int local_ranks)
+{
+  struct plan_input input = plan->input;
+  struct deck_shape *shape = &input.shape;
+  if (strategy == input.strategy)
+    return input;
+  input.strategy = strategy;
+  shape->group = strategy == STRATEGY_HYBRID_SHARD ? local_ranks : strategy == STRATEGY_NO_SHARD ? 1 : input.ranks;
+  shape->replicas = input.ranks / shape->group;
+  shape->one_node = local_ranks % shape->group == 0;
+  shape->params_full = shape->params_full && shape->one_node;
+  shape->reduce_every_micro = strategy != STRATEGY_SHARD_OPTIM && strategy != STRATEGY_NO_SHARD;
+  return input;
+}
+
+static bool is_possible(const struct plan *plan, enum deck_strategy strategy, int local_ranks)
+{
+  const struct plan_input *input = &plan->input;
+  const bool whole_or_hybrid = strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD;
+  return strategy == input->strategy || ((whole_or_hybrid || !input->shape.host_state) &&
+                                         (strategy != STRATEGY_HYBRID_SHARD || (local_ranks > 1 && input->ranks % local_ranks == 0)));
+}
+
+static enum status print_strategy(const struct plan *plan, enum deck_strategy strategy, const struct wire_model *model, FILE *to)
+{
+  const struct plan_input input = with_strategy(plan, strategy, model->local_ranks);
+  const int64_t nodes = wire_nodes(input.ranks, model->local_ranks);
+  struct plan *other = NULL;
+  char name[48];
+  const enum status status = plan_create(&input, &other);
+  if (status)
+    return status;
+  const struct wire_bytes wire = plan_wire(other, model);
+  snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s", deck_strategy_name(strategy), input.shape.group);
+  fprintf(to, "  %-20s %14lld %14lld %14lld %14lld%s\n", name, (long long)(wire.gather / nodes), (long long)(wire.reduce / nodes),
+          (long long)(wire.replicas / nodes), (long long)(wire.all / nodes), strategy == plan->input.strategy ? "  (this deck)" : "");
+  plan_destroy(other);
+  return STATUS_OK;
+}
+
+enum status forecast_print_wire(const struct plan *plan, const struct wire_model *model, FILE *to)
+{
+  static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD,
+                                                  STRATEGY_HYBRID_SHARD};
+  const int nodes = wire_nodes(plan->input.ranks, model->local_ranks);
+  enum status status = STATUS_OK;
+  if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
+    return STATUS_OK;
+  fprintf(to, "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %14s %14s %14s %14s\n", nodes, model->local_ranks,
+          model->local_ranks == 1 ? "" : "s",
+          model->ring ? "all-gathers go round in a ring" : "in an all-gather each member sends its part to every other one", "strategy", "parameters",
+          "gradients", "replicas", "all");
+  for (size_t i = 0; i < sizeof strategies / sizeof *strategies && !status; i++)
+    if (is_possible(plan, strategies[i], model->local_ranks))
+      status = print_strategy(plan, strategies[i], model, to);
+  return status;
+}

@@ -55,7 +55,8 @@ static void print_man_title(const char *name)
 
 static void print_exit_status(void)
 {
-  printf(".SH EXIT STATUS\n0 done; 1 (ckpt diff) the files differ, (plan) it does not fit; 2 usage; 3 bad input; 4 reading or writing failed; 5 out of memory; 6 a library "
+  printf(".SH EXIT STATUS\n0 done; 1 (ckpt diff) the files differ, (plan) it does not fit, (doctor) there is a fault; 2 usage; 3 bad input; 4 "
+         "reading or writing failed; 5 out of memory; 6 a library "
          "failed; 7 a loss or gradient was "
          "not finite; "
          "8 not supported by this build; 9 the plan is not safe; 10 another rank failed first; 70 a bug; 75 stopped by a signal, saved, to be "

@@ -8,6 +8,10 @@ sluice_SOURCES = \
 	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
 	src/cmd/cmd.h \
+	src/cmd/doctor.c \
+	src/cmd/doctor.h \
+	src/cmd/doctor_disk.c \
+	src/cmd/doctor_judge.c \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \
@@ -19,6 +23,7 @@ sluice_SOURCES = \
 	src/cmd/plan.c \
 	src/cmd/prepare.c \
 	src/cmd/tokenizer.c \
+	src/cmd/topo.c \
 	src/cmd/train.c \
 	src/cmd/version.c
 sluice_LDADD = $(sluice_libs)

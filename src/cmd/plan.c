@@ -45,7 +45,7 @@ static const struct option table[] = {
      .value = "8",
      .least = 1,
      .most = 1e4,
-     .text = "ranks on a node, for shard.group=node and host="},
+     .text = "ranks on a node, for shard.group=node, host= and what goes between nodes"},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
@@ -282,7 +282,16 @@ static enum status print_fit(const struct values *values, const struct plan *pla
   return fit_print(plan, &room, stdout, fits);
 }
 
-static enum status print_plan(const struct values *values, const struct plan_input *input, bool *fits)
+static enum status print_wire(const struct values *values, const struct plan *plan, const struct deck *deck, const struct target *target)
+{
+  const struct wire_model model = {.local_ranks = ranks_on_node(values),
+                                   .ring = strcmp(target->place.carrier, "mpi") != 0,
+                                   .gradients = deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : target->device->gradient};
+  return forecast_print_wire(plan, &model, stdout);
+}
+
+static enum status print_plan(const struct values *values, const struct deck *deck, const struct target *target, const struct plan_input *input,
+                              bool *fits)
 {
   struct plan *plan = NULL;
   enum status status = plan_create(input, &plan);
@@ -298,8 +307,10 @@ static enum status print_plan(const struct values *values, const struct plan_inp
            (long long)job_arena_bytes(1, (const struct plan *[]){plan}));
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
-    status = print_forecast(plan, values);
+    status = print_wire(values, plan, deck, target);
   }
+  if (!status)
+    status = print_forecast(plan, values);
   if (!status)
     status = print_fit(values, plan, fits);
   plan_destroy(plan);
@@ -344,7 +355,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     status = make_input(values, &deck, model, &target, &input);
   if (!status) {
     print_head(&input, &target);
-    status = print_plan(values, &input, &fits);
+    status = print_plan(values, &deck, &target, &input, &fits);
   }
   *exit_code = !status && !fits;
   model_destroy(model);
@@ -360,7 +371,8 @@ const struct command command_plan = {
     .text =
         "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
         "per tier by purpose, and the result of\n"
-        "verify; with measured rates (gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
+        "verify; with more ranks than a node has also the bytes that a node sends to others in a step, for each strategy; with measured rates "
+        "(gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
         "and with tiers.params=host which transfer.params and transfer.grads are predicted fastest; with gpu= or host= also what a rank needs of a "
         "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
         "run.device=cuda plans for GPUs where there are none, too.",

@@ -36,9 +36,19 @@ const struct command command_train = {
     .text =
         "Parameters, gradients and optimizer state are sharded over the ranks of mpirun as shard.strategy says. The run folder run.dir then "
         "holds deck.yaml (as resolved),\n"
-        "log.txt, results.jsonl (one object a step, one for the run) and ckpt/step-*.h5. SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves "
-        "after the step under\n"
-        "way and ends with exit code 75; --resume auto goes on from there, on any number of ranks and with any strategy.\n"
+        "log.txt, results.jsonl (one object a step, one for the run) and ckpt/step-*.h5. SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank, or a\n"
+        "file STOP in run.dir (what it holds is told as the reason), saves after the step under way and ends with exit code 75; so does a job that is "
+        "about to end\n"
+        "(SLURM_JOB_END_TIME, seconds since 1970; run.minutes), while there is still time for a step and a checkpoint. --resume auto goes on from there, "
+        "on any number\n"
+        "of ranks and with any strategy.\n"
+        "Exit codes: 0 all steps done; 75 unfinished, saved, --resume auto goes on; 2 the deck or the command line is wrong; 3 an input cannot be used; "
+        "4 a file\n"
+        "cannot be read or written; 5 memory; 6 a library failed (MPI, CUDA, NCCL, HDF5); 7 the loss is not finite; 8 not supported here; 9 the plan is not "
+        "sound;\n"
+        "10 nothing moved within comm.timeout (the message names the rank that the others wait for); 70 a fault of Sluice itself. 128 + N: a rank was ended "
+        "by signal\n"
+        "N, 137 (SIGKILL) most often because a node or the job had no memory left. After any of them the newest checkpoint of run.dir is whole.\n"
         "train.init=FOLDER begins with the weights of a Hugging Face model folder (config.json and safetensors) or of a checkpoint, and takes every "
         "model.* from it that is not given.",
     .options = table,

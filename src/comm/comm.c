@@ -162,6 +162,7 @@ static const struct carrier {
   const struct comm_carrier_ops *ops; /* NULL: not in this build */
 } carriers[] = {
     {"mpi", &comm_mpi_carrier},
+    {"mpi_device", &comm_mpi_device_carrier},
 #ifdef HAVE_NCCL
     {"nccl", &comm_nccl_carrier},
 #else
@@ -178,7 +179,7 @@ static enum status set_carrier(struct comm *comm, const char *name)
   for (int i = 0; i < CARRIERS; i++) {
     const struct comm_carrier_ops *ops = comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
     if (!ops && strcmp(carriers[i].name, name) == 0)
-      cure = ": configure it with --with-nccl, or say run.device=host";
+      cure = ": configure it with --with-nccl, or say comm.backend=mpi";
     if (!ops)
       continue;
     if (strcmp(carriers[i].name, name) == 0) {
@@ -201,6 +202,18 @@ const char *comm_carrier(const struct comm *comm)
     if (carriers[i].ops == comm->carrier)
       return carriers[i].name;
   return carriers[0].name;
+}
+
+const char *comm_carrier_text(const struct comm *comm)
+{
+  if (comm->carrier == &comm_mpi_device_carrier && comm->device)
+    return comm_mpi_device_way(comm->device);
+  return comm_carrier(comm);
+}
+
+void comm_set_device(struct comm *comm, struct device *device)
+{
+  comm->device = device;
 }
 
 enum status comm_carrier_open_nothing(struct comm_group *group)

@@ -1,6 +1,6 @@
 /* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and non-blocking collectives, waiting without burning the core)
  * and `fake` (rank r of P with no peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or plans.
- * Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside a node through memory that the ranks share), NCCL for memory of GPUs.
+ * Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside a node through memory that the ranks share), NCCL or MPI for memory of GPUs.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an ordering. Counts are 64-bit elements. */
 #ifndef SLUICE_COMM_COMM_H
@@ -13,6 +13,7 @@
 #include "base/exactsum.h"
 #include "base/status.h"
 
+struct device;
 struct lane;
 struct comm;       /* the job */
 struct comm_group; /* an ordered subset of its ranks, on one lane */
@@ -58,10 +59,14 @@ enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struc
 void *comm_shared_memory(const struct comm_shared *shared);
 void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective */
 
-/* The carrier of groups that are created from now on: "mpi" (at first), or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
+/* The carrier of groups that are created from now on: "mpi" (at first) of memory of the host; "mpi_device" of memory of the device that comm_set_device() names, which MPI is given where it
+ * says that it takes it, or which is staged through pinned memory of the host; or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
  * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
 const char *comm_carrier(const struct comm *comm); /* its name; of a fake job "mpi" */
+const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "mpi, staged through pinned memory of the host" */
+/* The device whose memory "mpi_device" carries; it outlives the groups. Local. */
+void comm_set_device(struct comm *comm, struct device *device);
 
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
@@ -70,8 +75,8 @@ void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 
-/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it waits, and each call returns when the buffers may be reused; by NCCL calls
- * are enqueued as the device's own operations are. Collective over the group. */
+/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put
+ * on the lane after it); by NCCL calls are enqueued as the device's own operations are. Collective over the group. */
 
 /* full holds size * count elements; member i's part is at i * count. `shard` is this member's part: when it is not already at its place in `full` it is
  * copied there. All members end with all parts. */

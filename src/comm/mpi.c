@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/mailbox.h"
+#include "comm/messages.h"
 #include "comm/ops.h"
+#include "comm/segments.h"
 #include "device/device.h"
 #include "device/lane.h"
 
@@ -54,7 +56,7 @@ static void warn(int error, const char *call)
  * whole time slice (milliseconds), where a sleeper is woken on time. */
 enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
 
-static enum status wait_for(int error, const char *call, MPI_Request *request)
+enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
 {
   struct timespec pause = {.tv_nsec = SLEEP_NS};
   enum status status = comm_mpi_check(error, call);
@@ -135,7 +137,7 @@ static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Da
     int64_t now = n - done < count_limit ? n - done : count_limit;
     MPI_Request request;
     int error = MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request);
-    status = wait_for(error, "MPI_Iallreduce", &request);
+    status = comm_mpi_wait(error, "MPI_Iallreduce", &request);
   }
   return status;
 }
@@ -150,11 +152,23 @@ static struct mpi_group *mpi_group(struct comm_group *group)
   return (struct mpi_group *)group;
 }
 
+MPI_Comm comm_mpi_members(struct comm_group *group)
+{
+  return mpi_group(group)->members;
+}
+
+enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n)
+{
+  return fold_pieces(members, (char *)values, n, MPI_INT64_T, MPI_SUM);
+}
+
 static void destroy(struct comm *comm)
 {
   warn(MPI_Comm_free(&mpi_comm(comm)->world), "MPI_Comm_free");
-  if (!mpi_comm(comm)->is_sibling)
+  if (!mpi_comm(comm)->is_sibling) {
+    segments_show();
     warn(MPI_Finalize(), "MPI_Finalize");
+  }
   mem_free(comm);
 }
 
@@ -190,7 +204,7 @@ static enum status barrier_over(MPI_Comm members)
 {
   MPI_Request request;
   int error = MPI_Ibarrier(members, &request);
-  return wait_for(error, "MPI_Ibarrier", &request);
+  return comm_mpi_wait(error, "MPI_Ibarrier", &request);
 }
 
 static enum status barrier(struct comm *comm)
@@ -206,7 +220,7 @@ static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, i
     return status;
   MPI_Request request;
   int error = MPI_Ibcast(data, span.count, span.type, root, members, &request);
-  return free_span(&span, wait_for(error, "MPI_Ibcast", &request));
+  return free_span(&span, comm_mpi_wait(error, "MPI_Ibcast", &request));
 }
 
 static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
@@ -278,7 +292,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
     return status;
   MPI_Request request;
   int error = MPI_Iallgather(sent, span.count, span.type, full, span.count, span.type, mpi_group(group)->members, &request);
-  return free_span(&span, wait_for(error, "MPI_Iallgather", &request));
+  return free_span(&span, comm_mpi_wait(error, "MPI_Iallgather", &request));
 }
 
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
@@ -290,13 +304,13 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
     return status;
   MPI_Request request;
   int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type, mpi_group(group)->members, &request);
-  return free_span(&span, wait_for(error, "MPI_Ialltoall", &request));
+  return free_span(&span, comm_mpi_wait(error, "MPI_Ialltoall", &request));
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
   (void)lane;
-  enum status status = fold_pieces(mpi_group(group)->members, (char *)sums, (int64_t)n * EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
+  enum status status = comm_mpi_sum_i64(mpi_group(group)->members, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
     exactsum_normalize(&sums[i]);
   return status;
@@ -326,10 +340,19 @@ static const struct comm_ops mpi_ops = {
     .group_barrier = group_barrier,
 };
 
+bool comm_mpi_is_cuda_aware(void)
+{
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support();
+#else
+  return false;
+#endif
+}
+
 static const char *cuda_awareness(void)
 {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() ? "CUDA-aware" : "not CUDA-aware";
+  return comm_mpi_is_cuda_aware() ? "CUDA-aware" : "not CUDA-aware";
 #else
   return "not known to be CUDA-aware";
 #endif
@@ -364,6 +387,8 @@ static enum status find_node(struct mpi_comm *comm)
   comm->base.node = comm->base.rank;
   if (!status)
     status = comm_mpi_check(MPI_Bcast(&comm->base.node, 1, MPI_INT, 0, node), "MPI_Bcast");
+  if (!status)
+    segments_hide(comm->base.local_rank); /* all ranks had to come for this communicator: they have left MPI_Init */
   enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   return status ? status : freed;
 }

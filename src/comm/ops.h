@@ -12,6 +12,7 @@ struct comm {
   const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
   int rank, ranks, local_rank, local_ranks;
   int node; /* the lowest rank of this one's */
+  struct device *device; /* of comm_set_device() */
   char description[128];
 };
 
@@ -20,6 +21,7 @@ struct comm_group {
   const struct comm_carrier_ops *carrier;
   struct nccl_group *nccl; /* of that carrier alone */
   struct mailbox *mailbox; /* of MPI's alone; NULL: messages */
+  struct stage *stage; /* of MPI's for memory of a device */
   enum comm_kind kind;
   int index, size;
 };
@@ -46,7 +48,7 @@ struct comm_ops {
 
 /* Groups of more than one; arguments as in comm.h. */
 struct comm_carrier_ops {
-  /* Collective over the job. */
+  /* Collective over the job. Lanes end before the groups that they use are closed. */
   enum status (*open)(struct comm_group *group);
   void (*close)(struct comm_group *group);
 
@@ -58,7 +60,7 @@ struct comm_carrier_ops {
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
 };
 
-extern const struct comm_carrier_ops comm_mpi_carrier, comm_nccl_carrier; /* the latter with HAVE_NCCL only */
+extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier, comm_nccl_carrier; /* the last with HAVE_NCCL only */
 
 /* For carriers that have nothing to do. */
 enum status comm_carrier_open_nothing(struct comm_group *group);
@@ -77,6 +79,11 @@ void *comm_part(const struct comm_group *group, void *full, int64_t count, enum 
 
 /* The one reader of MPI's return codes here: STATUS_LIBRARY with "CALL failed: MPI's words". */
 enum status comm_mpi_check(int error, const char *call);
+
+/* How comm_mpi_device_carrier moves memory of this device, in words. */
+const char *comm_mpi_device_way(const struct device *device);
+/* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes it), and the bytes of their messages (0: as usual). For tests. */
+void comm_mpi_force_stage(int direct, int64_t piece);
 
 /* Elements that one MPI count may say; more travel as one derived datatype. For tests: INT_MAX is what MPI's interface allows. */
 void comm_mpi_set_count_limit(int64_t limit);

@@ -93,7 +93,7 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
   return status_set(STATUS_MEMORY,
                     "what the ranks of a node share takes %.1f MiB of %s, which has room for %.1f MiB: make it larger (mount -o remount,size=..., a "
                     "container's --shm-size)%s",
-                    need / 0x1p20, folder, have / 0x1p20, tag == MEM_ARENA_PERSISTENT ? ", or say transfer.params=shard" : "");
+                    need / 0x1p20, folder, have / 0x1p20, tag == MEM_ARENA_PERSISTENT ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce" : "");
 }
 
 /* All of it is asked for by the first member; the page that it begins in may be MPI's own. */

@@ -11,7 +11,7 @@ static const char *const reduces[] = {"auto", "micro", "step", NULL};
 static const char *const tiers[] = {"device", "host", NULL};
 static const char *const param_transfers[] = {"shard", "full", NULL};
 static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
-static const char *const moment_types[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const moment_types[] = {"fp32", "bf16", NULL}; /* in fp16 a second moment is zero where a gradient is below 2e-4 */
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
@@ -30,6 +30,8 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 const struct option deck_table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
     {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
+    {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
+     .text = "the run saves and leaves, to be resumed, before so long has passed; 0: no limit but the end of its Slurm job (SLURM_JOB_END_TIME)"},
     {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
      .text = "of the initial weights, the sample order and the generated text"},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
@@ -38,6 +40,14 @@ const struct option deck_table[] = {
      .text = "where the model is computed; auto: on a GPU where this build and the machine have CUDA, on the host elsewhere"},
     {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .choices = computes,
      .text = "type of activations and working weights; auto: fp32 on the host, bf16 on GPUs. bf16 on the host: slow, and memory beside the plan"},
+    {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]",
+     .text = "what of the processor is counted, by lane and kind of instruction: none, auto (what there is), or names of events, PAPI's too"},
+
+    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true", .text = "bind the threads of a rank to its cores, and its memory to the NUMA node of its GPU"},
+    {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]",
+     .text = "CPUs of each rank of a node, as [0-15, 16-31], in place of those near its GPU; empty: those"},
+    {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096, .unit = "cores",
+     .text = "of a rank, for the threads that drive its lanes and MPI; 0: 1 or 2 beside a GPU, none without"},
 
     {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
     {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16, .unit = "blocks", .text = "decoder blocks"},
@@ -385,7 +395,7 @@ static enum status check_host_state(const struct deck *deck)
 static enum status check_state(const struct deck *deck)
 {
   if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
-    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16 or fp16, or leave it out",
+    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16, or leave it out",
                       cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
   if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
     return status_set(STATUS_USAGE, "%s is %g, but %s is host, so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out",
@@ -415,6 +425,19 @@ static enum status check_trace(const struct deck *deck)
                     cite(deck, "train.trace").text, (long long)trace->item[0], (long long)trace->item[1]);
 }
 
+static enum status check_counters(const struct deck *deck)
+{
+  const struct option_strings *counters = &deck->run.counters;
+  if (counters->n > DECK_COUNTERS)
+    return status_set(STATUS_USAGE, "%s names %d events, and at most %d are counted at a time: run it once for each part of them",
+                      cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
+  for (int i = 0; i < counters->n; i++)
+    if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") || !strcmp(counters->item[i], "auto"))))
+      return status_set(STATUS_USAGE, "%s has '%s' in its list: say none or auto alone, or name events", cite(deck, "run.counters").text,
+                        counters->item[i]);
+  return STATUS_OK;
+}
+
 static enum status check_checkpoint(const struct deck *deck)
 {
   int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
@@ -431,7 +454,8 @@ static enum status check_checkpoint(const struct deck *deck)
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model, check_data, check_shard, check_tiers, check_state, check_optim, check_trace, check_checkpoint};
+  static check *const checks[] = {check_model, check_data,  check_shard,    check_tiers,     check_state,
+                                  check_optim, check_trace, check_counters, check_checkpoint};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
@@ -509,9 +533,10 @@ static enum status resolve_tiers(const struct deck *deck, int local_ranks, struc
   shape->host_state = deck->tiers.optimizer == DECK_TIER_HOST;
   shape->params_full = shape->host_state && deck->transfer.params == DECK_PARAMS_FULL && shape->group > 1;
   shape->cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && shape->group > 1;
+  shape->one_node = local_ranks % shape->group == 0;
   shape->immediate = updates_at_once(deck);
   shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
-  if (shape->params_full && local_ranks % shape->group != 0)
+  if (shape->params_full && !shape->one_node)
     return status_set(
         STATUS_USAGE,
         "%s is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has %d ranks and a node "
@@ -543,9 +568,16 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir",       "run.steps",  "run.threads",           "train.trace", "comm.timeout",
+  static const char *const except[] = {"run.dir",       "run.steps",  "run.minutes",           "run.threads", "run.counters",
+                                       "topo.bind",     "topo.cores", "topo.controller",       "train.trace", "comm.timeout",
                                        "transfer.rate", "tiers.nvme", "checkpoint.background", NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
+}
+
+bool deck_counts(const struct deck *deck)
+{
+  const struct option_strings *counters = &deck->run.counters;
+  return counters->n > 0 && strcmp(counters->item[0], "none") != 0;
 }
 
 const char *deck_strategy_name(enum deck_strategy strategy)

@@ -23,10 +23,13 @@ enum deck_gradients { DECK_GRADIENTS_FP32, DECK_GRADIENTS_BF16 };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
-  struct { char *dir; int64_t steps, seed, threads; int device, compute; } run; /* threads 0: the cores this rank may use */
+  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
+                                                                          rank may use; counters: none, auto or events' names: exec/tally.h */
   struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
            int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
                                                                           architecture has it; dtype: of weights exported to Hugging Face */
+  struct { bool bind; struct option_strings cores; int64_t controller; } topo; /* cores: CPUs of each rank of a node, empty: those near its GPU; controller: cores, 0: as many as
+                                                                          it needs */
   struct { char *init; struct option_strings freeze; struct option_ints trace; } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
                                                                           freeze: patterns; trace: steps from, to (excluded); empty: none */
   struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
@@ -56,6 +59,10 @@ void deck_destroy(struct deck *deck); /* takes a zeroed deck */
  * A warm-up longer than run.steps is allowed: it is a run cut short (run.steps=50 on the command line), all of it warm-up. */
 enum status deck_check(const struct deck *deck);
 
+enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
+/* Whether run.counters asks for any. */
+bool deck_counts(const struct deck *deck);
+
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
 /* What is kept of a block from its forward pass to its backward pass: all activations, or its input alone, from which they are computed again: on the device, in host memory, or on NVMe.
@@ -79,14 +86,15 @@ struct deck_shape {
   bool host_state;         /* masters, moments and gradients in host memory, of parameters only windows on the device */
   bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
   bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
+  bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
   bool immediate;          /* with host_state: a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.threads, train.trace, comm.timeout, transfer.rate, tiers.nvme, checkpoint.background). out: at
- * least 17 bytes. */
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, comm.timeout, transfer.rate, tiers.nvme,
+ * checkpoint.background). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -14,10 +14,11 @@ static const struct back_end {
   const struct device_ops *ops;
   enum status (*create)(int ordinal, enum dtype compute, struct device **out);
   int (*count)(void);
+  enum status (*bus)(int ordinal, char *out, int size);
 } back_ends[] = {
-    {&host_ops, host_device_create, host_device_count},
+    {&host_ops, host_device_create, host_device_count, host_device_bus},
 #ifdef HAVE_CUDA
-    {&cuda_ops, cuda_device_create, cuda_device_count},
+    {&cuda_ops, cuda_device_create, cuda_device_count, cuda_device_bus},
 #endif
 };
 enum { BACK_ENDS = sizeof back_ends / sizeof back_ends[0] };
@@ -54,6 +55,12 @@ int device_count(const char *name)
 {
   const struct back_end *back_end = find(name);
   return back_end ? back_end->count() : 0;
+}
+
+enum status device_bus(const char *name, int ordinal, char *out, int size)
+{
+  const struct back_end *back_end = find(name);
+  return back_end ? back_end->bus(ordinal, out, size) : unknown(name);
 }
 
 void device_destroy(struct device *device)

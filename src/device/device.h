@@ -284,6 +284,8 @@ void device_prepare(char **argv);
  * device_count(): how many there are, 0 where the build does not know the name; -1 where that cannot be told (status set). */
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
 int device_count(const char *name);
+/* Where such a device is plugged in: "0000:1B:00.0", which other libraries know it by; "" for the host. out: at least 24 bytes. */
+enum status device_bus(const char *name, int ordinal, char *out, int size);
 void device_destroy(struct device *device); /* takes NULL */
 
 #endif

@@ -6,9 +6,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
+#include "exec/hardware.h"
 #ifdef HAVE_PAPI
 #include <papi.h>
 #endif
@@ -48,36 +48,14 @@ const char *counter_unit(enum counter counter)
 
 #ifdef HAVE_PAPI
 
-/* STATUS_UNSUPPORTED: the machine does not have it. */
-static enum status check(int result, const char *call)
-{
-  if (result >= PAPI_OK)
-    return STATUS_OK;
-  if (result == PAPI_EPERM)
-    return status_set(STATUS_LIBRARY,
-                      "PAPI: %s: the kernel forbids it; it takes sysctl kernel.perf_event_paranoid=2 or lower, and in a container "
-                      "CAP_PERFMON or a seccomp profile that lets perf_event_open pass",
-                      call);
-  return status_set(result == PAPI_ENOEVNT ? STATUS_UNSUPPORTED : STATUS_LIBRARY, "PAPI: %s: %s", call, PAPI_strerror(result));
-}
-
-static enum status start_library(void)
-{
-  const int version = PAPI_library_init(PAPI_VER_CURRENT);
-  if (version > PAPI_OK && version != PAPI_VER_CURRENT)
-    return status_set(STATUS_LIBRARY, "PAPI: version %d.%d was loaded, this build is for %s: build Sluice again", PAPI_VERSION_MAJOR(version),
-                      PAPI_VERSION_MINOR(version), SLUICE_VERSION_PAPI);
-  return check(version, "PAPI_library_init");
-}
-
 static enum status let_threads_inherit(int set)
 {
   const int component = PAPI_get_component_index("perf_event");
-  enum status status = check(component, "component perf_event");
+  enum status status = hardware_check(component, "component perf_event");
   if (!status)
-    status = check(PAPI_assign_eventset_component(set, component), "PAPI_assign_eventset_component");
+    status = hardware_check(PAPI_assign_eventset_component(set, component), "PAPI_assign_eventset_component");
   PAPI_option_t option = {.inherit = {.eventset = set, .inherit = PAPI_INHERIT_ALL}};
-  return status ? status : check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_set_opt(PAPI_INHERIT)");
+  return status ? status : hardware_check(PAPI_set_opt(PAPI_INHERIT, &option), "PAPI_set_opt(PAPI_INHERIT)");
 }
 
 /* What is refused goes into the note; the caller need not know unless all is. */
@@ -94,7 +72,7 @@ static enum status add_events(struct counters *counters)
   };
   enum status refused = STATUS_OK;
   for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-    const enum status status = check(PAPI_add_event(counters->set, presets[i].code), presets[i].call);
+    const enum status status = hardware_check(PAPI_add_event(counters->set, presets[i].code), presets[i].call);
     if (!status) {
       counters->event[counters->events++] = presets[i].counter;
       continue;
@@ -106,27 +84,15 @@ static enum status add_events(struct counters *counters)
   return counters->events > 0 ? STATUS_OK : refused;
 }
 
-static void destroy_set(int *set)
-{
-  enum status status = check(PAPI_cleanup_eventset(*set), "PAPI_cleanup_eventset");
-  if (!status)
-    status = check(PAPI_destroy_eventset(set), "PAPI_destroy_eventset");
-  if (status)
-    log_warn("%s", status_text());
-}
-
 static void papi_close(struct counters *counters)
 {
-  long long final[COUNTER_KINDS];
-  if (check(PAPI_stop(counters->set, final), "PAPI_stop"))
-    log_warn("%s", status_text());
-  destroy_set(&counters->set);
+  hardware_stop(counters->set);
 }
 
 static enum status papi_read(struct counters *counters, int64_t total[COUNTER_KINDS])
 {
   long long value[COUNTER_KINDS];
-  const enum status status = check(PAPI_read(counters->set, value), "PAPI_read");
+  const enum status status = hardware_check(PAPI_read(counters->set, value), "PAPI_read");
   for (int i = 0; i < counters->events && !status; i++)
     total[counters->event[i]] = value[i];
   return status;
@@ -135,20 +101,20 @@ static enum status papi_read(struct counters *counters, int64_t total[COUNTER_KI
 static enum status open_hardware(struct counters *counters)
 {
   static const struct source papi = {.read = papi_read, .close = papi_close};
-  enum status status = start_library();
+  enum status status = hardware_start();
   if (status)
     return status;
   counters->set = PAPI_NULL;
-  status = check(PAPI_create_eventset(&counters->set), "PAPI_create_eventset");
+  status = hardware_check(PAPI_create_eventset(&counters->set), "PAPI_create_eventset");
   if (status)
     return status;
   status = let_threads_inherit(counters->set);
   if (!status)
     status = add_events(counters);
   if (!status)
-    status = check(PAPI_start(counters->set), "PAPI_start");
+    status = hardware_check(PAPI_start(counters->set), "PAPI_start");
   if (status)
-    destroy_set(&counters->set);
+    hardware_destroy(&counters->set);
   else
     counters->source = &papi;
   return status;

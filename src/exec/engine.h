@@ -24,6 +24,7 @@ struct driver {
   int n;
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
   bool measures; /* operations, in a traced step; its thread's */
+  struct tally_lane *tally; /* NULL: nothing is counted */
 };
 
 /* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
@@ -41,6 +42,7 @@ struct exec {
   struct comm_group *group[GROUP_COUNT];
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
+  int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
   struct mark *base[2][2];    /* release of step n at [.][n & 1], on the device and on the host of lanes that work there */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
@@ -84,6 +86,8 @@ enum status exec_marks_create(struct exec *exec);
 enum status exec_mark_release(struct exec *exec, int64_t n);
 void exec_marks_destroy(struct exec *exec);
 bool exec_is_traced(const struct exec *exec, int64_t step);
+/* Where what instruction `index` spent in step n is kept; NULL: nowhere. */
+int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 /* Take the times of steps up to n, which are complete. */
 enum status exec_take_times(struct exec *exec, int64_t n);
 

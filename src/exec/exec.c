@@ -70,7 +70,8 @@ static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
   for (int u = 0; u < a->input.model->units; u++)
     if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) ||
-        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]))
+        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]) ||
+        !same_place(a, a->working[u], b, b->working[u]) || !same_place(a, a->shared[u], b, b->shared[u]))
       return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
   return STATUS_OK;
 }
@@ -101,22 +102,43 @@ static enum status alloc_arenas(struct exec_memory *memory)
   return status;
 }
 
-/* What the group shares, which each of its members lets its device reach. */
+static int64_t whole_pages(int64_t bytes)
+{
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned. */
+static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr, int64_t bytes, void **out)
+{
+  const enum status status = comm_agree(comm, memory->device->ops->pin(memory->device, ptr, (size_t)bytes));
+  if (!status)
+    *out = ptr;
+  return status;
+}
+
+/* What the group has one copy of. */
 static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
 {
-  const int64_t bytes = memory->persistent_bytes[TIER_SHARED];
-  struct device *device = memory->device;
+  const int64_t bytes = whole_pages(memory->persistent_bytes[TIER_SHARED]);
   if (bytes == 0)
     return STATUS_OK;
-  enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
+  const enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
+  return status ? status : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes, &memory->persistent[TIER_SHARED]);
+}
+
+/* And what each of its members has for itself, for the others to read: memory apart from the other, so that a member's region is the part that it touches first. */
+static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
+{
+  const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
+  if (bytes == 0)
+    return STATUS_OK;
+  const enum status status = comm_shared_create(comm, group, group * bytes, &memory->regions);
   if (status)
     return status;
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  void *ptr = comm_shared_memory(memory->shared);
-  status = comm_agree(comm, device->ops->pin(device, ptr, (size_t)((bytes + page - 1) / page * page)));
-  if (!status)
-    memory->persistent[TIER_SHARED] = ptr;
-  return status;
+  memory->region_bytes = bytes;
+  char *mine = (char *)comm_shared_memory(memory->regions) + comm_rank(comm) % group * bytes;
+  return pin_shared(memory, comm, mine, bytes, &memory->transient[TIER_SHARED]);
 }
 
 static enum status create_store(struct exec_memory *memory, struct comm *comm, const char *nvme)
@@ -135,6 +157,8 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
   if (!status)
     status = create_shared(&memory, comm, plans[0]->input.shape.group);
   if (!status)
+    status = create_regions(&memory, comm, plans[0]->input.shape.group);
+  if (!status)
     status = create_store(&memory, comm, nvme);
   if (status)
     exec_memory_destroy(&memory);
@@ -145,9 +169,12 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
 
 void exec_memory_destroy(struct exec_memory *memory)
 {
-  if (memory->persistent[TIER_SHARED])
-    memory->device->ops->unpin(memory->device, memory->persistent[TIER_SHARED]);
+  void *const pinned[] = {memory->persistent[TIER_SHARED], memory->transient[TIER_SHARED]};
+  for (int p = 0; p < 2; p++)
+    if (pinned[p])
+      memory->device->ops->unpin(memory->device, pinned[p]);
   comm_shared_destroy(memory->shared);
+  comm_shared_destroy(memory->regions);
   store_destroy(memory->store);
   for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
     free_arena(memory->device, tier, memory->persistent[tier]);
@@ -312,6 +339,8 @@ static enum status prepare(struct exec *exec)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
     status = exec_marks_create(exec);
+  if (!status && exec->config.tally && exec->config.trace)
+    status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
   if (status)
@@ -352,7 +381,7 @@ static enum status make_groups(struct exec *exec)
     enum comm_kind kind;
   } groups[GROUP_COUNT] = {
       [GROUP_GATHER] = {gathers_between_ranks(plan) || has_op(plan, OP_PUBLISH), COMM_SHARD},
-      [GROUP_REDUCE] = {has_op(plan, OP_REDUCE), COMM_SHARD},
+      [GROUP_REDUCE] = {has_op(plan, OP_REDUCE) || has_op(plan, OP_SUM_SHARED), COMM_SHARD},
       [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
       [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
   };
@@ -401,7 +430,7 @@ struct affinity {
 static enum status set_affinity(const struct affinity *affinity)
 {
   if (sched_setaffinity(0, sizeof affinity->set, affinity->set) != 0)
-    return status_set(STATUS_USAGE, "the compute lane cannot be bound to its cores: %s", strerror(errno));
+    return status_set(STATUS_USAGE, "a lane cannot be bound to its cores: %s", strerror(errno));
   return STATUS_OK;
 }
 
@@ -425,40 +454,61 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
     return STATUS_OK;
   bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
   enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
+  if (!status && exec->config.tally)
+    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
   return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
 }
 
-static enum status start_threads(struct exec *exec)
+/* The CPUs that a lane computes on, or waits for the disk; 0: wherever this process may run. */
+static int cores_of(const struct exec *exec, enum plan_lane lane, const int **out)
 {
-  enum status status = STATUS_OK;
-  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
-    struct driver *driver = &exec->driver[lane];
-    if (driver->n > 0 && lane != LANE_IO)
-      status = thread_start(plan_lane_name(lane), driver_loop, driver, &driver->thread);
-  }
-  return status;
+  const struct exec_config *config = &exec->config;
+  const bool math = exec_is_beside(exec, lane) ? lane == LANE_HOST || lane == LANE_REDUCE : lane == LANE_COMPUTE && config->device->host_memory;
+  *out = lane == LANE_DISK ? config->io_cores : config->cores;
+  if (lane == LANE_DISK)
+    return config->io_cpus;
+  return math && config->cores ? config->threads : 0;
 }
 
-static enum status start_compute_lane(struct exec *exec)
+typedef enum status start(struct exec *exec, enum plan_lane lane);
+
+static enum status start_on_cores(struct exec *exec, enum plan_lane lane, start *begin)
 {
-  if (!exec->config.cores)
-    return start_lane(exec, LANE_COMPUTE);
+  const int *cores;
+  const int n = cores_of(exec, lane, &cores);
   struct affinity before;
-  enum status status = narrow_affinity(exec->config.cores, exec->config.threads, &before);
+  if (n == 0)
+    return begin(exec, lane);
+  enum status status = narrow_affinity(cores, n, &before);
   if (status)
     return status;
-  status = start_lane(exec, LANE_COMPUTE);
+  status = begin(exec, lane);
   enum status restored = set_affinity(&before);
   return status ? status : restored;
 }
 
+static enum status start_thread(struct exec *exec, enum plan_lane lane)
+{
+  struct driver *driver = &exec->driver[lane];
+  return thread_start(plan_lane_name(lane), driver_loop, driver, &driver->thread);
+}
+
+/* The host device's compute lane is driven from wherever there is room: its driver is one of the team, which has the cores. */
+static enum status start_threads(struct exec *exec)
+{
+  enum status status = STATUS_OK;
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++)
+    if (exec->driver[lane].n > 0 && lane != LANE_IO)
+      status = lane == LANE_COMPUTE ? start_thread(exec, lane) : start_on_cores(exec, lane, start_thread);
+  return status;
+}
+
 static enum status start_lanes(struct exec *exec)
 {
-  enum status status = start_compute_lane(exec);
+  enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
-    if (lane != LANE_COMPUTE)
-      status = start_lane(exec, lane);
-  return status;
+    status = start_on_cores(exec, lane, start_lane);
+  return status ? status : tally_start(exec->driver[LANE_IO].tally); /* the other lanes' threads do it themselves */
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -502,6 +552,9 @@ static void stop_lanes(struct exec *exec)
     struct driver *driver = &exec->driver[lane];
     if (thread_join(driver->thread))
       log_warn("%s", status_text());
+    if (lane == LANE_IO)
+      tally_stop(driver->tally);
+    tally_lane_destroy(driver->tally);
     if (driver->lane)
       driver->lane->device->ops->lane_destroy(driver->lane);
   }
@@ -525,6 +578,7 @@ void exec_destroy(struct exec *exec)
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
   mem_free(exec->segments);
+  mem_free(exec->spent);
   mem_free(exec->order);
   mem_free(exec->held);
   mem_free(exec->pointer);

@@ -4,6 +4,7 @@
 #define SLUICE_EXEC_EXEC_H
 
 #include "comm/comm.h"
+#include "exec/tally.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
 
@@ -11,10 +12,12 @@ struct exec;
 
 /* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers must be laid out the same (checked). */
 struct exec_memory {
-  void *persistent[TIER_COUNT], *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind the persistent one */
+  void *persistent[TIER_COUNT], *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind the persistent one; of TIER_SHARED `transient` is this rank's */
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   struct device *device;
   struct comm_shared *shared; /* the persistent arena of TIER_SHARED; NULL: none */
+  struct comm_shared *regions; /* the transient ones of the members of a group, one behind the other; NULL: none */
+  int64_t region_bytes;       /* from one member's to the next one's */
   struct store *store;        /* NULL: none */
 };
 /* Enough for every plan given. `nvme`: the folder for TIER_DISK. STATUS_MEMORY names tier, need and the deck keys that would make it fit. Collective. */
@@ -28,8 +31,8 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
  * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
-/* What an instruction of a traced step did: seconds since the first traced step was released. */
-struct exec_event { int64_t step; int instr; double begin_s, end_s; };
+/* What an instruction of a traced step did: seconds since the first traced step was released. spent: what tally_end() told, valid during the call; NULL: nothing is counted. */
+struct exec_event { int64_t step; int instr; double begin_s, end_s; const int64_t *spent; };
 typedef void exec_trace(void *arg, const struct exec_event *event);
 
 struct exec_config {
@@ -43,10 +46,14 @@ struct exec_config {
   exec_load *load;
   void *load_arg;
   int threads;              /* of the compute, reduce and host lanes */
-  const int *cores;         /* `threads` logical CPUs that its team shares, or NULL: wherever this process may run */
+  const int *cores;         /* `threads` logical CPUs that the compute lane's team shares, or, beside a device apart, all threads of the lanes that compute on the host; NULL: wherever this
+                             * process may run */
+  int io_cpus;              /* of the thread that reads and writes tiers on disk; 0: wherever this process may run */
+  const int *io_cores;
   exec_trace *trace;        /* NULL: none. Called by exec_step() and exec_drain() for every instruction of steps trace_from .. trace_to - 1 when its times are known */
   void *trace_arg;
   int64_t trace_from, trace_to;
+  struct tally *tally;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
   double timeout_s;         /* > 0: a job in which nothing has moved for so long while a step is under way is ended with a report (exec/watchdog.h) */
 };
 
@@ -59,7 +66,7 @@ struct exec_result {
   double loss;       /* mean over the step's tokens, the same bits on every rank */
   double loss_sum;   /* its sum over the tokens that have a target */
   double grad_norm;  /* before clipping */
-  bool finite;       /* false: the optimizer did nothing */
+  bool finite;       /* false: deferred updates did nothing, immediate ones have been made */
   const struct exactsum *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
   double seconds;    /* from the release of this step to its metrics */
 };
@@ -89,6 +96,8 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s);
 struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };
 void exec_profile(struct exec *exec, struct exec_profile *out);
 
+/* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only after exec_drain(). Local. */
+const struct tally_sum *exec_tallied(const struct exec *exec, enum plan_lane lane);
 
 /* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the device does not measure. Only after exec_drain(). Local. */
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);

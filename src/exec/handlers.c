@@ -295,10 +295,15 @@ static enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
+/* The type in which gradients travel between ranks. */
+static enum dtype wire_of(const struct call *call)
+{
+  return call->exec->config.deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : call->lane->device->gradient;
+}
+
 static enum status reduce_scatter(const struct call *call, enum group group)
 {
-  const enum dtype type = call->lane->device->gradient;
-  const enum dtype wire = call->exec->config.deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : type;
+  const enum dtype type = call->lane->device->gradient, wire = wire_of(call);
   const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(type);
   return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count, wire, use(call, 1), adds(call, 2), use(call, 2));
 }
@@ -306,6 +311,43 @@ static enum status reduce_scatter(const struct call *call, enum group group)
 static enum status run_reduce(const struct call *call)
 {
   return reduce_scatter(call, GROUP_REDUCE);
+}
+
+/* Casts n elements in the host's memory where they lie. Those of a narrower type fit in front of what is still to be cast, in runs that double: [n, 2n) of the wider one begin where [n, 2n)
+ * of one half as wide end. The first run takes a detour. */
+static enum status cast_in_place(const struct call *call, int64_t n, enum dtype from, enum dtype to, char *x)
+{
+  enum { FIRST = 64 };
+  const struct device_ops *ops = call->lane->device->ops;
+  const int64_t wide = (int64_t)dtype_size(from), narrow = (int64_t)dtype_size(to), first = n < FIRST ? n : FIRST;
+  double run[FIRST];
+  enum status status = ops->cast(call->lane, first, from, x, to, run);
+  if (!status)
+    status = ops->copy(call->lane, x, run, (size_t)(first * narrow));
+  for (int64_t at = first, end; !status && at < n; at = end) {
+    end = 2 * at < n ? 2 * at : n;
+    status = ops->cast(call->lane, end - at, from, x + at * wide, to, x + at * narrow);
+  }
+  return status;
+}
+
+/* As a reduce-scatter, whose parts are taken where the members have them: everybody's are there behind the first barrier, and read by all behind the second. */
+static enum status run_sum_shared(const struct call *call)
+{
+  const struct exec *exec = call->exec;
+  const struct exec_memory *memory = exec->config.memory;
+  struct comm_group *group = exec->group[GROUP_REDUCE];
+  const enum dtype type = call->lane->device->gradient, wire = wire_of(call);
+  const int64_t count = use_bytes(call, 1) / (int64_t)dtype_size(type), size = (int64_t)dtype_size(wire);
+  char *mine = use(call, 0);
+  const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
+  enum status status = wire == type ? STATUS_OK : cast_in_place(call, use_bytes(call, 0) / (int64_t)dtype_size(type), type, wire, mine);
+  if (!status)
+    status = comm_group_barrier(group);
+  if (!status)
+    status = call->lane->device->ops->sum_parts(call->lane, count, comm_group_size(group), wire, first + comm_group_index(group) * count * size,
+                                                memory->region_bytes / size, -1, NULL, adds(call, 1), use(call, 1));
+  return status ? status : comm_group_barrier(group);
 }
 
 static enum status run_replica_reduce(const struct call *call)
@@ -440,6 +482,7 @@ static const struct {
     [OP_WRITE_STATE] = {run_write_state, false},
     [OP_ADAM_NOW] = {run_adam_now, false},
     [OP_FETCH_LOSS] = {run_move, false},
+    [OP_SUM_SHARED] = {run_sum_shared, false},
 };
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

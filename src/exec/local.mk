@@ -8,7 +8,11 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/exec.c \
 	src/exec/exec.h \
 	src/exec/handlers.c \
+	src/exec/hardware.c \
+	src/exec/hardware.h \
 	src/exec/learn.c \
+	src/exec/tally.c \
+	src/exec/tally.h \
 	src/exec/times.c \
 	src/exec/trace.c \
 	src/exec/trace.h \

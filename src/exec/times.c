@@ -68,6 +68,11 @@ bool exec_is_traced(const struct exec *exec, int64_t step)
   return exec->config.trace && step >= exec->config.trace_from && step < exec->config.trace_to;
 }
 
+int64_t *exec_spent(const struct exec *exec, int index, int64_t n)
+{
+  return exec->spent ? exec->spent[(n & 1) * exec->plan->n + index] : NULL;
+}
+
 static enum status trace_one(struct exec *exec, int index, int64_t n, double seconds)
 {
   const enum plan_lane lane = exec->plan->instr[index].lane;
@@ -79,6 +84,7 @@ static enum status trace_one(struct exec *exec, int index, int64_t n, double sec
     return status;
   event.begin_s = exec->trace_s + begin;
   event.end_s = event.begin_s + seconds;
+  event.spent = exec_spent(exec, index, n);
   exec->config.trace(exec->config.trace_arg, &event);
   return STATUS_OK;
 }
@@ -151,6 +157,11 @@ enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUN
   if (!status)
     memcpy(total, sum, sizeof sum);
   return status;
+}
+
+const struct tally_sum *exec_tallied(const struct exec *exec, enum plan_lane lane)
+{
+  return exec->driver[lane].tally ? tally_sums(exec->driver[lane].tally) : NULL;
 }
 
 void exec_profile(struct exec *exec, struct exec_profile *out)

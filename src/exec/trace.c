@@ -21,6 +21,7 @@ struct intervals {
 
 struct trace_run {
   const struct plan *plan;
+  const struct tally *tally; /* NULL: nothing is counted */
   struct trace *timeline;
   char *summary_path;
   double link_bytes_s, begin_s, end_s;
@@ -119,6 +120,9 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     span.arg[span.args++] = (struct trace_arg){.key = "micro", .number = instr->micro};
   if (between_ranks(plan, instr))
     span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
+  for (int e = 0; event->spent && e < tally_events(run->tally); e++)
+    if (event->spent[e] >= 0)
+      span.arg[span.args++] = (struct trace_arg){.key = tally_key(run->tally, e), .number = event->spent[e]};
   trace_span(run->timeline, &span);
 }
 
@@ -147,6 +151,11 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   if (ranks > 1 && instr->op != OP_METRICS)
     kind->wire_bytes += (double)plan_instr_bytes(run->plan, instr) * (ranks - 1) / ranks;
   run->sum.busy_s[instr->lane] += seconds;
+  for (int e = 0; event->spent && e < tally_events(run->tally); e++) {
+    const int64_t spent = event->spent[e] > 0 ? event->spent[e] : 0;
+    kind->spent[e] += spent;
+    run->sum.spent[instr->lane][e] += spent;
+  }
 }
 
 void trace_run_event(void *arg, const struct exec_event *event)
@@ -178,7 +187,7 @@ static void sum_up(struct trace_run *run)
 
 struct text {
   size_t used;
-  char data[8192];
+  char data[24576];
 };
 
 static void __attribute__((format(printf, 2, 3))) say(struct text *text, const char *format, ...)
@@ -256,6 +265,41 @@ static void say_lanes(struct text *text, const struct trace_summary *sum)
   }
 }
 
+static int column_width(const struct trace_run *run, int event)
+{
+  const int length = (int)strlen(tally_key(run->tally, event));
+  return length > 12 ? length : 12;
+}
+
+static void say_spent(struct text *text, const struct trace_run *run, const char *name, const int64_t spent[DECK_COUNTERS])
+{
+  say(text, "%-16s", name);
+  for (int e = 0; e < tally_events(run->tally); e++)
+    say(text, " %*.6g", column_width(run, e), (double)spent[e] / (double)run->sum.steps);
+  say(text, "\n");
+}
+
+static void say_counters(struct text *text, const struct trace_run *run)
+{
+  const struct trace_summary *sum = &run->sum;
+  if (!run->tally)
+    return;
+  say(text, "\n%-16s", "counted a step");
+  for (int e = 0; e < tally_events(run->tally); e++)
+    say(text, " %*s", column_width(run, e), tally_key(run->tally, e));
+  say(text, "\n");
+  for (int op = 0; op < OP_COUNT; op++)
+    if (sum->kind[op].count > 0)
+      say_spent(text, run, plan_op_name(op), sum->kind[op].spent);
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (sum->busy_s[lane] > 0)
+      say_spent(text, run, plan_lane_name(lane), sum->spent[lane]);
+  say(text, "Counted are the threads that drive the lanes and the workers of their teams, while instructions run; not those of libraries, nor what a "
+            "GPU does.\n");
+  if (*tally_note(run->tally))
+    say(text, "%s\n", tally_note(run->tally));
+}
+
 static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
 {
   const double steps = (double)sum->steps;
@@ -285,6 +329,7 @@ static enum status write_summary(const struct trace_run *run)
     say_kinds(&text, sum, run->link_bytes_s);
     say_classes(&text, sum);
     say_lanes(&text, sum);
+    say_counters(&text, run);
     say_overlap(&text, sum, run->link_bytes_s);
   }
   return file_write_all(run->summary_path, text.data, text.used);
@@ -326,6 +371,11 @@ static void release(struct trace_run *run)
 void trace_run_set_link(struct trace_run *run, double link_bytes_s)
 {
   run->link_bytes_s = link_bytes_s;
+}
+
+void trace_run_set_tally(struct trace_run *run, const struct tally *tally)
+{
+  run->tally = tally;
 }
 
 void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT])

@@ -18,20 +18,39 @@
 enum { COLLECT_S = 5, REST_S = 1, DETAILED = 64 };
 #define MOST_TICK_S 0.5
 
+/* What can be stuck: the steps, and each task. */
+enum { STEPS = TASK_COUNT, SUBJECTS };
+
+/* Where a rank is in one of them. */
+struct rank_place {
+  bool own_work; /* it is in something that needs no other rank */
+  int64_t begun; /* since create: collectives between ranks, on all lanes; beginnings and ends of the task */
+  double quiet_s;
+  char text[232]; /* "in LOAD m0 (#0, io) of step 2" */
+};
+
 /* What a rank says of itself. */
 struct rank_state {
   int rank;
-  bool own_work; /* it is in something else than a collective */
-  int64_t begun; /* collectives between ranks, on all lanes, since create */
-  double quiet_s;
-  char place[352];  /* "in LOAD m0 (#0, io) of step 2" */
-  char lanes[3680]; /* a line for each */
+  int stuck; /* the subject that it found so; SUBJECTS: none */
+  struct rank_place place[SUBJECTS];
+  char lanes[3280]; /* a line for each */
 };
 _Static_assert(sizeof(struct rank_state) <= 4096, "a state is a short message");
 
 /* Instructions of a lane since create, in its order: how many are on it, and how many of those are complete. */
 struct position {
   int64_t issued, complete;
+};
+
+/* Under the mutex. */
+struct task {
+  bool active;
+  int64_t turns; /* beginnings and ends */
+  int64_t moved; /* at the last look: turns, and what `ask` said */
+  watchdog_ask *ask;
+  double quiet_s;
+  char name[64];
 };
 
 struct watchdog {
@@ -41,6 +60,7 @@ struct watchdog {
   double limit_s, tick_s, quiet_s;
   int64_t released;
   struct position lane[LANE_COUNT];
+  struct task task[TASK_COUNT];
   pthread_mutex_t mutex;
   pthread_cond_t stopped;
   bool stop;
@@ -50,6 +70,7 @@ struct watchdog {
   int *order;
   char *text;
   size_t room, used;
+  int subject;
 };
 
 static void __attribute__((format(printf, 4, 5))) append(char *text, size_t room, size_t *used, const char *format, ...)
@@ -96,6 +117,25 @@ static bool look(struct watchdog *dog)
   return moved;
 }
 
+static struct watchdog_place ask_task(const struct task *task)
+{
+  struct watchdog_place place = {.waits = !task->ask};
+  if (task->ask)
+    task->ask(&place);
+  return place;
+}
+
+static void look_at_tasks(struct watchdog *dog)
+{
+  pthread_mutex_lock(&dog->mutex);
+  for (struct task *task = dog->task; task < dog->task + TASK_COUNT; task++) {
+    const int64_t moved = task->turns + ask_task(task).moved;
+    task->quiet_s = !task->active || moved != task->moved ? 0 : task->quiet_s + dog->tick_s;
+    task->moved = moved;
+  }
+  pthread_mutex_unlock(&dog->mutex);
+}
+
 static bool is_at_rest(const struct watchdog *dog, enum plan_lane lane)
 {
   return dog->lane[lane].complete == dog->released * dog->exec->driver[lane].n;
@@ -107,6 +147,15 @@ static bool is_under_way(const struct watchdog *dog)
     if (!is_at_rest(dog, lane))
       return true;
   return false;
+}
+
+/* What has not moved for too long here; SUBJECTS: nothing. */
+static int find_stuck(const struct watchdog *dog)
+{
+  for (int task = 0; task < TASK_COUNT; task++)
+    if (dog->task[task].quiet_s >= dog->limit_s)
+      return task;
+  return dog->quiet_s >= dog->limit_s ? STEPS : SUBJECTS;
 }
 
 /* --- what this rank says -------------------------------------------------------------------------------------------------------- */
@@ -172,7 +221,8 @@ static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struc
   const struct driver *driver = &exec->driver[lane];
   const int64_t complete = dog->lane[lane].complete, n = complete / driver->n + 1, begun = count_collectives(exec, driver, complete);
   char name[96], other[96];
-  state->begun += begun;
+  struct rank_place *place = &state->place[STEPS];
+  place->begun += begun;
   append(state->lanes, sizeof state->lanes, used, "  %-8s ", plan_lane_name(lane));
   if (is_at_rest(dog, lane)) {
     append(state->lanes, sizeof state->lanes, used, "at rest%s\n", begun ? ", all of its collectives complete" : "");
@@ -189,39 +239,63 @@ static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struc
     plan_instr_name(exec->plan, wanted, other, sizeof other);
     append(state->lanes, sizeof state->lanes, used, ", which waits for %s", other);
   } else {
-    state->begun += collective;
-    if (!state->own_work) /* rather what this rank does alone than where it waits for others */
-      snprintf(state->place, sizeof state->place, "in %s of step %" PRId64, name, step_number(dog, n));
-    state->own_work = state->own_work || !collective;
+    place->begun += collective;
+    if (!place->own_work) /* rather what this rank does alone than where it waits for others */
+      snprintf(place->text, sizeof place->text, "in %s of step %" PRId64, name, step_number(dog, n));
+    place->own_work = place->own_work || !collective;
   }
   describe_last(dog, driver, complete, state->lanes, sizeof state->lanes, used);
 }
 
-static void describe(const struct watchdog *dog, struct rank_state *state)
+static void describe_steps(const struct watchdog *dog, struct rank_state *state, size_t *used)
 {
-  size_t used = 0;
-  *state = (struct rank_state){.rank = comm_rank(dog->exec->config.comm), .quiet_s = dog->quiet_s, .place = "between two instructions"};
+  struct rank_place *place = &state->place[STEPS];
+  *place = (struct rank_place){.quiet_s = dog->quiet_s, .text = "between two instructions"};
   if (dog->released == 0)
-    snprintf(state->place, sizeof state->place, "before its first step");
+    snprintf(place->text, sizeof place->text, "before its first step");
   else if (!is_under_way(dog))
-    snprintf(state->place, sizeof state->place, "between steps, with step %" PRId64 " complete", step_number(dog, dog->released));
+    snprintf(place->text, sizeof place->text, "between steps, with step %" PRId64 " complete", step_number(dog, dog->released));
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (dog->exec->driver[lane].n > 0)
-      describe_lane(dog, lane, state, &used);
+      describe_lane(dog, lane, state, used);
   if (exec_failure(dog->exec))
-    snprintf(state->place, sizeof state->place, "stopped by a failure: %.256s", status_text());
+    snprintf(place->text, sizeof place->text, "stopped by a failure: %.200s", status_text());
+}
+
+/* Whoever is not in it is where its steps are. */
+static void describe_task(const struct task *task, struct rank_place *place, struct rank_state *state, size_t *used)
+{
+  const struct watchdog_place at = ask_task(task);
+  *place = (struct rank_place){.own_work = !at.waits, .begun = task->turns, .quiet_s = task->quiet_s};
+  if (!task->active) {
+    snprintf(place->text, sizeof place->text, "%s", state->place[STEPS].text);
+    return;
+  }
+  snprintf(place->text, sizeof place->text, "in %s%s%s", task->name, at.doing ? ", " : "", at.doing ? at.doing : "");
+  append(state->lanes, sizeof state->lanes, used, "  besides  %s\n", place->text);
+}
+
+static void describe(struct watchdog *dog, struct rank_state *state)
+{
+  size_t used = 0;
+  *state = (struct rank_state){.rank = comm_rank(dog->exec->config.comm), .stuck = find_stuck(dog)};
+  describe_steps(dog, state, &used);
+  pthread_mutex_lock(&dog->mutex);
+  for (int task = 0; task < TASK_COUNT; task++)
+    describe_task(&dog->task[task], &state->place[task], state, &used);
+  pthread_mutex_unlock(&dog->mutex);
 }
 
 /* --- what rank 0 makes of it ---------------------------------------------------------------------------------------------------- */
 
 /* Who did not answer first, then who began the fewest collectives: there the others wait. Of those, who does something by itself. */
-static int compare_ranks(const struct rank_state *a, const struct rank_state *b)
+static int compare_places(const struct rank_place *a, const struct rank_place *b)
 {
   if (a->begun != b->begun)
     return a->begun < b->begun ? -1 : 1;
   if (a->own_work != b->own_work)
     return a->own_work ? -1 : 1;
-  return a->rank - b->rank;
+  return 0;
 }
 
 static int by_suspicion(const void *x, const void *y, void *arg)
@@ -230,32 +304,43 @@ static int by_suspicion(const void *x, const void *y, void *arg)
   const int a = *(const int *)x, b = *(const int *)y;
   if (dog->answered[a] != dog->answered[b])
     return dog->answered[a] ? 1 : -1;
-  return dog->answered[a] ? compare_ranks(&dog->state[a], &dog->state[b]) : a - b;
+  const int order = dog->answered[a] ? compare_places(&dog->state[a].place[dog->subject], &dog->state[b].place[dog->subject]) : 0;
+  return order ? order : a - b;
+}
+
+/* What rank 0 found stuck, or else the first that did. */
+static int choose_subject(const struct watchdog *dog, int ranks)
+{
+  for (int r = 0; r < ranks; r++)
+    if (dog->answered[r] && dog->state[r].stuck < SUBJECTS)
+      return dog->state[r].stuck;
+  return STEPS;
 }
 
 static void append_rank(struct watchdog *dog, int rank, bool lanes)
 {
   const struct rank_state *state = &dog->state[rank];
+  const struct rank_place *place = &state->place[dog->subject];
   if (!dog->answered[rank])
     append(dog->text, dog->room, &dog->used, "rank %d: NO ANSWER\n", rank);
   else
-    append(dog->text, dog->room, &dog->used, "rank %d: nothing moved for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank, state->quiet_s,
-           state->place, state->begun, lanes ? state->lanes : "");
+    append(dog->text, dog->room, &dog->used, "rank %d: nothing moved for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank, place->quiet_s,
+           place->text, state->place[STEPS].begun, lanes ? state->lanes : "");
 }
 
 static void append_blame(struct watchdog *dog, int ranks)
 {
   const int first = dog->order[0], last = dog->order[ranks - 1];
-  const struct rank_state *state = &dog->state[first];
+  const struct rank_place *place = &dog->state[first].place[dog->subject];
   if (!dog->answered[first])
     append(dog->text, dog->room, &dog->used,
            "everybody waits for rank %d, which does not answer: its process is stopped or gone, or its node is out of reach", first);
   else if (ranks == 1)
-    append(dog->text, dog->room, &dog->used, "the only rank is %s", state->place);
-  else if (state->begun < dog->state[last].begun || state->own_work)
-    append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s", first, state->place);
+    append(dog->text, dog->room, &dog->used, "the only rank is %s", place->text);
+  else if (place->begun < dog->state[last].place[dog->subject].begun || place->own_work)
+    append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s", first, place->text);
   else
-    append(dog->text, dog->room, &dog->used, "all ranks are in the same collectives, rank %d %s: what carries them does not", first, state->place);
+    append(dog->text, dog->room, &dog->used, "all ranks are in the same collectives, rank %d %s: what carries them does not", first, place->text);
 }
 
 static void print_report(struct watchdog *dog)
@@ -263,6 +348,7 @@ static void print_report(struct watchdog *dog)
   const int ranks = comm_ranks(dog->exec->config.comm);
   for (int r = 0; r < ranks; r++)
     dog->order[r] = r;
+  dog->subject = choose_subject(dog, ranks);
   qsort_r(dog->order, (size_t)ranks, sizeof *dog->order, by_suspicion, dog);
   dog->used = 0;
   append(dog->text, dog->room, &dog->used, "sluice: a job in which nothing moves: what its ranks are at, those that others wait for first\n");
@@ -283,7 +369,8 @@ static void __attribute__((noreturn)) end_for_all(struct watchdog *dog)
   if (status)
     comm_abort(comm, status_prefix(status, "nothing has moved for %g s, and the other ranks cannot be asked", dog->limit_s));
   print_report(dog);
-  comm_abort(comm, status_set(STATUS_ABORTED, "nothing has moved for %g s: %.1900s", dog->limit_s, dog->text));
+  comm_abort(comm, status_set(STATUS_ABORTED, "%s has moved for %g s: %.1900s", dog->subject == TASK_SAVE ? "nothing of a checkpoint" : "nothing",
+                              dog->limit_s, dog->text));
 }
 
 static void __attribute__((noreturn)) end_after_rank_0(struct watchdog *dog)
@@ -291,11 +378,12 @@ static void __attribute__((noreturn)) end_after_rank_0(struct watchdog *dog)
   struct comm *comm = dog->exec->config.comm;
   const struct timespec rest = {.tv_sec = COLLECT_S + REST_S};
   describe(dog, dog->mine);
+  const struct rank_place *mine = &dog->mine->place[dog->mine->stuck < SUBJECTS ? dog->mine->stuck : STEPS];
   const enum status status = comm_report_send(dog->report, dog->mine, COLLECT_S);
   if (status)
     comm_abort(comm, status_prefix(status, "nothing has moved for %g s, and rank 0 cannot be told", dog->limit_s));
   (void)nanosleep(&rest, NULL); /* rank 0 ends the job, if it can */
-  fprintf(stderr, "sluice: rank %d: nothing moved for %.1f s; %s\n%s", dog->mine->rank, dog->mine->quiet_s, dog->mine->place, dog->mine->lanes);
+  fprintf(stderr, "sluice: rank %d: nothing moved for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
   comm_abort(comm,
              status_set(STATUS_ABORTED, "nothing has moved for %g s, and rank 0 does not answer: its process is stopped or gone", dog->limit_s));
 }
@@ -306,7 +394,7 @@ static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, enum 
   char failure[1024];
   snprintf(failure, sizeof failure, "%s", status_text());
   describe(dog, dog->mine);
-  fprintf(stderr, "sluice: rank %d is %s\n%s", dog->mine->rank, dog->mine->place, dog->mine->lanes);
+  fprintf(stderr, "sluice: rank %d is %s\n%s", dog->mine->rank, dog->mine->place[STEPS].text, dog->mine->lanes);
   comm_abort(dog->exec->config.comm, status_set(status, "%s", failure));
 }
 
@@ -350,10 +438,11 @@ static enum status watch(void *arg)
   while (!status && sleep_a_tick(dog)) {
     const bool moved = look(dog);
     dog->quiet_s = moved || !is_under_way(dog) ? 0 : dog->quiet_s + dog->tick_s;
+    look_at_tasks(dog);
     status = check_groups(dog->exec);
     if (!status)
       status = comm_report_wanted(dog->report, &wanted);
-    if (!status && (wanted || dog->quiet_s >= dog->limit_s)) {
+    if (!status && (wanted || find_stuck(dog) < SUBJECTS)) {
       if (comm_rank(dog->exec->config.comm) == 0)
         end_for_all(dog);
       end_after_rank_0(dog);
@@ -442,4 +531,34 @@ void watchdog_destroy(struct watchdog *dog)
   mem_free(dog->state);
   mem_free(dog->mine);
   mem_free(dog);
+}
+
+/* --- tasks ---------------------------------------------------------------------------------------------------------------------- */
+
+void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name, ...)
+{
+  struct watchdog *dog = exec ? exec->watchdog : NULL;
+  va_list args;
+  if (!dog)
+    return;
+  pthread_mutex_lock(&dog->mutex);
+  struct task *entered = &dog->task[task];
+  entered->active = true;
+  entered->turns++;
+  entered->ask = ask;
+  va_start(args, name);
+  vsnprintf(entered->name, sizeof entered->name, name, args);
+  va_end(args);
+  pthread_mutex_unlock(&dog->mutex);
+}
+
+void watchdog_leave(struct exec *exec, enum watchdog_task task)
+{
+  struct watchdog *dog = exec ? exec->watchdog : NULL;
+  if (!dog)
+    return;
+  pthread_mutex_lock(&dog->mutex);
+  dog->task[task].active = false;
+  dog->task[task].turns++;
+  pthread_mutex_unlock(&dog->mutex);
 }

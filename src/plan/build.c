@@ -101,7 +101,8 @@ static enum status measure(const struct plan_input *input, struct sizes *size)
 static void place_lanes(struct plan *plan)
 {
   const struct deck_shape *shape = &plan->input.shape;
-  plan->on_host[LANE_HOST] = plan->on_host[LANE_DISK] = shape->host_state;
+  plan->on_host[LANE_HOST] = shape->host_state;
+  plan->on_host[LANE_DISK] = true;
   plan->on_host[LANE_REDUCE] = shape->cpu_reduce;
   plan->on_host[LANE_GATHER] = shape->params_full;
 }

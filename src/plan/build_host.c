@@ -190,13 +190,26 @@ static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int 
   build_use(reduce, part, access);
 }
 
-/* The whole gradient goes to the host, where the ranks reduce it as their devices would. */
+static void sum_shared(struct builder *b, int u, int micro, int landed, enum plan_access access)
+{
+  struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
+  build_use(sum, landed, ACCESS_ADD);
+  build_use(sum, b->unit[u].grads, access);
+}
+
+/* The whole gradient goes to the host, where the ranks reduce it as their devices would, or, on one node, where it lies. */
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
-  const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_trained_bytes(b, u));
+  const bool shares = b->plan->input.shape.one_node;
+  const enum plan_access access = m > 0 ? ACCESS_ADD : ACCESS_WRITE;
+  const int micro = b->reduce_micros ? m : -1,
+            landed = land(b, "landed", u, shares ? TIER_SHARED : TIER_HOST, PURPOSE_LANDED, build_trained_bytes(b, u));
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
-  reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+  if (shares)
+    sum_shared(b, u, micro, landed, access);
+  else
+    reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, access);
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1)

@@ -12,4 +12,6 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/plan.h \
 	src/plan/print.c \
 	src/plan/simulate.c \
-	src/plan/verify.c
+	src/plan/verify.c \
+	src/plan/wire.c \
+	src/plan/wire.h

@@ -36,6 +36,7 @@ const struct op_traits op_traits[OP_COUNT] = {
     [OP_WRITE_STATE] = {"WRITE_STATE", LANE_DISK, "rrww", "", false, false},
     [OP_ADAM_NOW] = {"ADAM_NOW", LANE_HOST, "raaa", "w", false, false},
     [OP_FETCH_LOSS] = {"FETCH_LOSS", LANE_D2H, "rw", "", false, false},
+    [OP_SUM_SHARED] = {"SUM_SHARED", LANE_REDUCE, "a*", "", true, false},
 };
 
 static const char *const lane_names[LANE_COUNT] = {
@@ -104,6 +105,7 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
   switch (instr->op) {
   case OP_GATHER: return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : shape->group;
   case OP_PUBLISH:
+  case OP_SUM_SHARED:
   case OP_REDUCE: return shape->group;
   case OP_REPLICA_REDUCE: return shape->replicas;
   case OP_GATHER_GRADS: return plan->input.strategy == STRATEGY_NO_SHARD ? shape->group : shape->replicas;
@@ -118,6 +120,11 @@ int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
   return plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
 }
 
+int64_t plan_shared_bytes(const struct plan *plan)
+{
+  return plan->persistent_bytes[TIER_SHARED] + plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
+}
+
 uint64_t plan_collective_hash(const struct plan *plan)
 {
   uint64_t hash = HASH_START;
@@ -125,7 +132,8 @@ uint64_t plan_collective_hash(const struct plan *plan)
     const struct instr *instr = &plan->instr[i];
     if (!op_traits[instr->op].collective)
       continue;
-    const int64_t word[] = {instr->op, instr->unit, plan_instr_ranks(plan, instr), plan_instr_bytes(plan, instr), instr->lane};
+    const int64_t place = instr->op == OP_SUM_SHARED ? plan->buffer[instr->use[0].buffer].offset : 0;
+    const int64_t word[] = {instr->op, instr->unit, plan_instr_ranks(plan, instr), plan_instr_bytes(plan, instr), instr->lane, place};
     hash = hash_bytes(hash, word, sizeof word);
   }
   return hash;

@@ -32,6 +32,8 @@
  * EMBED_BACKWARD compute tokens, d, = or + grads                             "=" where the head has a unit of its own
  * RELEASE       compute  params                                                the gathered window ends here
  * REDUCE        reduce   + grads, = staging, = or + shard                      reduce-scatter over the shard group
+ * SUM_SHARED     reduce  + landed, = or + grads                                the same as REDUCE where the members of the shard group have landed theirs in memory that
+ *                                                                              they share: each adds up what it owns where all of them lie (shape.cpu_reduce, one_node)
  * REPLICA_REDUCE reduce  + shard, = staging, = piece                           reduce-scatter of the shard over the replicas
  * GATHER_GRADS  reduce   piece, = shard                                        all-gather of gradients (over replicas, or over the shard group without sharding)
  * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
@@ -65,7 +67,9 @@
  *     trained, are zeroed by the executor, so that sums and norms see zeros there.
  *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
  *   - shard of GATHER and piece of GATHER_GRADS may be parts of what is gathered, at their place. Whole and part tell the group's size.
- * Groups: GATHER and REDUCE the shard group, REPLICA_REDUCE the replicas, GATHER_GRADS the replicas or, with STRATEGY_NO_SHARD, the shard group; METRICS the
+ *   - TIER_SHARED's transient arena, of landed gradients, is not one for all: each member of the group has a region of its own, with the same offsets, which the others read during
+ *     SUM_SHARED alone: that waits for all of them first and last.
+ * Groups: GATHER, REDUCE and SUM_SHARED the shard group, REPLICA_REDUCE the replicas, GATHER_GRADS the replicas or, with STRATEGY_NO_SHARD, the shard group; METRICS the
  * world. Frozen parameters: a unit's window is its trained part and its frozen part, each gathered by a GATHER of its own from a shard of its own (where parameters
  * stay in place, the frozen part is there all the time and never gathered); gradients, moments, REDUCE, SQUARES and ADAM are of trained parts only, and a unit
  * without one has none of them; nor is there a BACKWARD of a block below which, it included, nothing is trained. micro is -1 where an instruction stands for the
@@ -73,11 +77,12 @@
 enum op {
   OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
   OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_FETCH, OP_PUBLISH, OP_SAVE_ACT, OP_WRITE_ACT, OP_READ_ACT, OP_FETCH_ACT, OP_FETCH_GRAD, OP_ACCUMULATE,
-  OP_READ_STATE, OP_WRITE_STATE, OP_ADAM_NOW, OP_FETCH_LOSS, OP_COUNT
+  OP_READ_STATE, OP_WRITE_STATE, OP_ADAM_NOW, OP_FETCH_LOSS, OP_SUM_SHARED, OP_COUNT
 };
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
-/* Memory of the device; of the host, which lanes reach; of the host, one copy for all members of a shard group, at the same offsets; a file on the node's disk. */
+/* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
+ * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
@@ -181,12 +186,14 @@ enum status plan_order(struct plan *plan);
 /* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
 enum status plan_verify(const struct plan *plan);
 
-/* A 64-bit name of all collectives in order (op, unit, group, bytes, lane): equal on all ranks of a sound job. */
+/* A 64-bit name of all collectives in order (op, unit, group, bytes, lane, and the place of what members read of each other): equal on all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
+/* Bytes of TIER_SHARED that the members of a shard group have together. */
+int64_t plan_shared_bytes(const struct plan *plan);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
 

@@ -164,6 +164,8 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
   if (plan->transient_bytes[tier] > sum)
     print_row("lost to packing", 0, plan->transient_bytes[tier] - sum, to);
   print_row("total", plan->persistent_bytes[tier], plan->transient_bytes[tier], to);
+  if (tier == TIER_SHARED && plan->transient_bytes[tier] > 0)
+    print_row("total of the group", plan->persistent_bytes[tier], plan_shared_bytes(plan) - plan->persistent_bytes[tier], to);
 }
 
 void plan_print_memory(const struct plan *plan, FILE *to)

@@ -37,8 +37,11 @@ static double collective_s(const struct plan *plan, const struct instr *instr, c
 {
   const double ranks = plan_instr_ranks(plan, instr), bytes = (double)plan_instr_bytes(plan, instr);
   const double link = uses_host(plan, instr) ? rates->host_link_bytes : rates->link_bytes;
-  if (instr->op == OP_PUBLISH) /* a barrier */
-    return 2 * ceil(log2(ranks)) * rates->link_latency_s;
+  const double barrier = 2 * ceil(log2(ranks)) * rates->link_latency_s;
+  if (instr->op == OP_PUBLISH)
+    return barrier;
+  if (instr->op == OP_SUM_SHARED) /* what it reads is its traffic */
+    return 2 * barrier;
   if (instr->op == OP_METRICS)
     return 2 * ceil(log2(ranks)) * (ratio(bytes, link) + rates->link_latency_s); /* a tree, up and down */
   return ratio(bytes * (ranks - 1) / ranks, link) + rates->link_latency_s * (ranks - 1);
@@ -50,6 +53,7 @@ static double sum_traffic(const struct plan *plan, const struct instr *instr)
   switch (instr->op) {
   case OP_REDUCE:
   case OP_REPLICA_REDUCE: return bytes_of(plan, instr, 0) + bytes_of(plan, instr, 2) * (instr->use[2].access == ACCESS_ADD ? 2 : 1);
+  case OP_SUM_SHARED: return bytes_of(plan, instr, 0) + bytes_of(plan, instr, 1) * (instr->use[1].access == ACCESS_ADD ? 2 : 1);
   default: return 0;
   }
 }

@@ -142,7 +142,7 @@ static enum status check_lanes(const struct plan *plan)
   const struct deck_shape *shape = &plan->input.shape;
   bool host = shape->host_state;
   const bool want[LANE_COUNT] = {
-      [LANE_HOST] = host, [LANE_DISK] = host, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
+      [LANE_HOST] = host, [LANE_DISK] = true, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (plan->on_host[lane] != want[lane])
       return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
@@ -156,6 +156,13 @@ enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, SHARED = 1 << TIER_SHAR
 static unsigned outside_tiers(const struct plan *plan)
 {
   return plan->input.device->host_memory ? DEVICE : HOST;
+}
+
+/* Whether gradients land in memory that the members of a group share, and are added up there. */
+static bool sums_shared(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  return shape->host_state && shape->cpu_reduce && shape->one_node && shape->group > 1;
 }
 
 /* Where gradients are reduced, and the metrics with them. */
@@ -192,8 +199,9 @@ static unsigned tiers_of(const struct plan *plan, enum op op, int k)
   case OP_FETCH: return k == 0 ? HOST | SHARED : DEVICE;
   case OP_PUBLISH: return SHARED;
   case OP_SAVE_ACT:
-  case OP_FETCH_LOSS:
-  case OP_FETCH_GRAD: return k == 0 ? DEVICE : HOST;
+  case OP_FETCH_LOSS: return k == 0 ? DEVICE : HOST;
+  case OP_FETCH_GRAD: return k == 0 ? DEVICE : sums_shared(plan) ? SHARED : HOST;
+  case OP_SUM_SHARED: return k == 0 ? SHARED : HOST;
   case OP_FETCH_ACT: return k == 0 ? HOST : DEVICE;
   case OP_WRITE_ACT: return k == 0 ? HOST : DISK;
   case OP_READ_ACT: return k == 0 ? DISK : HOST;
@@ -202,6 +210,12 @@ static unsigned tiers_of(const struct plan *plan, enum op op, int k)
   case OP_WRITE_STATE: return k < 2 ? HOST : DISK;
   default: return DEVICE;
   }
+}
+
+/* What lands of gradients, and that alone, each member of a group has for itself in the memory that it shares. */
+static bool lands(enum op op)
+{
+  return op == OP_FETCH_GRAD || op == OP_SUM_SHARED;
 }
 
 static enum status check_tiers(const struct plan *plan, int i)
@@ -214,6 +228,9 @@ static enum status check_tiers(const struct plan *plan, int i)
     if (!(tiers_of(plan, instr->op, k) >> buffer->tier & 1))
       return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", name_of(plan, i, i).text, verb(instr->use[k].access),
                         buffer->name, names[buffer->tier]);
+    if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))
+      return status_set(STATUS_PLAN, "%s %s %s, of which %s", name_of(plan, i, i).text, verb(instr->use[k].access), buffer->name,
+                        buffer->persistent ? "the members of its group have one between them" : "each member of its group has one of its own");
   }
   return STATUS_OK;
 }
@@ -768,7 +785,7 @@ static enum status start(struct verifier *v)
 /* Ranks of the shard group have all come as far. */
 static bool meets_group(enum op op)
 {
-  return op == OP_REDUCE || op == OP_METRICS || op == OP_PUBLISH;
+  return op == OP_REDUCE || op == OP_SUM_SHARED || op == OP_METRICS || op == OP_PUBLISH;
 }
 
 /* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That
@@ -839,6 +856,7 @@ static const char *const loss_of[OP_COUNT] = {
     [OP_BACKWARD] = "its gradient would lack a part",
     [OP_EMBED_BACKWARD] = "its gradient would lack a part",
     [OP_REDUCE] = "its gradient would lack the other ranks' part",
+    [OP_SUM_SHARED] = "its gradient would lack the other ranks' part",
     [OP_REPLICA_REDUCE] = "its gradient would lack the other replicas' part",
     [OP_GATHER_GRADS] = "it would be updated by a partial gradient",
     [OP_SQUARES] = "the gradient norm would lack a part",
@@ -964,7 +982,9 @@ static int due(const struct plan *plan, enum op op, int unit, int micro, const s
   case OP_LOGITS: return unit == input->model->head && !whole && generate;
   case OP_BACKWARD: return is_block(plan, unit) && !whole && train && passes_back(plan, unit);
   case OP_EMBED_BACKWARD: return unit == 0 && !whole && embedding_learns(plan);
-  case OP_REDUCE: return learns(plan, unit) && input->shape.group > 1 && whole == !reduces_micros(plan);
+  case OP_REDUCE:
+  case OP_SUM_SHARED:
+    return learns(plan, unit) && input->shape.group > 1 && whole == !reduces_micros(plan) && (op == OP_SUM_SHARED) == sums_shared(plan);
   case OP_REPLICA_REDUCE: return learns(plan, unit) && input->shape.replicas > 1 && whole == !meets_micros(plan);
   case OP_GATHER_GRADS:
     return learns(plan, unit) && whole == !meets_micros(plan) &&
@@ -1207,6 +1227,13 @@ static enum status check_reduce(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
+/* Each member reads its shard of what all have landed, as far from the beginning as its own part of the unit is. */
+static enum status check_sum_shared(const struct plan *plan, int i)
+{
+  const enum status status = check_bytes_of(plan, i, 0, plan->layout[plan->instr[i].unit].trained);
+  return status ? status : check_part(plan, i, 0, 1);
+}
+
 /* What is gathered is the trained part, from the masters, or the frozen part, from the frozen shards, each to its place. */
 static enum status check_gather(const struct plan *plan, int i)
 {
@@ -1263,6 +1290,7 @@ static enum status check_roles(const struct plan *plan, int i)
   case OP_EMBED_BACKWARD: return check_gradient(plan, i, 3, 2);
   case OP_REDUCE:
   case OP_REPLICA_REDUCE: return check_reduce(plan, i);
+  case OP_SUM_SHARED: return check_sum_shared(plan, i);
   case OP_GATHER_GRADS: return check_part(plan, i, 1, 0);
   case OP_SQUARES: return check_squares(plan, i);
   case OP_METRICS: return check_metrics(plan, i);
@@ -1472,8 +1500,8 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect(w, k, VALUE_GRADIENT, instr->unit, instr->micro < 0 ? value_of(w, k).micro : instr->micro);
 }
 
-/* What is reduced is each member's own sum; it is spent. */
-static enum status reduce_sums(const struct walker *w)
+/* What is reduced is each member's own sum; it is spent. `to`: use of the result. */
+static enum status reduce_sums(const struct walker *w, int to)
 {
   const struct instr *instr = &w->plan->instr[w->now];
   enum status status = expect_gradient(w, 0);
@@ -1482,9 +1510,9 @@ static enum status reduce_sums(const struct walker *w)
   struct value sum = value_of(w, 0);
   sum.ranks *= (int)members_of(w->plan, instr->op);
   set_value(w, 0, (struct value){0});
-  if (instr->use[2].access == ACCESS_ADD)
-    return join_sums(w, 2, sum);
-  set_value(w, 2, sum);
+  if (instr->use[to].access == ACCESS_ADD)
+    return join_sums(w, to, sum);
+  set_value(w, to, sum);
   return STATUS_OK;
 }
 
@@ -1617,7 +1645,8 @@ static enum status walk_value(const struct walker *w)
   case OP_READ_ACT:
   case OP_FETCH_ACT: return move_input(w);
   case OP_REDUCE:
-  case OP_REPLICA_REDUCE: return reduce_sums(w);
+  case OP_REPLICA_REDUCE: return reduce_sums(w, 2);
+  case OP_SUM_SHARED: return reduce_sums(w, 1);
   case OP_GATHER_GRADS:
   case OP_FETCH_GRAD: return move_gradient(w);
   case OP_ACCUMULATE: status = expect_gradient(w, 0); return status ? status : join_sums(w, 1, value_of(w, 0));

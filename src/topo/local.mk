@@ -1,6 +1,12 @@
 noinst_LIBRARIES += src/topo/libtopo.a
 layers += src/topo/libtopo.a
 src_topo_libtopo_a_SOURCES = \
+	src/topo/machine.c \
+	src/topo/place.c \
+	src/topo/place.h \
+	src/topo/print.c \
 	src/topo/quota.c \
+	src/topo/summary.c \
+	src/topo/summary.h \
 	src/topo/topo.c \
 	src/topo/topo.h

@@ -1,35 +1,17 @@
 #include "topo/topo.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "topo/place.h"
 
-enum { LIST_SIZE = 96 };
-
-struct topo {
-  hwloc_topology_t machine;
-  hwloc_bitmap_t share; /* all CPUs of this rank */
-  bool crowded;         /* more ranks than cores */
-  int threads, *cpu;
-  char description[512];
-};
-
-struct request {
-  double quota;
-  int index, sharers, threads;
-};
-
-static enum status check(int result, const char *call)
-{
-  return result >= 0 ? STATUS_OK : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
-}
+/* --- what a rank knows of itself ------------------------------------------------------------------------------------------------------------- */
 
 /* The boot's id rather than the host's name: two containers on one machine share its cores, whatever they are called. */
 static uint64_t hash_machine(void)
@@ -44,11 +26,18 @@ static uint64_t hash_machine(void)
   return hash_text(text);
 }
 
+/* An operating system that cannot tell restricts nothing. */
+static void read_mask(void *mask, size_t bytes)
+{
+  memset(mask, 0, bytes);
+  if (sched_getaffinity(0, bytes, mask) != 0)
+    memset(mask, 0xff, bytes);
+}
+
 int64_t topo_mask_id(void)
 {
-  unsigned char mask[1024] = {0}; /* 8,192 CPUs, the most that Linux can be built for */
-  if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask) != 0)
-    memset(mask, 0xff, sizeof mask);
+  unsigned char mask[TOPO_MASK_WORDS * sizeof(int64_t)];
+  read_mask(mask, sizeof mask);
   return (int64_t)(hash_bytes(hash_machine(), mask, sizeof mask) >> 1);
 }
 
@@ -64,150 +53,179 @@ void topo_place(const int64_t *ids, int ranks, int rank, int *index, int *sharer
   *sharers = all;
 }
 
-/* --- the share ------------------------------------------------------------------------------------------------------------------------------- */
-
-/* Virtual machines may show no cores: then each CPU is one. */
-static hwloc_obj_type_t core_type(hwloc_topology_t machine)
+enum status topo_record(int gpus, const char *const bus[], struct topo_record *out)
 {
-  return hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-}
-
-/* The next core with a CPU in the mask. */
-static hwloc_obj_t next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core)
-{
-  do
-    core = hwloc_get_next_obj_by_type(machine, core_type(machine), core);
-  while (core && !hwloc_bitmap_intersects(core->cpuset, mask));
-  return core;
-}
-
-static int count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
-{
-  int n = 0;
-  for (hwloc_obj_t core = next_core(machine, mask, NULL); core; core = next_core(machine, mask, core))
-    n++;
-  return n;
-}
-
-/* share = the CPUs of cores begin ... end - 1 of the mask. */
-static enum status take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t share)
-{
-  enum status status = STATUS_OK;
-  int n = 0;
-  hwloc_bitmap_zero(share);
-  for (hwloc_obj_t core = next_core(machine, mask, NULL); core && !status; core = next_core(machine, mask, core), n++)
-    if (n >= begin && n < end)
-      status = check(hwloc_bitmap_or(share, share, core->cpuset), "hwloc_bitmap_or");
-  return status ? status : check(hwloc_bitmap_and(share, share, mask), "hwloc_bitmap_and");
-}
-
-/* The CPU of hardware thread `sibling` of a core, of those in the share; -1: it has fewer. */
-static int cpu_of(hwloc_const_bitmap_t share, hwloc_obj_t core, int sibling)
-{
-  int cpu = -1;
-  do
-    do
-      cpu = hwloc_bitmap_next(core->cpuset, cpu);
-    while (cpu >= 0 && !hwloc_bitmap_isset(share, cpu));
-  while (cpu >= 0 && sibling-- > 0);
-  return cpu;
-}
-
-/* First one CPU of every core, then the second ones, ..., then round again. */
-static void list_cpus(struct topo *topo)
-{
-  int n = 0, cpus = hwloc_bitmap_weight(topo->share);
-  for (int sibling = 0; n < topo->threads && n < cpus; sibling++)
-    for (hwloc_obj_t core = next_core(topo->machine, topo->share, NULL); core && n < topo->threads;
-         core = next_core(topo->machine, topo->share, core)) {
-      int cpu = cpu_of(topo->share, core, sibling);
-      if (cpu >= 0)
-        topo->cpu[n++] = cpu;
-    }
-  for (; n < topo->threads; n++)
-    topo->cpu[n] = topo->cpu[n - cpus];
-}
-
-static int threads_of(const struct request *request, int cores)
-{
-  double granted = request->quota / request->sharers;
-  if (request->threads > 0)
-    return request->threads;
-  if (request->quota > 0 && granted < cores)
-    return granted < 1 ? 1 : (int)granted;
-  return cores;
-}
-
-static enum status describe(struct topo *topo, const struct request *request, int cores, int total)
-{
-  char nodes[LIST_SIZE], cpus[LIST_SIZE], *out = topo->description;
-  size_t size = sizeof topo->description, used;
-  hwloc_bitmap_t set = hwloc_bitmap_alloc();
-  if (!set)
-    return status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
-  enum status status = check(hwloc_cpuset_to_nodeset(topo->machine, topo->share, set), "hwloc_cpuset_to_nodeset");
-  if (!status)
-    status = check(hwloc_bitmap_list_snprintf(nodes, sizeof nodes, set), "hwloc_bitmap_list_snprintf");
-  bool one_node = hwloc_bitmap_weight(set) == 1, one_cpu = hwloc_bitmap_weight(topo->share) == 1;
-  hwloc_bitmap_free(set);
-  if (!status)
-    status = check(hwloc_bitmap_list_snprintf(cpus, sizeof cpus, topo->share), "hwloc_bitmap_list_snprintf");
-  if (status)
-    return status;
-  used = (size_t)snprintf(out, size, "%d core%s of NUMA node%s %s (CPU%s %s)", cores, cores == 1 ? "" : "s", one_node ? "" : "s", nodes,
-                          one_cpu ? "" : "s", cpus);
-  if (cores < total)
-    used += (size_t)snprintf(out + used, size - used, ", of %d cores in the machine", total);
-  if (topo->threads != cores)
-    used += (size_t)snprintf(out + used, size - used, ", %d thread%s", topo->threads, topo->threads == 1 ? "" : "s");
-  if (request->quota > 0)
-    used += (size_t)snprintf(out + used, size - used, ", CPU quota %.3g", request->quota);
-  if (topo->crowded)
-    snprintf(out + used, size - used, ", %d ranks on fewer cores", request->sharers);
+  struct topo_record record = {.machine = (int64_t)(hash_machine() >> 1), .gpus = gpus};
+  if (gpus > TOPO_GPUS)
+    return status_set(STATUS_UNSUPPORTED, "this process sees %d GPUs, more than %d: let CUDA_VISIBLE_DEVICES name fewer", gpus, TOPO_GPUS);
+  for (int g = 0; g < gpus; g++)
+    if (!machine_read_bus(bus[g], &record.gpu[g]))
+      return status_set(STATUS_INTERNAL, "'%s' is not the place of a PCI device, such as 0000:1b:00.0", bus[g]);
+  read_mask(record.mask, sizeof record.mask);
+  *out = record;
   return STATUS_OK;
-}
-
-static enum status take_share(struct topo *topo, hwloc_const_bitmap_t mask, const struct request *request)
-{
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
-  int64_t cores = count_cores(topo->machine, mask);
-  void *cpus;
-  if (cores == 0)
-    return status_set(STATUS_LIBRARY, "hwloc finds no core among the CPUs that this process may use; check the binding options of mpirun or srun");
-  topo->crowded = cores < request->sharers;
-  int begin = (int)(cores * request->index / request->sharers);
-  int end = topo->crowded ? begin + 1 : (int)(cores * (request->index + 1) / request->sharers);
-  enum status status = take_cores(topo->machine, mask, begin, end, topo->share);
-  if (status)
-    return status;
-  topo->threads = threads_of(request, end - begin);
-  status = mem_alloc(MEM_META, (size_t)topo->threads * sizeof(int), &cpus);
-  if (status)
-    return status;
-  topo->cpu = cpus;
-  list_cpus(topo);
-  return describe(topo, request, end - begin, count_cores(topo->machine, whole));
 }
 
 /* --- creation -------------------------------------------------------------------------------------------------------------------------------- */
 
-static enum status load(const char *synthetic, hwloc_topology_t *out)
+/* Without shares: how many there are may depend on the machine. */
+static enum status create(const char *xml, const char *synthetic, const struct topo_options *options, struct topo **out)
 {
-  hwloc_topology_t machine;
-  enum status status = check(hwloc_topology_init(&machine), "hwloc_topology_init");
+  void *block;
+  enum status status = mem_alloc(MEM_META, sizeof(struct topo), &block);
   if (status)
     return status;
-  if (synthetic && hwloc_topology_set_synthetic(machine, synthetic) != 0)
-    status = status_set(STATUS_USAGE, "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'", synthetic,
-                        strerror(errno));
-  if (!status)
-    status = check(hwloc_topology_load(machine), "hwloc_topology_load");
-  if (status) {
-    hwloc_topology_destroy(machine);
+  struct topo *topo = block;
+  topo->options = *options;
+  status = machine_load(xml, synthetic, &topo->machine);
+  if (status)
+    topo_destroy(topo);
+  else
+    *out = topo;
+  return status;
+}
+
+static enum status create_shares(struct topo *topo, int ranks)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, &block);
+  if (status)
     return status;
-  }
-  *out = machine;
+  topo->share = block;
+  topo->ranks = ranks;
+  for (int k = 0; k < ranks && !status; k++)
+    status = share_create(&topo->share[k]);
+  return status;
+}
+
+static const char *plural(int n)
+{
+  return n == 1 ? "" : "s";
+}
+
+static void describe_parts(const struct topo *topo, const struct share *share, char *out, size_t size)
+{
+  char controller[LIST_SIZE], io[LIST_SIZE], math[LIST_SIZE];
+  size_t used = 0;
+  if (share->ordinal >= 0)
+    used = (size_t)snprintf(out, size, ", GPU %s", machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+  if (!share->split)
+    return;
+  hwloc_bitmap_list_snprintf(controller, sizeof controller, share->controller);
+  hwloc_bitmap_list_snprintf(io, sizeof io, share->io);
+  hwloc_bitmap_list_snprintf(math, sizeof math, share->math);
+  snprintf(out + used, size - used, ": controller on CPUs %s, I/O on %s, math on %s", controller, io, math);
+}
+
+static enum status describe(struct topo *topo)
+{
+  const struct share *share = &topo->share[topo->self];
+  const int total = machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
+  char nodes[LIST_SIZE], cpus[LIST_SIZE], *out = topo->description;
+  size_t size = sizeof topo->description, used;
+  enum status status = topo_check(hwloc_bitmap_list_snprintf(nodes, sizeof nodes, share->nodes), "hwloc_bitmap_list_snprintf");
+  if (!status)
+    status = topo_check(hwloc_bitmap_list_snprintf(cpus, sizeof cpus, share->cpus), "hwloc_bitmap_list_snprintf");
+  if (status)
+    return status;
+  used = (size_t)snprintf(out, size, "%d core%s of NUMA node%s %s (CPU%s %s)", share->cores, plural(share->cores),
+                          plural(hwloc_bitmap_weight(share->nodes)), nodes, plural(hwloc_bitmap_weight(share->cpus)), cpus);
+  if (share->cores < total)
+    used += (size_t)snprintf(out + used, size - used, ", of %d cores in the machine", total);
+  if (share->threads != share->cores)
+    used += (size_t)snprintf(out + used, size - used, ", %d thread%s", share->threads, plural(share->threads));
+  if (topo->quota > 0)
+    used += (size_t)snprintf(out + used, size - used, ", CPU quota %.3g", topo->quota);
+  if (share->crowded)
+    used += (size_t)snprintf(out + used, size - used, ", %d ranks on fewer cores", share->rivals);
+  describe_parts(topo, share, out + used, size - used);
   return STATUS_OK;
+}
+
+/* Takes over `topo`, whose shares have their masks and GPUs if `status` is STATUS_OK. */
+static enum status finish(struct topo *topo, enum status status, struct topo **out)
+{
+  if (!status)
+    status = place_ranks(topo);
+  if (!status)
+    status = describe(topo);
+  if (status)
+    topo_destroy(topo);
+  else
+    *out = topo;
+  return status;
+}
+
+static double own_quota(void)
+{
+  return topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+}
+
+/* --- of a job -------------------------------------------------------------------------------------------------------------------------------- */
+
+static enum status read_record(struct topo *topo, struct share *share, const struct topo_record *record)
+{
+  enum status status = STATUS_OK;
+  const unsigned char *mask = (const unsigned char *)record->mask;
+  for (int cpu = 0; cpu < (int)sizeof record->mask * 8 && !status; cpu++)
+    if (mask[cpu / 8] >> cpu % 8 & 1)
+      status = topo_check(hwloc_bitmap_set(share->mask, (unsigned)cpu), "hwloc_bitmap_set");
+  if (!status)
+    status = topo_check(hwloc_bitmap_and(share->mask, share->mask, hwloc_topology_get_topology_cpuset(topo->machine)), "hwloc_bitmap_and");
+  share->visible = (int)record->gpus;
+  for (int g = 0; g < share->visible && !status; g++)
+    status = machine_add_gpu(topo, record->gpu[g], &share->sees[g]);
+  return status;
+}
+
+static enum status read_records(struct topo *topo, const struct topo_record *records, int ranks, int rank)
+{
+  int here = 0;
+  for (int r = 0; r < ranks; r++)
+    here += records[r].machine == records[rank].machine;
+  enum status status = create_shares(topo, here);
+  for (int r = 0, k = 0; r < ranks && !status; r++) {
+    if (records[r].machine != records[rank].machine)
+      continue;
+    if (r == rank)
+      topo->self = k;
+    status = read_record(topo, &topo->share[k++], &records[r]);
+  }
+  return status;
+}
+
+enum status topo_create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options, struct topo **out)
+{
+  struct topo *topo;
+  enum status status = create(NULL, NULL, options, &topo);
+  if (status)
+    return status;
+  topo->quota = own_quota();
+  return finish(topo, read_records(topo, records, ranks, rank), out);
+}
+
+/* --- of a scene ------------------------------------------------------------------------------------------------------------------------------ */
+
+static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *scene)
+{
+  const int wanted = scene->gpus < 0 ? TOPO_GPUS : scene->gpus;
+  enum status status = STATUS_OK;
+  int index = 0;
+  if (wanted > TOPO_GPUS)
+    return status_set(STATUS_USAGE, "gpus is %d, and a machine has %d at most", wanted, TOPO_GPUS);
+  for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
+    int64_t bus;
+    if (!machine_read_bus(scene->bus[g], &bus))
+      return status_set(STATUS_INTERNAL, "'%s' is not the place of a PCI device, such as 0000:1b:00.0", scene->bus[g]);
+    status = machine_add_gpu(topo, bus, &index);
+  }
+  if (!status && scene->buses == 0)
+    status = machine_find_gpus(topo, wanted);
+  if (status || scene->gpus < 0 || topo->gpus == wanted)
+    return status;
+  if (topo->gpus > 0)
+    return status_set(STATUS_USAGE, "gpus is %d, but the machine shows %d: say gpus=%d, or less, or leave it out", wanted, topo->gpus, topo->gpus);
+  return machine_assume_gpus(topo, wanted);
 }
 
 /* What this process may use. An operating system that cannot tell restricts nothing. */
@@ -216,82 +234,117 @@ static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
   if (hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) != 0) {
     if (errno == ENOSYS)
-      return check(hwloc_bitmap_copy(mask, whole), "hwloc_bitmap_copy");
-    return check(-1, "hwloc_get_cpubind");
+      return topo_check(hwloc_bitmap_copy(mask, whole), "hwloc_bitmap_copy");
+    return topo_check(-1, "hwloc_get_cpubind");
   }
-  return check(hwloc_bitmap_and(mask, mask, whole), "hwloc_bitmap_and");
+  return topo_check(hwloc_bitmap_and(mask, mask, whole), "hwloc_bitmap_and");
 }
 
-static enum status given_mask(hwloc_topology_t machine, const char *list, hwloc_bitmap_t mask)
+static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank, hwloc_bitmap_t mask)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
-  if (!list)
-    return check(hwloc_bitmap_copy(mask, whole), "hwloc_bitmap_copy");
-  if (hwloc_bitmap_list_sscanf(mask, list) != 0)
-    return status_set(STATUS_USAGE, "'%s' is not a list of CPUs, such as 0-7,16", list);
-  return check(hwloc_bitmap_and(mask, mask, whole), "hwloc_bitmap_and");
+  hwloc_topology_t machine = topo->machine;
+  if (scene->masks > 0)
+    return machine_read_cpus(machine, "", scene->mask[scene->masks == 1 ? 0 : rank], mask);
+  if (!scene->xml && !scene->synthetic)
+    return own_mask(machine, mask);
+  return topo_check(hwloc_bitmap_and(mask, hwloc_topology_get_allowed_cpuset(machine), hwloc_topology_get_topology_cpuset(machine)),
+                    "hwloc_bitmap_and");
 }
 
-static enum status create(const char *synthetic, const char *list, const struct request *request, struct topo **out)
+static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
 {
-  void *block;
-  if (request->sharers < 1 || request->index < 0 || request->index >= request->sharers || request->threads < 0)
-    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", request->index, request->sharers,
-                      request->threads);
-  enum status status = mem_alloc(MEM_META, sizeof(struct topo), &block);
+  enum status status = find_scene_gpus(topo, scene);
+  const int ranks = scene->ranks > 0 ? scene->ranks : topo->gpus > 0 ? topo->gpus : 1;
+  if (!status && scene->masks > 1 && scene->masks < ranks)
+    status = status_set(STATUS_USAGE, "%d masks are given for %d ranks: give one for all, or every one its own", scene->masks, ranks);
+  if (!status)
+    status = create_shares(topo, ranks);
+  for (int k = 0; k < ranks && !status; k++) {
+    struct share *share = &topo->share[k];
+    status = scene_mask(topo, scene, k, share->mask);
+    share->visible = topo->gpus;
+    for (int g = 0; g < topo->gpus; g++)
+      share->sees[g] = g;
+  }
+  return status;
+}
+
+enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options, struct topo **out)
+{
+  struct topo *topo;
+  enum status status = create(scene->xml, scene->synthetic, options, &topo);
   if (status)
     return status;
-  struct topo *topo = block;
-  hwloc_bitmap_t mask = hwloc_bitmap_alloc();
-  topo->share = hwloc_bitmap_alloc();
-  if (!mask || !topo->share)
-    status = status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  if (!status)
-    status = load(synthetic, &topo->machine);
-  if (!status)
-    status = synthetic ? given_mask(topo->machine, list, mask) : own_mask(topo->machine, mask);
-  if (!status)
-    status = take_share(topo, mask, request);
-  hwloc_bitmap_free(mask);
+  topo->quota = scene->xml || scene->synthetic ? scene->quota : own_quota();
+  return finish(topo, set_scene(topo, scene), out);
+}
+
+static enum status create_alike(const struct topo_scene *scene, int index, int threads, struct topo **out)
+{
+  const struct topo_options options = {.bind = true, .threads = threads};
+  struct topo *topo;
+  if (scene->ranks < 1 || index < 0 || index >= scene->ranks || threads < 0)
+    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", index, scene->ranks, threads);
+  enum status status = create(scene->xml, scene->synthetic, &options, &topo);
   if (status)
-    topo_destroy(topo);
-  else
-    *out = topo;
-  return status;
+    return status;
+  topo->self = index;
+  topo->quota = scene->synthetic ? scene->quota : own_quota();
+  return finish(topo, set_scene(topo, scene), out);
 }
 
 enum status topo_create(int index, int sharers, int threads, struct topo **out)
 {
-  const struct request request = {
-      .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"), .index = index, .sharers = sharers, .threads = threads};
-  return create(NULL, NULL, &request, out);
+  return create_alike(&(struct topo_scene){.ranks = sharers}, index, threads, out);
 }
 
 enum status topo_create_synthetic(const char *machine, const char *mask, double quota, int index, int sharers, int threads, struct topo **out)
 {
-  const struct request request = {.quota = quota, .index = index, .sharers = sharers, .threads = threads};
-  return create(machine, mask, &request, out);
+  char *masks[] = {(char *)mask};
+  return create_alike(&(struct topo_scene){.synthetic = machine, .masks = mask != NULL, .mask = masks, .quota = quota, .ranks = sharers}, index,
+                      threads, out);
 }
 
 void topo_destroy(struct topo *topo)
 {
   if (!topo)
     return;
+  for (int k = 0; k < topo->ranks; k++)
+    share_destroy(&topo->share[k]);
+  for (int g = 0; g < topo->gpus; g++)
+    hwloc_bitmap_free(topo->gpu[g].near);
   if (topo->machine)
     hwloc_topology_destroy(topo->machine);
-  hwloc_bitmap_free(topo->share);
-  mem_free(topo->cpu);
+  mem_free(topo->share);
   mem_free(topo);
+}
+
+/* --- use ------------------------------------------------------------------------------------------------------------------------------------- */
+
+static const struct share *own_share(const struct topo *topo)
+{
+  return &topo->share[topo->self];
 }
 
 int topo_threads(const struct topo *topo)
 {
-  return topo->threads;
+  return own_share(topo)->threads;
 }
 
 const int *topo_cores(const struct topo *topo)
 {
-  return topo->cpu;
+  return topo->options.bind ? own_share(topo)->cpu : NULL;
+}
+
+int topo_io_cores(const struct topo *topo, const int **out)
+{
+  *out = own_share(topo)->io_cpu;
+  return own_share(topo)->io_cpus;
+}
+
+int topo_gpu(const struct topo *topo)
+{
+  return own_share(topo)->ordinal;
 }
 
 const char *topo_description(const struct topo *topo)
@@ -299,11 +352,34 @@ const char *topo_description(const struct topo *topo)
   return topo->description;
 }
 
+const char *topo_warning(const struct topo *topo)
+{
+  return own_share(topo)->warning;
+}
+
+/* Pages go to the node of the thread that touches them first, which is bound; this keeps them there also where somebody else does, as a driver of pinned memory. */
+static void bind_memory(const struct topo *topo)
+{
+  const struct share *share = own_share(topo);
+  if (share->ordinal < 0 || hwloc_bitmap_weight(share->nodes) != 1 || hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) == 1)
+    return;
+  if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
+    log_warn("memory is not bound to the NUMA node of the GPU, only its threads are: %s; a container needs CAP_SYS_NICE for it", strerror(errno));
+}
+
 enum status topo_bind(const struct topo *topo)
 {
+  const struct share *share = own_share(topo);
   if (!hwloc_topology_is_thissystem(topo->machine))
     return status_set(STATUS_UNSUPPORTED, "a process cannot be bound to the cores of a machine that is only described");
-  if (topo->crowded)
+  if (share->crowded || !topo->options.bind)
     return STATUS_OK;
-  return check(hwloc_set_cpubind(topo->machine, topo->share, HWLOC_CPUBIND_PROCESS), "hwloc_set_cpubind");
+  bind_memory(topo);
+  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS), "hwloc_set_cpubind");
+}
+
+enum status topo_bind_io(const struct topo *topo)
+{
+  const struct share *share = own_share(topo);
+  return share->split ? topo_check(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD), "hwloc_set_cpubind") : STATUS_OK;
 }

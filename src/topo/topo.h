@@ -1,36 +1,76 @@
-/* Which cores of this machine belong to this rank (hwloc). Knows nothing of MPI: the caller says how many ranks share the mask.
+/* Which GPU, cores and memory of this machine belong to this rank (hwloc). Knows nothing of MPI: the caller brings what the ranks know of themselves.
  *
- * A launcher either gives every rank its own mask (mpirun --bind-to socket, srun --cpu-bind=cores) or the same one to all (--bind-to none, a container).
- * topo_mask_id() tells the two apart: ranks with equal ids share their cores, which are then split among them in contiguous blocks. */
+ * A launcher either gives every rank its own mask (mpirun --bind-to socket, srun --cpu-bind=cores) or the same one to all (--bind-to none, a container). Each rank
+ * gets the GPU nearest to its mask, and of the mask those cores that are near its GPU; ranks that have the same ones split them in contiguous blocks.
+ * Beside a GPU a rank's cores are split once more: the controller (threads that drive lanes, and MPI), one core for I/O, and the math of the host: optimizer workers.
+ * Without a GPU they are all for math. */
 #ifndef SLUICE_TOPO_TOPO_H
 #define SLUICE_TOPO_TOPO_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
 struct topo;
 
+/* What a rank knows of itself, as numbers that add up: with all others' zero. */
+enum { TOPO_GPUS = 32, TOPO_MASK_WORDS = 128 }; /* 8,192 CPUs, the most that Linux can be built for */
+struct topo_record { int64_t machine, gpus, gpu[TOPO_GPUS], mask[TOPO_MASK_WORDS]; };
+enum { TOPO_RECORD_WORDS = sizeof(struct topo_record) / sizeof(int64_t) };
+/* This rank's, before topo_bind(). bus: of the GPUs that it sees, by ordinal ("0000:1b:00.0"). Local. */
+enum status topo_record(int gpus, const char *const bus[], struct topo_record *out);
+
+struct topo_options {
+  bool bind;             /* false: threads are counted, nothing is bound */
+  int threads;           /* for math; 0: one per physical core, fewer where the control group grants less time (CPU quota) */
+  int controller;        /* cores for it; 0: 1 or 2 beside a GPU, none without */
+  int lists;             /* topo.cores: */
+  char *const *list;     /* CPUs of each rank of a machine, in place of what is near its GPU; 0 lists: none */
+};
+
+/* The share of `rank` from all ranks' records: of those on its machine, each gets its own. STATUS_USAGE where the options do not fit. Local, the same on all ranks of a machine. */
+enum status topo_create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options, struct topo **out);
+
+/* The shares of ranks that are not there, for a look at them. */
+struct topo_scene {
+  const char *xml, *synthetic; /* a file that hwloc wrote; hwloc's synthetic language ("pack:2 numa:1 core:4 pu:2"); both NULL: this machine */
+  int ranks;                   /* on the machine; 0: one per GPU */
+  int gpus;                    /* -1: those that the machine shows. A machine that shows none is assumed to have so many */
+  int buses;                   /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
+  const char *const *bus;
+  int masks;                   /* 0: all CPUs of a machine that is described, those of this process otherwise; 1: the same for all ranks; else one a rank */
+  char *const *mask;
+  double quota;                /* CPUs' worth of time of a machine that is described, 0: unlimited */
+};
+enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options, struct topo **out);
+
 /* A name of this machine and of the cores that this process may use (before topo_bind()); not negative. Local. */
 int64_t topo_mask_id(void);
 /* This rank's place among those with the same id, given everyone's: *index of *sharers. */
 void topo_place(const int64_t *ids, int ranks, int rank, int *index, int *sharers);
-
-/* The share of rank `index` of `sharers` in this process' cores. threads 0: one per physical core of the share, fewer where the control group grants less
- * time (CPU quota); otherwise as many as said, over the cores first, then over their hardware threads, then round again. Local. */
+/* The share of rank `index` of `sharers` in this process' cores, without a GPU. Local. */
 enum status topo_create(int index, int sharers, int threads, struct topo **out);
-/* Likewise on a machine described in hwloc's synthetic language ("pack:2 numa:1 core:4 pu:2"), for tests and dry runs. mask: CPUs ("0-7,16"), NULL: all;
- * quota: CPUs' worth of time, 0: unlimited. */
+/* Likewise on a machine described in hwloc's synthetic language. mask: CPUs ("0-7,16"), NULL: all. */
 enum status topo_create_synthetic(const char *machine, const char *mask, double quota, int index, int sharers, int threads, struct topo **out);
 void topo_destroy(struct topo *topo); /* takes NULL */
 
-int topo_threads(const struct topo *topo);              /* math threads of this rank, at least 1 */
-const int *topo_cores(const struct topo *topo);         /* the logical CPU of each, for team_create() */
-const char *topo_description(const struct topo *topo);  /* "2 cores of NUMA node 0 (CPUs 0-1)" */
+int topo_threads(const struct topo *topo);             /* math threads of this rank, at least 1 */
+const int *topo_cores(const struct topo *topo);        /* the logical CPU of each; NULL: they are left to the scheduler */
+int topo_io_cores(const struct topo *topo, const int **out); /* CPUs for the thread that does I/O; 0: wherever this process may run */
+int topo_gpu(const struct topo *topo);                 /* ordinal of this rank's GPU among those that it sees, -1: none */
+const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
+const char *topo_warning(const struct topo *topo);     /* what is wrong with the mask that this rank was given; "": nothing */
 
-/* Bind all threads that this process has to its share, hardware threads included; threads started later inherit it. A share that is crowded (more ranks than
- * cores) is left to the scheduler. */
+/* Bind all threads that this process has to its share, or, where that is split, to the controller's part, and its memory to the NUMA node of its GPU, as far as that has room; threads started
+ * later inherit both. A share that is crowded (more ranks than cores) is left to the scheduler. */
 enum status topo_bind(const struct topo *topo);
+/* Bind the calling thread to the part for I/O. */
+enum status topo_bind_io(const struct topo *topo);
+
+/* The shares of all ranks of the machine as a table, and the machine as a picture in text. */
+enum status topo_print(const struct topo *topo, FILE *to);
 
 /* CPUs' worth of time that control groups grant a process (v2 cpu.max, v1 cpu.cfs_quota_us; the least of the group and those around it), 0: unlimited.
  * `groups`: a file such as /proc/self/cgroup; `root`: where the control groups are mounted. */

@@ -13,7 +13,7 @@ static int64_t least_of(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. */
+/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. Parameters lie where training had them. */
 static void shape_without_batch(const struct deck *deck, struct plan_input *input)
 {
   enum { EVAL_SEQUENCES = 8, NEW_TOKENS = 256, CACHED_TOKENS = 2048 };
@@ -32,7 +32,8 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence,
-                                     .reduce_every_micro = true};
+                                     .reduce_every_micro = true,
+                                     .host_state = deck->tiers.optimizer == DECK_TIER_HOST}; /* what did not fit in training does not fit here */
 }
 
 struct cited {
@@ -54,9 +55,6 @@ static enum status check_device(const struct deck *deck, const struct plan_input
   snprintf(rate, sizeof rate, "%g", deck->transfer.rate);
   if (input->device->host_memory)
     return STATUS_OK;
-  if (input->shape.moments == DTYPE_F16 && !input->shape.host_state)
-    return status_set(STATUS_UNSUPPORTED, "%s, in which a GPU does not update: set optim.moments=bf16, or tiers.params=host and tiers.optimizer=host",
-                      cite(deck, "optim.moments", "fp16").text);
   if (deck->transfer.rate > 0)
     return status_set(STATUS_USAGE, "%s, which slows copies down where the device is the host: leave it out, or say run.device=host",
                       cite(deck, "transfer.rate", rate).text);
@@ -83,6 +81,17 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   return STATUS_OK;
 }
 
+/* Whether all shard groups have their ranks on one node each, as every rank's plan must have it: then, and only then, the ranks before a rank on its node are some groups and those before it
+ * in its own. */
+static enum status find_groups(const struct job *job, struct plan_input *input)
+{
+  const int group = input->shape.group;
+  int64_t apart = comm_local_rank(job->comm) % group != input->rank % group;
+  const enum status status = comm_max_i64(job->comm, &apart, 1);
+  input->shape.one_node = apart == 0;
+  return status;
+}
+
 static enum status create_plans(struct job *job, enum job_use use)
 {
   static const struct {
@@ -101,12 +110,14 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .model = job->model,
                                .device = job->device,
                                .threads = job->threads};
-    enum status status = job_shape(job->deck, use, comm_local_ranks(job->comm), &input);
+    enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
+    if (!status)
+      status = find_groups(job, &input);
     if (status)
       return status;
     if (i == 0)
       job->shape = input.shape;
-    status = plan_create(&input, &job->plan[mode]);
+    status = comm_agree(job->comm, plan_create(&input, &job->plan[mode]));
     if (status)
       return status;
   }
@@ -134,33 +145,6 @@ static enum status create_memory(struct job *job)
   const struct plan *plans[JOB_PLANS];
   const int n = list_plans(job, plans);
   return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
-}
-
-static enum status take_cores(struct job *job, int index, int sharers)
-{
-  enum status status = topo_create(index, sharers, (int)job->deck->run.threads, &job->topo);
-  if (!status)
-    status = topo_bind(job->topo);
-  if (!status)
-    job->threads = topo_threads(job->topo);
-  return status;
-}
-
-/* Ranks that share cores split them; the share is what this rank's threads are bound to. Collective. */
-static enum status place_rank(struct job *job)
-{
-  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
-  int64_t *ids = NULL;
-  int index = 0, sharers = 1;
-  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
-  if (status)
-    return status;
-  ids[rank] = topo_mask_id();
-  status = comm_sum_i64(job->comm, ids, ranks);
-  if (!status)
-    topo_place(ids, ranks, rank, &index, &sharers);
-  mem_free(ids);
-  return status ? status : comm_agree(job->comm, take_cores(job, index, sharers));
 }
 
 struct model_config job_model_config(const struct deck *deck)
@@ -212,6 +196,12 @@ static enum status no_gpu(const struct deck *deck)
   return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host", cite(deck, "run.device", "cuda").text, missing);
 }
 
+#ifdef HAVE_NCCL
+static const bool has_nccl = true;
+#else
+static const bool has_nccl = false;
+#endif
+
 static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
   const int backend = deck->comm.backend;
@@ -219,10 +209,10 @@ static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda,
     return status_set(STATUS_USAGE,
                       "%s, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or run.device=cuda",
                       cite(deck, "comm.backend", "nccl").text);
-  if (backend == DECK_BACKEND_MPI && cuda && ranks > 1)
-    return status_set(STATUS_UNSUPPORTED, "%s, which does not carry data between GPUs yet: say comm.backend=nccl, or run.device=host",
-                      cite(deck, "comm.backend", "mpi").text);
-  *out = backend == DECK_BACKEND_NCCL || (cuda && ranks > 1) ? "nccl" : "mpi";
+  if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
+    *out = "mpi";
+  else
+    *out = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl) ? "nccl" : "mpi_device";
   return STATUS_OK;
 }
 
@@ -286,26 +276,84 @@ enum status job_count_gpus(const struct deck *deck, int *out)
   return STATUS_OK;
 }
 
-/* The device, and what carries its data. Collective. */
-static enum status create_device(struct job *job)
+/* What the job computes on: *gpus of a rank to choose from, 0 for the host. Collective. */
+static enum status choose_place(struct job *job, int *out)
 {
   int gpus = 0;
   enum status status = comm_agree(job->comm, job_count_gpus(job->deck, &gpus));
   if (!status)
     status = job_check_same_place(job->comm, job->deck, gpus > 0);
+  if (!status)
+    status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus, &job->place);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    *out = strcmp(job->place.device, "host") == 0 ? 0 : gpus;
+  return status;
+}
+
+static enum status take_cores(struct job *job, const struct topo_record *records)
+{
+  const struct deck *deck = job->deck;
+  const struct topo_options options = {.bind = deck->topo.bind,
+                                       .threads = (int)deck->run.threads,
+                                       .controller = (int)deck->topo.controller,
+                                       .lists = deck->topo.cores.n,
+                                       .list = deck->topo.cores.item};
+  enum status status = topo_create_job(records, comm_ranks(job->comm), comm_rank(job->comm), &options, &job->topo);
+  if (!status)
+    status = topo_bind(job->topo);
   if (status)
     return status;
-  status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus, &job->place);
-  if (!status) {
-    const int ordinal = strcmp(job->place.device, "host") == 0 ? 0 : comm_local_rank(job->comm) % gpus;
-    status = device_create(job->place.device, ordinal, job->place.compute, &job->device);
+  job->threads = topo_threads(job->topo);
+  if (*topo_warning(job->topo))
+    log_warn("%s", topo_warning(job->topo));
+  return STATUS_OK;
+}
+
+static enum status make_record(const struct job *job, int gpus, struct topo_record *out)
+{
+  enum { BUS = 24 };
+  char text[TOPO_GPUS][BUS];
+  const char *bus[TOPO_GPUS];
+  enum status status = STATUS_OK;
+  for (int g = 0; g < gpus && g < TOPO_GPUS && !status; g++) {
+    bus[g] = text[g];
+    status = device_bus(job->place.device, g, text[g], BUS);
   }
-  if (!status && !job->device->host_memory && job->deck->tiers.optimizer == DECK_TIER_HOST)
+  return status ? status : topo_record(gpus, bus, out);
+}
+
+/* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound to. Collective. */
+static enum status place_rank(struct job *job, int gpus)
+{
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  struct topo_record *records = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
+  if (!status)
+    status = make_record(job, gpus, &records[rank]);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = comm_sum_i64(job->comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
+  if (!status)
+    status = comm_agree(job->comm, take_cores(job, records));
+  mem_free(records);
+  return status;
+}
+
+/* The device, and what carries its data. Collective. */
+static enum status create_device(struct job *job)
+{
+  const int gpu = topo_gpu(job->topo);
+  enum status status = device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
+  if (!status && !job->device->host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);
   if (!status)
     status = check_own_device(job);
-  return status ? status : comm_set_carrier(job->comm, job->place.carrier);
+  if (status)
+    return status;
+  comm_set_device(job->comm, job->device);
+  return comm_set_carrier(job->comm, job->place.carrier);
 }
 
 static enum status name_nvme(struct job *job)
@@ -315,16 +363,17 @@ static enum status name_nvme(struct job *job)
   return job->nvme ? STATUS_OK : STATUS_MEMORY;
 }
 
-/* All that needs no memory of its own: what cannot fit fails here. Local. */
+/* All that needs no memory of its own: what cannot fit fails here. Collective. */
 static enum status create_parts(struct job *job, enum job_use use)
 {
   const struct plan *plans[JOB_PLANS];
   enum status status = name_nvme(job);
   if (!status)
     status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+  status = comm_agree(job->comm, status);
   if (!status)
     status = create_plans(job, use);
-  return status ? status : job_check_fits(job, use, list_plans(job, plans), plans);
+  return status ? status : comm_agree(job->comm, job_check_fits(job, use, list_plans(job, plans), plans));
 }
 
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
@@ -336,8 +385,6 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
   } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
               {"shard.group", strcmp(deck->shard.group, "world") != 0},
               {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
-              {"tiers.params", deck->tiers.params != DECK_TIER_DEVICE},
-              {"tiers.optimizer", deck->tiers.optimizer != DECK_TIER_DEVICE},
               {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0}};
   if (use != JOB_EVAL && use != JOB_GENERATE)
     return;
@@ -350,12 +397,13 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
 static void log_tiers(const struct job *job)
 {
   const struct deck_shape *shape = &job->shape;
+  const char *const hosts = shape->one_node ? "hosts, in memory that they share" : "hosts";
   char disk[64] = "";
   if (shape->nvme_state > 0)
     snprintf(disk, sizeof disk, ", moments of %.0f %% of the units on NVMe", 100 * shape->nvme_state);
   log_info("masters and moments (%s) in host memory%s; parameters come %s, gradients are reduced by the %s, units are updated %s",
            dtype_name(shape->moments), disk, shape->params_full ? "whole from what a node shares" : "in shards",
-           shape->cpu_reduce ? "hosts" : "devices", shape->immediate ? "as their gradients land" : "behind the norm of all gradients");
+           shape->cpu_reduce ? hosts : "devices", shape->immediate ? "as their gradients land" : "behind the norm of all gradients");
 }
 
 static void log_job(const struct job *job)
@@ -369,7 +417,7 @@ static void log_job(const struct job *job)
   log_info("rank 0 runs on %s", topo_description(job->topo));
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device, *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", dtype_name(job->place.compute), ranks > 1 ? ", data between ranks by " : "",
-           ranks > 1 ? job->place.carrier : "");
+           ranks > 1 ? comm_carrier_text(job->comm) : "");
   if (job->shape.host_state)
     log_tiers(job);
 }
@@ -378,17 +426,20 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
+  int gpus = 0;
   enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *job, (void **)&job));
   if (!status) {
     job->comm = comm;
     job->deck = deck;
     job->resident_start = resident;
-    status = place_rank(job);
+    status = choose_place(job, &gpus);
   }
+  if (!status)
+    status = place_rank(job, gpus);
   if (!status)
     status = create_device(job);
   if (!status)
-    status = comm_agree(comm, create_parts(job, use));
+    status = create_parts(job, use);
   if (!status)
     status = create_memory(job);
   if (status) {
@@ -411,6 +462,7 @@ void job_destroy(struct job *job)
     exec_destroy(job->exec[mode]);
   if (trace_run_close(job->trace, &unread))
     log_warn("%s", status_text());
+  tally_destroy(job->tally);
   exec_memory_destroy(&job->memory);
   for (int mode = 0; mode < JOB_PLANS; mode++)
     plan_destroy(job->plan[mode]);
@@ -445,14 +497,47 @@ static enum status open_trace(struct job *job)
   char *dir = mem_printf("%s/trace", job->deck->run.dir);
   const enum status status = dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
   mem_free(dir);
+  if (!status)
+    trace_run_set_tally(job->trace, job->tally);
   return status;
+}
+
+static void log_tally(const struct job *job)
+{
+  char keys[2048] = "nothing";
+  for (int e = 0, used = 0; e < tally_events(job->tally); e++)
+    used += snprintf(keys + used, sizeof keys - (size_t)used, "%s%s", e ? ", " : "", tally_key(job->tally, e));
+  if (comm_rank(job->comm) != 0)
+    return;
+  log_info("run.counters: of the threads that drive lanes and their teams' workers %s %s counted", keys, tally_events(job->tally) > 1 ? "are" : "is");
+  if (*tally_note(job->tally))
+    log_warn("run.counters: %s", tally_note(job->tally));
+}
+
+static enum status open_tally(struct job *job)
+{
+  if (!deck_counts(job->deck))
+    return STATUS_OK;
+  const enum status status = tally_create(&job->deck->run.counters, &job->tally);
+  if (!status)
+    log_tally(job);
+  return status;
+}
+
+/* What watches the training steps. */
+static enum status open_instruments(struct job *job)
+{
+  const enum status status = open_tally(job);
+  return status ? status : open_trace(job);
 }
 
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
 {
-  enum status status = comm_agree(job->comm, mode == PLAN_TRAIN ? open_trace(job) : STATUS_OK);
+  enum status status = comm_agree(job->comm, mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK);
   if (status)
     return status;
+  const int *io_cores;
+  const int io_cpus = topo_io_cores(job->topo, &io_cores);
   const struct exec_config config = {.plan = job->plan[mode],
                                      .model = job->model,
                                      .device = job->device,
@@ -464,10 +549,13 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .load_arg = arg,
                                      .threads = job->threads,
                                      .cores = topo_cores(job->topo),
+                                     .io_cpus = io_cpus,
+                                     .io_cores = io_cores,
                                      .trace = job->trace && mode == PLAN_TRAIN ? trace_run_event : NULL,
                                      .trace_arg = job->trace,
                                      .trace_from = job->deck->train.trace.item[0],
                                      .trace_to = job->deck->train.trace.item[1],
+                                     .tally = mode == PLAN_TRAIN ? job->tally : NULL,
                                      .timeout_s = job->deck->comm.timeout};
   status = exec_create(&config, &job->exec[mode]);
   return status || !config.trace ? status : measure_link(job);

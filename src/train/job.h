@@ -36,6 +36,7 @@ struct job {
   struct plan *plan[JOB_PLANS]; /* by enum plan_mode, NULL where not asked for */
   struct exec *exec[JOB_PLANS];
   struct exec_memory memory;
+  struct tally *tally;     /* what run.counters asks for, of the training plan's executor; NULL: nothing */
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
   int threads;
   int64_t resident_start; /* VmRSS before the first allocation of the job */

@@ -82,7 +82,7 @@ struct need {
   const struct plan *plan; /* the first one, which has the shape */
   enum job_use use;
   int local;                                    /* ranks of this node */
-  struct job_arenas device, host, shared, disk; /* of a rank, but for `shared`: of a group */
+  struct job_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
   double reserve, state;                        /* of a rank: what libraries take of the device, what moves the state between it and files */
   double bytes[ROOMS], have[ROOMS];             /* of the node, but for the device; have < 0: unknown */
 };
@@ -90,6 +90,12 @@ struct need {
 static double both(struct job_arenas arenas)
 {
   return (double)arenas.persistent + (double)arenas.transient;
+}
+
+/* One copy, and what each member has for itself. */
+static double shared_by(int group, struct job_arenas arenas)
+{
+  return (double)arenas.persistent + group * (double)arenas.transient;
 }
 
 static struct need need_of(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits)
@@ -113,7 +119,7 @@ static struct need need_of(const struct job *job, enum job_use use, int n, const
   need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
   need.state = apart ? (double)job_state_bytes(plans[0], trains(use)) : 0;
   need.bytes[ROOM_DEVICE] = apart ? both(need.device) + need.reserve : 0;
-  need.bytes[ROOM_SHARED] = both(need.shared) * ((local + group - 1) / group);
+  need.bytes[ROOM_SHARED] = shared_by(group, need.shared) * ((local + group - 1) / group);
   need.bytes[ROOM_HOST] = (both(need.host) + need.state) * local + need.bytes[ROOM_SHARED];
   need.bytes[ROOM_DISK] = both(need.disk) * local;
   return need;
@@ -189,6 +195,15 @@ static void cure_host(const struct need *need, struct words *words)
     add_word(words, "tiers.activations=nvme or recompute");
 }
 
+/* What the ranks of a node share. */
+static void cure_shared(const struct need *need, struct words *words)
+{
+  if (need->shared.persistent > 0)
+    add_word(words, "transfer.params=shard");
+  if (need->shared.transient > 0)
+    add_word(words, "transfer.grads=gpu_reduce");
+}
+
 static void cure_disk(const struct need *need, struct words *words)
 {
   const struct deck_shape *shape = &need->plan->input.shape;
@@ -213,7 +228,7 @@ static struct words cures_of(const struct need *need, enum room room)
   if (room == ROOM_HOST && need->state > 0)
     add_word(&words, "fewer ranks a node");
   if (room == ROOM_SHARED) {
-    add_word(&words, "transfer.params=shard");
+    cure_shared(need, &words);
     add_word(&words, "a larger file system there (mount -o remount,size=..., or a container's --shm-size)");
   }
   if (room == ROOM_DISK)
@@ -297,11 +312,13 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
   if (need->job->device->host_memory || limits->lock < 0 || both(need->shared) <= (double)limits->lock)
     return;
+  struct words cures = {.length = 0};
+  cure_shared(need, &cures);
   status_set(
       STATUS_MEMORY,
       "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): if that is refused, "
-      "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK), or use transfer.params=shard",
-      GiB(both(need->shared)), GiB((double)limits->lock));
+      "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK), or use %s",
+      GiB(both(need->shared)), GiB((double)limits->lock), cures.text);
   log_warn("%s", status_text());
 }
 

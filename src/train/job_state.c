@@ -167,7 +167,7 @@ static enum status place_pieces(struct job_state *state, bool snapshot)
 static enum status run_team(const struct job *job, team_task *task, void *arg)
 {
   struct team *team = NULL;
-  const enum status status = team_create(job->threads > 0 ? job->threads : 1, NULL, &team);
+  const enum status status = team_create(job->threads > 0 ? job->threads : 1, job->host && job->topo ? topo_cores(job->topo) : NULL, &team);
   if (!status)
     team_run(team, task, arg);
   team_destroy(team);

@@ -22,6 +22,8 @@ src_train_libtrain_a_SOURCES = \
 	src/train/saver.h \
 	src/train/signals.c \
 	src/train/signals.h \
+	src/train/stop.c \
+	src/train/stop.h \
 	src/train/stats.c \
 	src/train/stats.h \
 	src/train/train.c \

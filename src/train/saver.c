@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/team.h"
+#include "exec/watchdog.h"
 #include "train/job_state.h"
 
 enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
@@ -52,6 +53,11 @@ static int64_t tensor_bytes(const struct job_state *state)
 
 /* --- writing -------------------------------------------------------------------------------------------------------------------- */
 
+static void ask_progress(struct watchdog_place *out)
+{
+  checkpoint_progress(&out->moved, &out->doing, &out->waits);
+}
+
 /* Older checkpoints go only when this one is complete. */
 static enum status write_checkpoint(struct saver *saver, struct comm *comm, const struct checkpoint_meta *meta, const struct job_state *state)
 {
@@ -67,6 +73,8 @@ static enum status write_checkpoint(struct saver *saver, struct comm *comm, cons
 static enum status thread_loop(void *arg)
 {
   struct saver *saver = arg;
+  if (saver->job->topo && topo_bind_io(saver->job->topo))
+    log_warn("%s", status_text());
   pthread_mutex_lock(&saver->mutex);
   for (;;) {
     while (saver->stage != STAGE_WRITING && saver->stage != STAGE_LEAVE)
@@ -75,6 +83,7 @@ static enum status thread_loop(void *arg)
       break;
     pthread_mutex_unlock(&saver->mutex);
     saver->status = write_checkpoint(saver, saver->comm, &saver->meta, saver->copy);
+    watchdog_leave(saver->job->exec[PLAN_TRAIN], TASK_SAVE);
     snprintf(saver->sentence, sizeof saver->sentence, "%s", saver->status ? status_text() : "");
     pthread_mutex_lock(&saver->mutex);
     saver->stage = STAGE_WRITTEN;
@@ -233,7 +242,10 @@ enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, 
   saver->path = NULL;
   saver->report = (struct saver_report){.step = meta->step};
   saver->begin_s = clock_s();
+  watchdog_enter(saver->job->exec[PLAN_TRAIN], TASK_SAVE, ask_progress, "the checkpoint of step %lld", (long long)meta->step);
   status = behind && saver->copy ? begin_behind(saver, meta) : save_now(saver, meta);
+  if (status || !saver->report.behind)
+    watchdog_leave(saver->job->exec[PLAN_TRAIN], TASK_SAVE);
   saver->pending = !status;
   saver->report.held_s = clock_s() - since;
   return status;

@@ -2,22 +2,28 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
+#include "exec/watchdog.h"
 #include "io/file.h"
 #include "io/results.h"
 #include "train/evaluate.h"
+#include "train/job_state.h"
 #include "train/origin.h"
 #include "train/saver.h"
 #include "train/signals.h"
 #include "train/stats.h"
+#include "train/stop.h"
 #include "train/weights.h"
 
 /* A run under way. */
@@ -33,9 +39,12 @@ struct run {
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
   int64_t samples;
-  double start_s, last_loss, save_s;
-  int lock;           /* rank 0: the run folder, while this run writes it; -1: not open */
-  int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
+  double start_s, last_loss, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
+  struct stop_steps recent;
+  struct stop_file stop_file; /* rank 0 */
+  double end_s;               /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
+  int lock;                   /* rank 0: the run folder, while this run writes it; -1: not open */
+  int64_t saved_step;         /* of the newest checkpoint of this run, -1: none */
 };
 
 static bool leads(const struct run *run)
@@ -298,7 +307,15 @@ static void show_step(struct run *run, const struct exec_result *result, double 
                (long long)left / 60 % 60, (long long)left % 60);
 }
 
-static enum status record_run(struct run *run, enum train_end end)
+/* Why the run leaves: the same on all ranks but for `why`. */
+struct leaving {
+  enum stop_cause cause;
+  int signal;
+  double left_s; /* of the job's time, INFINITY: unknown */
+  char why[224]; /* for people */
+};
+
+static enum status record_run(struct run *run, enum train_end end, const struct leaving *leaving)
 {
   char hash[17];
   int64_t device_bytes = 0, device_all = 0;
@@ -311,6 +328,9 @@ static enum status record_run(struct run *run, enum train_end end)
   deck_hash(run->deck, hash);
   results_begin(run->results, "run");
   results_text(run->results, "end", end == TRAIN_FINISHED ? "finished" : "unfinished");
+  results_text(run->results, "reason", end == TRAIN_FINISHED ? "last step" : leaving->why);
+  if (isfinite(leaving->left_s))
+    results_real(run->results, "left_seconds", leaving->left_s);
   results_text(run->results, "version", PACKAGE_VERSION);
   results_text(run->results, "mpi", comm_description(run->comm));
   results_text(run->results, "deck", hash);
@@ -367,6 +387,7 @@ static enum status evaluate(struct run *run)
   status = evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
   if (status)
     return status;
+  run->eval_s = e.seconds;
   log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)", (long long)run->step, e.loss, e.perplexity, (long long)e.tokens,
            e.seconds);
   return comm_agree(run->comm, record_evaluation(run, &e));
@@ -412,6 +433,7 @@ static enum status one_step(struct run *run)
   run->samples += run->deck->data.batch;
   run->last_loss = result.loss;
   stats_add(&run->stats, seconds);
+  stop_steps_add(&run->recent, seconds);
   status = record_step(run, &result, lr, seconds);
   if (status)
     comm_abort(run->comm, status);
@@ -422,37 +444,114 @@ static enum status one_step(struct run *run)
   return STATUS_OK;
 }
 
-/* Has any rank been asked to stop, and has a checkpoint been written behind the steps? The answers are the same everywhere. */
-static enum status look_around(struct run *run, int *signal_number)
-{
-  int64_t of_any[2] = {signals_pending(), saver_is_writing(run->saver)};
-  const enum status status = comm_max_i64(run->comm, of_any, 2);
-  if (status)
-    comm_abort(run->comm, status);
-  *signal_number = (int)of_any[0];
-  return of_any[1] ? STATUS_OK : finish_save(run);
-}
-
 static bool due(int64_t step, int64_t every)
 {
   return every > 0 && step % every == 0;
 }
 
+/* One that was not measured yet: no sequence takes longer than in a step of the training. */
+static double evaluation_cost(const struct run *run)
+{
+  const struct deck *deck = run->deck;
+  if (run->eval_s > 0)
+    return run->eval_s;
+  const int64_t all = token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
+  const int64_t batches = deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
+  return (double)batches * stop_steps_high(&run->recent);
+}
+
+static double save_cost(const struct run *run)
+{
+  if (run->save_s > 0)
+    return run->save_s;
+  const int ranks = comm_ranks(run->comm), nodes = (ranks + comm_local_ranks(run->comm) - 1) / comm_local_ranks(run->comm);
+  return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
+}
+
+/* A checkpoint that is written behind the steps has to be complete before the last one begins. */
+static struct stop_costs costs_of_staying(struct run *run)
+{
+  const struct deck *deck = run->deck;
+  const double save_s = save_cost(run);
+  const int saves = saver_is_writing(run->saver) + due(run->step, deck->checkpoint.every);
+  return (struct stop_costs){.due_s = (due(run->step, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
+                             .step_s = stop_steps_high(&run->recent),
+                             .save_s = save_s};
+}
+
+static double unix_now(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* What rank 0 knows beside signals. */
+static enum stop_cause look_at_file_and_clock(struct run *run, double left_s)
+{
+  const struct stop_costs costs = costs_of_staying(run);
+  if (stop_file_take(&run->stop_file, clock_s()))
+    return STOP_FILE;
+  return left_s < stop_lead(&costs) ? STOP_END : STOP_NOT;
+}
+
+static void explain(const struct run *run, struct leaving *leaving)
+{
+  const char *reason = run->stop_file.reason;
+  if (leaving->cause == STOP_SIGNAL)
+    snprintf(leaving->why, sizeof leaving->why, "%s", signals_name(leaving->signal));
+  else if (leaving->cause == STOP_FILE)
+    snprintf(leaving->why, sizeof leaving->why, "file STOP%s%s", *reason ? ": " : "", reason);
+  else
+    snprintf(leaving->why, sizeof leaving->why, "time limit");
+}
+
+/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind the steps? The answers are the same everywhere. */
+static enum status look_around(struct run *run, struct leaving *leaving)
+{
+  enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
+  const double left_s = leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
+  int64_t of_any[N] = {[SIGNAL] = signals_pending(), [WRITING] = saver_is_writing(run->saver)};
+  if (leads(run)) {
+    of_any[CAUSE] = look_at_file_and_clock(run, left_s);
+    of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
+  }
+  watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks after step %lld", (long long)run->step);
+  const enum status status = comm_max_i64(run->comm, of_any, N);
+  if (status)
+    comm_abort(run->comm, status);
+  watchdog_leave(run->job->exec[PLAN_TRAIN], TASK_MEET);
+  leaving->signal = (int)of_any[SIGNAL];
+  leaving->cause = leaving->signal ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
+  leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
+  explain(run, leaving);
+  return of_any[WRITING] ? STATUS_OK : finish_save(run);
+}
+
+static void say_why(const struct run *run, const struct leaving *leaving)
+{
+  char left[160] = "";
+  if (isfinite(leaving->left_s))
+    snprintf(left, sizeof left, ", with %.1f s left, in which a step takes %.2f s and saving %.2f s", leaving->left_s, stop_steps_high(&run->recent),
+             save_cost(run));
+  log_progress_end();
+  if (leads(run))
+    log_warn("%s: leaving after step %lld%s", leaving->why, (long long)run->step, left);
+}
+
 /* What follows a step, stopping first: a job that was told to end may have seconds left. */
-static enum status after_step(struct run *run, enum train_end *end, bool *leave)
+static enum status after_step(struct run *run, struct leaving *leaving, enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
   const bool last = run->step == deck->run.steps;
-  int signal_number = 0;
-  enum status status = look_around(run, &signal_number);
-  const bool stops = signal_number && !last;
+  enum status status = look_around(run, leaving);
+  const bool stops = leaving->cause && !last;
   if (!status && !stops && due(run->step, deck->eval.every))
     status = evaluate(run);
   if (status)
     return status;
   if (stops) {
-    log_progress_end();
-    log_warn("%s: leaving after step %lld", signals_name(signal_number), (long long)run->step);
+    say_why(run, leaving);
     *end = TRAIN_UNFINISHED;
   }
   *leave = stops || last;
@@ -466,14 +565,14 @@ static enum status after_step(struct run *run, enum train_end *end, bool *leave)
   return save(run, *leave);
 }
 
-static enum status loop(struct run *run, enum train_end *end)
+static enum status loop(struct run *run, struct leaving *leaving, enum train_end *end)
 {
   bool leave = false;
   *end = TRAIN_FINISHED;
   while (!leave) {
     enum status status = one_step(run);
     if (!status)
-      status = after_step(run, end, &leave);
+      status = after_step(run, leaving, end, &leave);
     if (status)
       return status;
   }
@@ -536,9 +635,20 @@ static enum status open_run(struct run *run)
   return status ? status : open_results(run);
 }
 
+/* When this run has to be over, and who may tell it to stop: from the beginning, since a job may be told while it is still starting. */
+static enum status prepare_stop(struct run *run)
+{
+  enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
+  if (!status && leads(run))
+    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(), &run->end_s);
+  return status ? status : signals_install();
+}
+
 static enum status prepare_state(struct run *run, const char *resume)
 {
   enum status status = comm_agree(run->comm, run_paths(run));
+  if (!status)
+    status = comm_agree(run->comm, prepare_stop(run));
   if (!status && !*resume)
     status = status_set(STATUS_USAGE, "resume is empty: say none, auto, or a checkpoint's path");
   if (!status && !strcmp(resume, "none"))
@@ -559,8 +669,6 @@ static enum status prepare_loop(struct run *run)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
     status = saver_create(run->job, run->checkpoint_dir, &run->saver);
-  if (!status)
-    status = comm_agree(run->comm, signals_install());
   return status;
 }
 
@@ -572,6 +680,7 @@ static void release(struct run *run)
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
   stats_destroy(&run->stats);
+  stop_file_close(&run->stop_file);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);
   mem_free(run->learned_path);
@@ -598,16 +707,58 @@ static enum status record_trace(struct run *run)
   return results_end(run->results);
 }
 
+/* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
+static enum status record_sum(struct run *run, enum plan_lane lane, const char *op, const struct tally_sum *sum)
+{
+  const struct tally *tally = run->job->tally;
+  results_begin(run->results, "counters");
+  results_int(run->results, "step", run->step);
+  results_int(run->results, "first_step", run->first);
+  results_text(run->results, "lane", plan_lane_name(lane));
+  results_text(run->results, "op", op);
+  results_int(run->results, "count", sum->count);
+  for (int e = 0; e < tally_events(tally); e++)
+    results_int(run->results, tally_key(tally, e), sum->spent[e]);
+  return results_end(run->results);
+}
+
+static enum status record_lane(struct run *run, enum plan_lane lane)
+{
+  const struct tally_sum *sums = exec_tallied(run->job->exec[PLAN_TRAIN], lane);
+  struct tally_sum all = {0};
+  enum status status = STATUS_OK;
+  for (int op = 0; sums && op < OP_COUNT && !status; op++) {
+    if (sums[op].count == 0)
+      continue;
+    all.count += sums[op].count;
+    for (int e = 0; e < DECK_COUNTERS; e++)
+      all.spent[e] += sums[op].spent[e];
+    status = record_sum(run, lane, plan_op_name((enum op)op), &sums[op]);
+  }
+  return status || all.count == 0 ? status : record_sum(run, lane, "all", &all);
+}
+
+static enum status record_tally(struct run *run)
+{
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  for (int lane = 0; lane < LANE_COUNT && !status && run->results; lane++)
+    status = record_lane(run, (enum plan_lane)lane);
+  return status;
+}
+
 static enum status run_loop(struct run *run, enum train_end *end)
 {
+  struct leaving leaving = {.left_s = INFINITY};
   enum status status = prepare_loop(run);
   if (!status)
-    status = loop(run, end);
+    status = loop(run, &leaving, end);
+  if (!status && run->job->tally)
+    status = comm_agree(run->comm, record_tally(run));
   if (!status && run->deck->train.trace.n > 0)
     status = comm_agree(run->comm, record_trace(run));
   const bool done = !status;
   if (done)
-    status = record_run(run, *end);
+    status = record_run(run, *end, &leaving);
   const enum status closing = results_close(run->results);
   if (!status)
     status = closing;
@@ -616,7 +767,7 @@ static enum status run_loop(struct run *run, enum train_end *end)
 
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end)
 {
-  struct run run = {.comm = comm, .deck = deck, .saved_step = -1, .lock = -1, .start_s = clock_s()};
+  struct run run = {.comm = comm, .deck = deck, .saved_step = -1, .lock = -1, .start_s = clock_s(), .end_s = INFINITY};
   *end = TRAIN_FINISHED;
   enum status status = prepare_state(&run, resume);
   if (!status && run.step >= deck->run.steps)

@@ -8,7 +8,7 @@ make_deck
 for library in HDF5 libyaml json-c PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
-for command in train eval generate prepare plan ckpt bench; do
+for command in train eval generate prepare plan ckpt bench doctor; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done
 fails 2 "there is no subcommand 'trian'" "$SLUICE" trian

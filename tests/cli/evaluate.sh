@@ -54,6 +54,10 @@ for key in shard.strategy=no_shard tiers.activations=recompute shard.reduce=step
   test "$(numbers 2 first $key)" = "$one" || { cat eval.err >&2; die "$key changes the loss"; }
   test "$(grep -c "${key%=*} is for training and changes nothing here" eval.err)" = 1 || { cat eval.err >&2; die "no warning of $key"; }
 done
+# Parameters in host memory, from which units slide through the device: the same numbers.
+for ranks in 1 2; do
+  test "$(numbers $ranks first tiers.params=host tiers.optimizer=host)" = "$one" || { cat eval.err >&2; die "parameters in host memory change the loss on $ranks ranks"; }
+done
 train 1 replicated run.steps=1 shard.strategy=no_shard
 numbers 1 replicated shard.strategy=full_shard > replicated.out
 test -s replicated.out || { cat eval.err >&2; die "eval of a run without sharding"; }

@@ -168,6 +168,7 @@ test "$(ids 1 first 5,6 12 data.sequence=8)" = "$(ids 1 first 5,6 12 context=8)"
 test "$(ids 1 first 5,6 12 data.micro_batch=5)" = "$(ids 1 first 5,6 12)" || die "generation has no batch"
 say 1 first ids=5 tokens=1 shard.strategy=no_shard tiers.activations=recompute > ignored.txt
 test "$(grep -c 'is for training and changes nothing here' generate.err)" = 2 || { cat generate.err >&2; die "no warning of what changes nothing"; }
+test "$(ids 2 first 5,6 12 tiers.params=host tiers.optimizer=host)" = "$(ids 1 first 5,6 12)" || die "parameters in host memory change what is generated"
 fails 2 "give one of them" "$SLUICE" generate first prompt=x prompt_file=prompt.txt
 fails 4 "nowhere.txt" "$SLUICE" generate first prompt_file=nowhere.txt
 fails 2 "cannot tell the tokenizer" "$SLUICE" generate "$models/llama" prompt=x

@@ -1,11 +1,14 @@
 check_scripts += \
 	tests/cli/cli.sh \
+	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
 	tests/cli/cuda_offload.sh \
 	tests/cli/decks.sh \
+	tests/cli/doctor.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
 	tests/cli/huggingface.sh \
+	tests/cli/losses.sh \
 	tests/cli/fit.sh \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \

@@ -81,7 +81,7 @@ same replicas replicas_host
 
 # Moments of 16 bits: the same in every tier, stopped or not.
 # shellcheck disable=SC2046,SC2086 # assignments
-for keys in "optim.moments=bf16" "optim.moments=fp16" "optim.moments=bf16 optim.rounding=stochastic"; do
+for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic"; do
   rm -rf half half_host
   train 2 half $(micro 2) $keys
   train 2 half_host $(micro 2) $keys run.steps=2 $host optim.state=nvme optim.state_share=0.5

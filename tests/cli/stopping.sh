@@ -1,5 +1,5 @@
 #!/bin/sh
-# SIGTERM, kill -9, full disk: what was saved stays, and the run goes on from it to the bits of the run that nobody disturbed.
+# Signals, a file STOP, the end of the job, kill -9, a lost folder: what was saved stays, and the run goes on from it to the bits of the run that nobody disturbed.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -11,6 +11,18 @@ wait_for_step() {
     kill -0 "$2" || { cat "$1.log" >&2; die "the run ended early"; }
     sleep 0.05
   done
+}
+
+# number KEY DIR: of the last record of a run.
+number() { grep '"kind": *"run"' "$2/results.jsonl" | tail -n 1 | sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p"; }
+
+# left DIR STATUS REASON: it left with code 75, the step that it reached is saved, and log and results say why.
+left() {
+  test "$2" = 75 || { cat "$1.log" >&2; die "$1: exit $2"; }
+  step=$(losses "$1" | tail -n 1 | cut -d ' ' -f 1)
+  test -e "$1/ckpt/$(printf 'step-%08d.h5' "$step")" || die "$1: the step that was reached, $step, was not saved"
+  grep -q "$3: leaving after step $step" "$1.log" || { cat "$1.log" >&2; die "$1: the log does not say '$3'"; }
+  grep '"kind": *"run"' "$1/results.jsonl" | tail -n 1 | grep -q "\"end\": *\"unfinished\".*\"reason\": *\"$3" || die "$1: the results do not say '$3'"
 }
 
 # shellcheck disable=SC2086 # assignments
@@ -38,20 +50,45 @@ wait_for_step() {
     rm -r unwritten
   done
 
-  # SIGTERM to one rank: saved at the next step boundary, exit code 75.
-  status=0
-  on 2 "$SLUICE" train tiny.yaml run.dir=term $steps run.steps=4000 > term.log 2>&1 & job=$!
-  wait_for_step term $job
-  pkill -TERM -n -f "^$SLUICE train tiny.yaml run.dir=term"
-  wait $job || status=$?
-  test $status = 75 || { cat term.log >&2; die "SIGTERM: exit $status"; }
-  test "$("$SLUICE" ckpt ls term | wc -l)" -ge 1 || die "SIGTERM left no checkpoint"
-  step=$(losses term | tail -n 1 | cut -d ' ' -f 1)
-  test -e "term/ckpt/$(printf 'step-%08d.h5' "$step")" || die "the step that was reached, $step, was not saved"
+  # A signal to one rank: saved at the next step boundary, exit code 75.
+  for signal in TERM USR1 USR2 INT; do
+    status=0
+    dir=sig$signal
+    on 2 "$SLUICE" train tiny.yaml run.dir=$dir $steps run.steps=4000 > $dir.log 2>&1 & job=$!
+    wait_for_step $dir $job
+    pkill -$signal -n -f "^$SLUICE train tiny.yaml run.dir=$dir"
+    wait $job || status=$?
+    left $dir $status SIG$signal
+  done
+  step=$(losses sigTERM | tail -n 1 | cut -d ' ' -f 1)
   if test "$step" -lt 40; then
-    train 2 term $steps --resume auto
-    same calm term
+    train 2 sigTERM $steps --resume auto
+    same calm sigTERM
+    grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl || die "the results do not say how it ended"
   fi
+
+  # A file STOP: its words are told, and it is gone, so that the next start goes on.
+  status=0
+  on 2 "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 checkpoint.every=0 > asked.log 2>&1 & job=$!
+  wait_for_step asked $job
+  echo 'the disks are swapped' > asked/STOP
+  wait $job || status=$?
+  left asked $status 'file STOP: the disks are swapped'
+  test ! -e asked/STOP || die "STOP is still there"
+  step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
+  train 2 asked $steps run.steps=$step --resume auto
+
+  # The end of the job: it leaves while the time for a step, a checkpoint and the margin of ten seconds is left, and not much earlier.
+  status=0
+  SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
+  left ends $status 'time limit'
+  grep -q 'leaving after step [0-9]*, with [0-9.]* s left, in which a step takes [0-9.]* s and saving [0-9.]* s' ends.log || die "it does not say how much time was left"
+  number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || { cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
+  test "$(losses ends | wc -l)" -ge 2 || die "it left at once"
+  status=0
+  on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto > ends.log 2>&1 || status=$?
+  left ends $status 'time limit'
+  SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml run.dir=never
 
   # kill -9 of a rank at any moment, again and again. Open MPI's mpirun can hang in its own clean-up after that: it is given ten seconds.
   kills=0

@@ -197,7 +197,7 @@ static void carriers_are_those_of_the_build(void **state)
   assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_OK);
 #else
   assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_text(), "'nccl'; it has: mpi: configure it with --with-nccl, or say run.device=host"));
+  assert_non_null(strstr(status_text(), "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or say comm.backend=mpi"));
 #endif
   assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);

@@ -108,14 +108,15 @@ static void test_impossible_combinations(void **state)
        "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host gradients go to the host after each micro-batch: set "
        "shard.reduce=micro or leave it out"},
       {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but optim.moments (default) is fp32, to which nothing is rounded: "
-                                    "set optim.moments=bf16 or fp16, or leave it out"},
+                                    "set optim.moments=bf16, or leave it out"},
       {"tiers.params=host tiers.optimizer=host optim.state_share=0.5", "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
                                                                        "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
       {"tiers.optimizer=nvme", "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
       {"transfer.params=half", "command line: transfer.params must be one of shard, full, not 'half'"},
       {"transfer.grads=gpu", "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
       {"transfer.rate=-1", "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
-      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
+      {"optim.moments=fp16", "command line: optim.moments must be one of fp32, bf16, not 'fp16'"},
+      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, not 'fp8'"},
       {"optim.rounding=up", "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
       {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
       {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
@@ -142,6 +143,10 @@ static void test_impossible_combinations(void **state)
       {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not '-1'"},
       {"train.trace=7,7",
        "train.trace (command line) is [7, 7], which holds no step: the first number is the first step, the second the one behind the last"},
+      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: say none or auto alone, or name events"},
+      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: say none or auto alone, or name events"},
+      {"run.counters=a,b,c,d,e,f,g,h,i",
+       "run.counters (command line) names 9 events, and at most 8 are counted at a time: run it once for each part of them"},
       {"train.trace=[8,7]",
        "train.trace (command line) is [8, 7], which holds no step: the first number is the first step, the second the one behind the last"},
       {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
@@ -175,13 +180,15 @@ static void test_possible_combinations(void **state)
       "tiers.activations=recompute:12",
       "tiers.activations=keep,recompute,host,nvme",
       "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with masters on the device, and no harm */
-      "optim.moments=fp16 optim.rounding=stochastic",
+      "optim.moments=bf16 optim.rounding=stochastic",
       "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 transfer.params=full transfer.grads=cpu_reduce",
       "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme optim.state_share=0.25",
       "tiers.params=host tiers.optimizer=host optim.nonfinite=skip optim.clip=0 shard.reduce=micro",
       "checkpoint.every=50 checkpoint.keep_every=100",
       "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
       "optim.no_decay=[]",
+      "run.counters=none",
+      "run.counters=a,b,c,d,e,f,g,h",
       "train.trace=0,1",
       "train.trace=[]",
       "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
@@ -279,6 +286,8 @@ static void test_tiers(void **state)
   } known[] = {
       {true, "", 4, 4, {.host_state = true}},
       {true, "transfer.params=full transfer.grads=cpu_reduce", 4, 4, {.host_state = true, .params_full = true, .cpu_reduce = true}},
+      {true, "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=2", 8, 4, {.host_state = true, .cpu_reduce = true}},
+      {true, "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=4", 8, 2, {.host_state = true, .cpu_reduce = true}},
       {true, "transfer.params=full transfer.grads=cpu_reduce", 1, 1, {.host_state = true}}, /* alone there is nobody to share or to add with */
       {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=node", 8, 4, {.host_state = true, .params_full = true}},
       {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=2", 8, 4, {.host_state = true, .params_full = true}},
@@ -293,7 +302,7 @@ static void test_tiers(void **state)
       {true, "optim.state=nvme optim.state_share=0.25", 2, 2, {.host_state = true, .nvme_state = 0.25}},
       {false, "optim.clip=0", 2, 2, {.host_state = false}},
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
-      {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
+      {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -307,6 +316,7 @@ static void test_tiers(void **state)
     assert_int_equal(shape.host_state, expected->host_state);
     assert_int_equal(shape.params_full, expected->params_full);
     assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
+    assert_int_equal(shape.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(shape.immediate, expected->immediate);
     assert_int_equal(shape.moments, expected->moments);
     assert_true(shape.nvme_state == expected->nvme_state);
@@ -471,9 +481,11 @@ static void test_hash(void **state)
   (void)state;
   struct deck deck;
   char base[17], other[17];
-  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7",     "run.threads=2",
-                                     "optim.lr=0.0006",   "train.trace=2,4", "comm.timeout=5",
-                                     "transfer.rate=2",   "tiers.nvme=/x",   "checkpoint.background=false"};
+  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7",           "run.threads=2",
+                                     "optim.lr=0.0006",   "train.trace=2,4",       "comm.timeout=5",
+                                     "transfer.rate=2",   "tiers.nvme=/x",         "checkpoint.background=false",
+                                     "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2",
+                                     "run.counters=auto"};
   static const char *const different[] = {
       "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",     "data.train=x",     "shard.strategy=no_shard",
       "optim.no_decay=",    "run.device=host",        "run.compute=fp32",    "comm.backend=mpi", "comm.gradients=bf16",

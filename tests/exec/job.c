@@ -95,6 +95,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
+  job->deck.comm.gradients = setup->narrow_wire ? DECK_GRADIENTS_BF16 : DECK_GRADIENTS_FP32;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
   check(device_create("host", 0, setup->half ? DTYPE_BF16 : DTYPE_F32, &job->device));
   if (setup->beside)
@@ -123,6 +124,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .host_state = setup->host,
                 .params_full = setup->params_full,
                 .cpu_reduce = setup->cpu_reduce,
+                .one_node = setup->one_node,
                 .immediate = setup->immediate,
                 .moments = setup->moments,
                 .nvme_state = setup->nvme_state,
@@ -152,6 +154,8 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
       .load_arg = job,
       .threads = setup->threads ? setup->threads : 1,
       .cores = setup->cores,
+      .io_cpus = setup->io_cores != NULL,
+      .io_cores = setup->io_cores,
   };
   return exec_create(&config, &job->exec);
 }

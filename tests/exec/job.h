@@ -15,7 +15,7 @@ struct job_setup {
   int micros; /* micro-batches a rank and step; 0: 1 */
   bool reduce_every_micro;
   int threads; /* 0: 1 */
-  const int *cores;
+  const int *cores, *io_cores; /* io_cores: one */
   int fail_on_rank, fail_on_step; /* loading fails on this rank in this step, if that is not 0 */
   bool llama;                     /* with a head of its own */
   struct option_strings freeze;
@@ -23,7 +23,8 @@ struct job_setup {
   int64_t capacity;               /* PLAN_GENERATE; 0: JOB_SEQUENCE */
   bool half;                      /* computes in bf16 */
   bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
-  bool host, params_full, cpu_reduce, immediate; /* deck_shape's host_state and what goes with it */
+  bool host, params_full, cpu_reduce, one_node, immediate; /* deck_shape's host_state and what goes with it */
+  bool narrow_wire;               /* comm.gradients=bf16 */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   enum dtype moments;
   double nvme_state;

@@ -8,6 +8,7 @@ check_PROGRAMS += \
 	tests/exec/test_guards \
 	tests/exec/test_host \
 	tests/exec/test_ranks \
+	tests/exec/test_tally \
 	tests/exec/test_trace \
 	tests/exec/test_watchdog
 exec_job = tests/exec/job.c tests/exec/job.h

@@ -24,6 +24,7 @@
 
 #include "config.h"
 #include "exec/counters.h"
+#include "exec/tally.h"
 
 enum { PAGES = 2000, SLEEPS = 30, TURNS = 50 * 1000 * 1000, SKIP = 77 };
 
@@ -171,6 +172,24 @@ static void what_is_counted_is_told(void **state)
   counters_destroy(counters);
 }
 
+/* The same of lanes, whose threads the kernel's account covers whatever is forbidden. */
+static void what_lanes_count_is_told(void **state)
+{
+  (void)state;
+  char name[] = "auto", *names[] = {name};
+  struct tally *tally;
+  if (tally_create(&(struct option_strings){.n = 1, .item = names}, &tally))
+    fail_msg("%s", status_text());
+  print_message("%d events: %s\n", tally_events(tally), tally_note(tally));
+  assert_in_range(tally_events(tally), 3, 7);
+  assert_int_equal(*tally_note(tally) == '\0', tally_events(tally) == 7);
+  if (!have_papi || forbidden)
+    assert_int_equal(tally_events(tally), 3);
+  if (have_papi && forbidden == EPERM)
+    assert_non_null(strstr(tally_note(tally), "perf_event_paranoid"));
+  tally_destroy(tally);
+}
+
 static void work_here_and_in_threads_is_counted(void **state)
 {
   (void)state;
@@ -277,8 +296,11 @@ static int forbid(int error)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(kinds_have_names),        cmocka_unit_test(no_handle_counts_nothing),
-      cmocka_unit_test(what_is_counted_is_told), cmocka_unit_test(work_here_and_in_threads_is_counted),
+      cmocka_unit_test(kinds_have_names),
+      cmocka_unit_test(no_handle_counts_nothing),
+      cmocka_unit_test(what_is_counted_is_told),
+      cmocka_unit_test(what_lanes_count_is_told),
+      cmocka_unit_test(work_here_and_in_threads_is_counted),
       cmocka_unit_test(reads_tell_what_is_new),
   };
   const struct CMUnitTest machines[] = {

@@ -1,11 +1,14 @@
 /* The executor's guards, each made to fire, and its services. One process without MPI; where windows are wanted, as one rank of two without the peer.
  * Oracle: what exec.h promises. */
+#include <dirent.h>
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -426,6 +429,58 @@ static void the_compute_lane_keeps_to_its_cores(void **state)
   comm_destroy(comm);
 }
 
+/* Whether a thread of this process with that name runs on that CPU alone, as the kernel tells. */
+static bool keeps_to(const char *name, int cpu)
+{
+  DIR *folder = opendir("/proc/self/task");
+  bool found = false;
+  assert_non_null(folder);
+  for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+    char path[512], comm[32] = "";
+    cpu_set_t set;
+    snprintf(path, sizeof path, "/proc/self/task/%.200s/comm", entry->d_name);
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(comm, sizeof comm, file))
+      comm[0] = '\0';
+    if (file)
+      fclose(file);
+    comm[strcspn(comm, "\n")] = '\0';
+    if (strcmp(comm, name) == 0 && sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof set, &set) == 0)
+      found = found || (CPU_COUNT(&set) == 1 && CPU_ISSET(cpu, &set));
+  }
+  closedir(folder);
+  return found;
+}
+
+/* Of a host beside a device, and of the disk. */
+static void host_lanes_keep_to_their_cores(void **state)
+{
+  (void)state;
+  struct comm *comm = make_comm(1);
+  struct job job;
+  cpu_set_t before;
+  int first = 0, last = CPU_SETSIZE - 1, nowhere = 8191;
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  while (!CPU_ISSET(first, &before))
+    first++;
+  while (!CPU_ISSET(last, &before))
+    last--;
+  struct job_setup setup = {.prefetch = 1, .host = true, .beside = true, .nvme_state = 1, .cores = &first, .io_cores = &last};
+  job_open(&job, comm, &setup);
+  job_step(&job, 0);
+  assert_true(keeps_to("host", first));
+  assert_true(keeps_to("disk", last));
+  assert_true(first == last || !keeps_to("h2d", first));
+  job_close(&job);
+
+  setup.io_cores = &nowhere;
+  job_plan(&job, comm, &setup);
+  assert_int_equal(job_create_exec(&job, &setup), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), "a lane cannot be bound to its cores"));
+  job_close(&job);
+  comm_destroy(comm);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -441,6 +496,7 @@ int main(void)
       cmocka_unit_test(generation_stays_inside_its_cache),
       cmocka_unit_test(times_are_told_once),
       cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
+      cmocka_unit_test(host_lanes_keep_to_their_cores),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

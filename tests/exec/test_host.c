@@ -37,12 +37,19 @@ static void same(struct job_setup setup)
   job_record_free(&record);
 }
 
-/* Both ways of parameters and of gradients. */
+/* Both ways of parameters and all three of gradients: reduced by devices, by hosts, by hosts in memory that they share. */
+enum { WAYS = 6 };
+static void take_way(struct job_setup *setup, int way)
+{
+  setup->params_full = way & 1;
+  setup->cpu_reduce = way >= 2;
+  setup->one_node = way >= 4;
+}
+
 static void same_all_ways(struct job_setup setup)
 {
-  for (int way = 0; way < 4; way++) {
-    setup.params_full = way & 1;
-    setup.cpu_reduce = way & 2;
+  for (int way = 0; way < WAYS; way++) {
+    take_way(&setup, way);
     same(setup);
   }
 }
@@ -82,6 +89,7 @@ static void inputs_that_wait_elsewhere(void **state)
     same((struct job_setup){.prefetch = prefetch, .activations = host, .micros = 3});
     same((struct job_setup){.prefetch = prefetch, .activations = nvme, .micros = 3});
     same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true});
+    same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true, .one_node = true, .micros = 3});
   }
 }
 
@@ -120,13 +128,24 @@ static void hybrid_groups(void **state)
       same_all_ways((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
 }
 
-/* A slow link changes when things happen and nothing else. Oracle for the link: what goes over it in a step takes no less than its bytes over the rate. */
+/* A slow link changes when things happen and nothing else. Oracle for the link: what goes down it in a step takes no less than its bytes over the rate. */
 static void slow_links(void **state)
 {
   (void)state;
+  const double rate = 1e-3;
+  const struct job_setup setup = {.host = true, .prefetch = 1, .activations = host, .rate = rate, .half = half, .beside = beside};
+  struct job job;
+  double bytes = 0;
+  job_open(&job, comm, &setup);
+  for (int i = 0; i < job.plan->n; i++)
+    if (job.plan->instr[i].lane == LANE_H2D)
+      bytes += (double)job.plan->buffer[job.plan->instr[i].use[1].buffer].bytes;
   const double start = clock_s();
-  same_all_ways((struct job_setup){.prefetch = 1, .activations = host, .rate = 1e-3});
-  assert_true(clock_s() - start > 0.05);
+  struct exec_result result = job_step(&job, 0);
+  assert_int_equal(exec_drain(job.exec), STATUS_OK);
+  assert_true(bytes > 0 && clock_s() - start >= bytes / (1e9 * rate));
+  assert_true(result.loss == reference[0][0].loss[0]);
+  job_close(&job);
 }
 
 /* Several micro-batches of one rank: without a link between ranks the device adds them up inside of its products. Oracle: the reference, within the rounding of fp32. */
@@ -151,12 +170,36 @@ static void frozen_parameters(void **state)
   static char bias[] = "*bias", embedding[] = "*wte*", *names[] = {bias, embedding};
   const struct option_strings freeze = {.n = 2, .item = names};
   struct job_record record, expected = run((struct job_setup){.prefetch = 1, .freeze = freeze});
-  for (int way = 0; way < 4; way++) {
-    record = run((struct job_setup){.host = true, .prefetch = 1, .freeze = freeze, .params_full = way & 1, .cpu_reduce = way & 2});
+  for (int way = 0; way < WAYS; way++) {
+    struct job_setup setup = {.host = true, .prefetch = 1, .freeze = freeze};
+    take_way(&setup, way);
+    record = run(setup);
     job_assert_same(&record, &expected);
     job_record_free(&record);
   }
   job_record_free(&expected);
+}
+
+/* Parts that travel in 16 bits are rounded once, those of a rank's own too, wherever they are added up. Oracle: the run on the device, which is not the reference's. */
+static void narrow_parts(void **state)
+{
+  (void)state;
+  for (int micros = 1; micros <= 3; micros += 2) {
+    const struct job_setup setup = {.prefetch = 1, .micros = micros, .reduce_every_micro = true, .narrow_wire = true};
+    if (comm_ranks(comm) == 1)
+      return; /* nothing travels */
+    struct job_record expected = run(setup), record;
+    assert_true(expected.loss[2] != reference[micros == 3][0].loss[2]);
+    for (int way = 0; way < WAYS; way += 2) {
+      struct job_setup offload = setup;
+      offload.host = true;
+      take_way(&offload, way);
+      record = run(offload);
+      job_assert_same(&record, &expected);
+      job_record_free(&record);
+    }
+    job_record_free(&expected);
+  }
 }
 
 /* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element is the same too. */
@@ -214,6 +257,7 @@ int main(void)
       cmocka_unit_test(one_rank),
       cmocka_unit_test(frozen_parameters),
       cmocka_unit_test(narrow_moments),
+      cmocka_unit_test(narrow_parts),
   };
   const struct CMUnitTest half_tests[] = {
       cmocka_unit_test(ways_of_parameters_and_gradients),
@@ -222,6 +266,7 @@ int main(void)
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(frozen_parameters),
       cmocka_unit_test(narrow_moments),
+      cmocka_unit_test(narrow_parts),
   };
   comm = job_start_mpi();
   if (!comm)

@@ -1,14 +1,17 @@
-/* Traced steps. Oracles: sums and overlaps of events made by hand, worked out here; the plan, whose every instruction a traced step has once, and none before what it waits for;
- * the bits of a run that is not traced. */
+/* Traced steps, and what is counted of them. Oracles: sums and overlaps of events made by hand, worked out here; the plan, whose every instruction a traced step has once, and none before
+ * what it waits for; the bits of a run that is not traced; this program's own getrusage(), which counts how often a thread is asked for. */
 /* ranks: 1 2 3 */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,6 +22,14 @@
 #include "io/json_tree.h"
 #include "plan/internal.h"
 #include "reopen.h"
+
+static _Atomic int64_t asked;
+
+int getrusage(__rusage_who_t who, struct rusage *usage)
+{
+  atomic_fetch_add(&asked, (int)who == RUSAGE_THREAD);
+  return (int)syscall(SYS_getrusage, who, usage);
+}
 
 static struct comm *world;
 static char folder[256], timeline[320], summary[320];
@@ -196,6 +207,60 @@ static void spans(const struct plan *plan)
   json_tree_free(tree);
 }
 
+static char faults[] = "page_faults", switches[] = "context_switches", *counted[] = {faults, switches};
+
+static struct tally *open_tally(void)
+{
+  struct tally *tally;
+  check(tally_create(&(struct option_strings){.n = 2, .item = counted}, &tally));
+  return tally;
+}
+
+static void spent(struct trace_run *run, int64_t step, int instr, int64_t a, int64_t b)
+{
+  const int64_t both[DECK_COUNTERS] = {a, b};
+  trace_run_event(run, &(struct exec_event){.step = step, .instr = instr, .begin_s = 1, .end_s = 2, .spent = both});
+}
+
+static void counted_events(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  struct json_tree *tree;
+  int64_t whole;
+  const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD), gather = find_op(plan, OP_GATHER);
+  struct tally *tally = open_tally();
+  open_trace(plan, 0, &run);
+  trace_run_set_tally(run, tally);
+  spent(run, 5, forward, 100, 3);
+  spent(run, 5, backward, 1000000, 0);
+  spent(run, 6, forward, 11, 4);
+  spent(run, 6, gather, -1, -1); /* not counted */
+  check(trace_run_close(run, &sum));
+  assert_int_equal(sum.kind[OP_FORWARD].spent[0], 111);
+  assert_int_equal(sum.kind[OP_FORWARD].spent[1], 7);
+  assert_int_equal(sum.kind[OP_GATHER].spent[0], 0);
+  assert_int_equal(sum.spent[LANE_COMPUTE][0], 1000111);
+  assert_int_equal(sum.spent[LANE_COMPUTE][1], 7);
+  summary_says("\ncounted a step    page_faults context_switches\n");
+  summary_says("\nFORWARD                  55.5              3.5\n");
+  summary_says("\nBACKWARD               500000                0\n");
+  summary_says("\ncompute                500056              3.5\n");
+
+  check(json_tree_read(timeline, 1 << 20, &tree));
+  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
+  while (json_next(event) && !json_find(json_find(event, "args"), "page_faults"))
+    event = json_next(event);
+  check(json_get_whole(json_find(json_find(event, "args"), "page_faults"), 100, 100, &whole));
+  check(json_get_whole(json_find(json_find(event, "args"), "context_switches"), 3, 3, &whole));
+  while (json_next(event))
+    event = json_next(event);
+  assert_non_null(json_find(json_find(event, "args"), "step"));
+  assert_null(json_find(json_find(event, "args"), "page_faults"));
+  json_tree_free(tree);
+  tally_destroy(tally);
+}
+
 static void nothing(const struct plan *plan)
 {
   struct trace_run *run;
@@ -219,6 +284,12 @@ static void spans_of_events(void **state)
 {
   (void)state;
   with_plan_of_3(spans);
+}
+
+static void counters_of_events(void **state)
+{
+  (void)state;
+  with_plan_of_3(counted_events);
 }
 
 static void a_trace_of_nothing(void **state)
@@ -271,6 +342,7 @@ struct witness {
   int n;
   struct exec_event *event;
   int *seen;
+  int64_t spent[2]; /* of all */
 };
 
 static void see(void *arg, const struct exec_event *event)
@@ -279,6 +351,10 @@ static void see(void *arg, const struct exec_event *event)
   assert_in_range(event->step, 1, 2);
   const int place = (int)(event->step - 1) * witness->n + event->instr;
   witness->event[place] = *event;
+  for (int e = 0; e < 2; e++) {
+    assert_true(event->spent[e] >= 0);
+    witness->spent[e] += event->spent[e];
+  }
   witness->seen[place]++;
   trace_run_event(witness->run, event);
 }
@@ -294,6 +370,25 @@ static void each_waited(const struct plan *plan, const struct witness *witness)
       if (before >= 0)
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
+  }
+}
+
+/* The events' numbers are the summary's, and steps 1 and 2 are a part of all steps. */
+static void expect_spent(const struct job *job, const struct witness *witness, const struct trace_summary *sum)
+{
+  for (int e = 0; e < 2; e++) {
+    int64_t of_kinds = 0, of_lanes = 0, of_run = 0;
+    for (enum op op = 0; op < OP_COUNT; op++)
+      of_kinds += sum->kind[op].spent[e];
+    for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
+      const struct tally_sum *sums = exec_tallied(job->exec, lane);
+      of_lanes += sum->spent[lane][e];
+      for (enum op op = 0; sums && op < OP_COUNT; op++)
+        of_run += sums[op].spent[e];
+    }
+    assert_int_equal(of_kinds, witness->spent[e]);
+    assert_int_equal(of_lanes, witness->spent[e]);
+    assert_true(of_run >= of_lanes);
   }
 }
 
@@ -313,7 +408,9 @@ static void every_instruction_of_a_traced_run(void **state)
   check(mem_alloc(MEM_META, 2 * (size_t)job.plan->n * sizeof *witness.seen, &seen));
   witness = (struct witness){.n = job.plan->n, .event = events, .seen = seen};
   open_trace(job.plan, 0, &witness.run);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3}));
+  struct tally *tally = open_tally();
+  trace_run_set_tally(witness.run, tally);
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .tally = tally}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -327,6 +424,7 @@ static void every_instruction_of_a_traced_run(void **state)
     assert_int_equal(total[c].calls, 0); /* the host device does not measure */
   check(trace_run_close(witness.run, &sum));
   job_assert_same(&plain, &traced);
+  expect_spent(&job, &witness, &sum);
   each_waited(job.plan, &witness);
 
   assert_int_equal(sum.steps, 2);
@@ -346,6 +444,73 @@ static void every_instruction_of_a_traced_run(void **state)
   job_record_free(&plain);
   job_record_free(&traced);
   job_close(&job);
+  tally_destroy(tally);
+}
+
+/* The steps of a job, of which the last ones allocate nothing. */
+static void run_steps(struct job *job, struct job_record *record)
+{
+  int64_t calls = 0;
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = job_step(job, step);
+    record->loss[step] = result.loss;
+    record->grad_norm[step] = result.grad_norm;
+    if (step > 0)
+      assert_int_equal(mem_calls(), calls);
+    calls = mem_calls();
+  }
+  check(exec_drain(job->exec));
+  assert_int_equal(mem_calls(), calls);
+  record->n = job_parameters(job);
+  record->params = job_collect(job);
+}
+
+static int64_t instructions_of(const struct plan *plan, enum plan_lane lane, enum op op)
+{
+  int64_t n = 0;
+  for (int i = 0; i < plan->n; i++)
+    n += plan->instr[i].lane == lane && plan->instr[i].op == op;
+  return n;
+}
+
+static void expect_tallied(const struct job *job, const struct tally *tally)
+{
+  for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
+    const struct tally_sum *sums = exec_tallied(job->exec, lane);
+    for (enum op op = 0; op < OP_COUNT; op++) {
+      assert_int_equal(tally && sums ? sums[op].count : 0, tally ? JOB_STEPS * instructions_of(job->plan, lane, op) : 0);
+      for (int e = 0; sums && e < tally_events(tally); e++)
+        assert_true(sums[op].spent[e] >= 0);
+    }
+  }
+}
+
+/* Off: not one question. On: two an instruction, one a lane at its start, and the same bits. */
+static void a_run_that_is_counted(void **state)
+{
+  (void)state;
+  const struct job_setup setup = {.prefetch = 1, .micros = 2};
+  struct job_record record[2] = {0};
+  struct tally *tally = open_tally();
+  for (int on = 0; on < 2; on++) {
+    struct job job;
+    job_open(&job, world, &setup);
+    atomic_store(&asked, 0);
+    check(job_reopen(&job, &(struct exec_config){.tally = on ? tally : NULL}));
+    run_steps(&job, &record[on]);
+    int lanes = 0;
+    for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
+      assert_true(on || !exec_tallied(job.exec, lane));
+      lanes += exec_tallied(job.exec, lane) != NULL;
+    }
+    assert_int_equal(atomic_load(&asked), on ? lanes + 2 * (int64_t)JOB_STEPS * job.plan->n : 0);
+    expect_tallied(&job, on ? tally : NULL);
+    job_close(&job);
+  }
+  job_assert_same(&record[0], &record[1]);
+  job_record_free(&record[0]);
+  job_record_free(&record[1]);
+  tally_destroy(tally);
 }
 
 static int start(void **state)
@@ -369,8 +534,9 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events), cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),     cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),       cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),           cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(counters_of_events),      cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

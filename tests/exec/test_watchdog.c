@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "comm/ops.h"
+#include "exec/watchdog.h"
 #include "reopen.h"
 
 static const char *program;
@@ -139,6 +140,74 @@ static int rest(void)
   job_close(&job);
   comm_destroy(comm);
   return same ? 0 : 2;
+}
+
+/* --- tasks beside the steps ------------------------------------------------------------------------------------------------------ */
+
+static _Atomic int64_t moved;
+static _Atomic bool flushes;
+
+static void ask(struct watchdog_place *out)
+{
+  const bool alone = atomic_load(&flushes);
+  *out = (struct watchdog_place){
+      .moved = atomic_load(&moved), .doing = alone ? "bringing its data to the disk" : "waiting for the other ranks", .waits = !alone};
+}
+
+/* A checkpoint behind the steps, which go on for seconds: of the `stuck` rank it does not get on, and the others wait for it; -1: it is slow. */
+static int save_behind(int stuck)
+{
+  struct comm *comm = job_start_mpi();
+  struct job job;
+  struct exec_result result;
+  if (!comm)
+    return 1;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
+    return tell("the executor");
+  atomic_store(&flushes, comm_rank(comm) == stuck);
+  watchdog_enter(job.exec, TASK_SAVE, ask, "the checkpoint of step %d", 40);
+  const double end = clock_s() + (stuck < 0 ? 2.5 : 30);
+  int64_t more = 1;
+  for (int step = 0; more; step++) {
+    if (exec_step(job.exec, step, step + 1, 0.01, &result))
+      return tell("a step");
+    atomic_fetch_add(&moved, stuck < 0);
+    sleep_s(0.05);
+    more = clock_s() < end;
+    if (comm_max_i64(comm, &more, 1))
+      return tell("the end");
+  }
+  watchdog_leave(job.exec, TASK_SAVE);
+  sleep_s(stuck < 0 ? 1.5 : 0); /* what has ended is not missed */
+  job_close(&job);
+  comm_destroy(comm);
+  return 0;
+}
+
+/* A rank does not come to where the others meet it after a step. */
+static int miss_meeting(int rank)
+{
+  struct comm *comm = job_start_mpi();
+  struct job job;
+  struct exec_result result;
+  int64_t all = 1;
+  if (!comm)
+    return 1;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
+    return tell("the executor");
+  for (int step = 0; step < 3; step++) {
+    if (exec_step(job.exec, step, step + 1, 0.01, &result) || exec_drain(job.exec))
+      return tell("a step");
+    while (step == STUCK_STEP && comm_rank(comm) == rank)
+      pause();
+    watchdog_enter(job.exec, TASK_MEET, NULL, "the meeting after step %d", step);
+    if (comm_max_i64(comm, &all, 1))
+      return tell("the meeting");
+    watchdog_leave(job.exec, TASK_MEET);
+  }
+  return 0;
 }
 
 /* --- what mpirun says of it ---------------------------------------------------------------------------------------------------- */
@@ -266,6 +335,35 @@ static void a_rest_between_steps(void **state)
     fail_msg("exit code %d:\n%s", run->code, run->text);
 }
 
+static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "save 1");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 0: nothing of a checkpoint has moved for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
+            "its data to "
+            "the disk");
+  says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
+}
+
+static void a_checkpoint_that_is_slow(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(2, "save -1");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_string_equal(run->text, "");
+}
+
+static void a_rank_that_misses_a_meeting(void **state)
+{
+  (void)state;
+  const struct outcome_of_run *run = start(3, "meet 2");
+  ended_by_watchdog(run);
+  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
+  says(run, "  besides  in the meeting after step 2\n");
+}
+
 int main(int argc, char **argv)
 {
   program = argv[0];
@@ -282,10 +380,23 @@ int main(int argc, char **argv)
     return stay_away();
   if (argc > 1 && strcmp(argv[1], "rest") == 0)
     return rest();
+  if (argc > 1 && strcmp(argv[1], "save") == 0)
+    return save_behind(rank);
+  if (argc > 1 && strcmp(argv[1], "meet") == 0)
+    return miss_meeting(rank);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rank_that_sleeps),        cmocka_unit_test(rank_0_itself),         cmocka_unit_test(a_single_rank),
-      cmocka_unit_test(a_process_that_is_stopped), cmocka_unit_test(rank_0_is_stopped),     cmocka_unit_test(a_rank_that_stays_between_steps),
-      cmocka_unit_test(a_carrier_with_an_error),   cmocka_unit_test(who_is_late_but_moves), cmocka_unit_test(a_rest_between_steps),
+      cmocka_unit_test(a_rank_that_sleeps),
+      cmocka_unit_test(rank_0_itself),
+      cmocka_unit_test(a_single_rank),
+      cmocka_unit_test(a_process_that_is_stopped),
+      cmocka_unit_test(rank_0_is_stopped),
+      cmocka_unit_test(a_rank_that_stays_between_steps),
+      cmocka_unit_test(a_carrier_with_an_error),
+      cmocka_unit_test(who_is_late_but_moves),
+      cmocka_unit_test(a_rest_between_steps),
+      cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),
+      cmocka_unit_test(a_checkpoint_that_is_slow),
+      cmocka_unit_test(a_rank_that_misses_a_meeting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,6 +154,7 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .host_state = point->host,
                                        .params_full = point->params_full,
                                        .cpu_reduce = point->cpu_reduce,
+                                       .one_node = point->one_node,
                                        .immediate = point->immediate,
                                        .moments = point->moments,
                                        .nvme_state = point->nvme_state}};
@@ -165,6 +166,7 @@ const char *fixture_name(const struct point *point)
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
   static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe"};
+  const char *const by_hosts = point->one_node ? "cpu_reduce on one node" : "cpu_reduce";
   static char name[400];
   snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s%s", modes[point->mode],
            strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
@@ -175,7 +177,7 @@ const char *fixture_name(const struct point *point)
   length = strlen(name);
   if (point->host)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe", point->params_full ? "full" : "shard",
-             point->cpu_reduce ? "cpu_reduce" : "gpu_reduce", point->immediate ? "immediate" : "deferred", point->nvme_state);
+             point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred", point->nvme_state);
   return name;
 }
 
@@ -241,7 +243,7 @@ void fixture_variants(fixture_visit *visit, void *arg)
 }
 
 /* Factors in the order of fixture.h, from the last. */
-enum { HOST_KEEPS = 5, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 2 * 2 * 4 * 3, HOST_VARIANTS = 11 };
+enum { HOST_KEEPS = 5, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 3 * 2 * 4 * 3, HOST_VARIANTS = 11 };
 
 static int take(int *choice, int n)
 {
@@ -260,7 +262,9 @@ static struct point host_point(struct point point, int choice, int turn)
   point.keep = keep < 4 ? (enum deck_keep)keep : KEEP_INPUT_HOST;
   point.recompute = keep < 4 ? 0 : 2;
   point.immediate = take(&choice, 2);
-  point.cpu_reduce = take(&choice, 2);
+  const int reduce = take(&choice, 3);
+  point.cpu_reduce = reduce > 0;
+  point.one_node = reduce == 2;
   point.params_full = take(&choice, 2);
   point.prefetch = take(&choice, 4);
   point.micros = 1 + take(&choice, 3);

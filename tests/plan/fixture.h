@@ -26,7 +26,7 @@ struct point {
   enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
   enum freeze freeze;
   bool half; /* on fixture_half */
-  bool host, params_full, cpu_reduce, immediate; /* host: masters in host memory */
+  bool host, params_full, cpu_reduce, one_node, immediate; /* host: masters in host memory */
   double nvme_state;
   enum dtype moments;
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
@@ -49,7 +49,7 @@ void fixture_grid(fixture_visit *visit, void *arg);
 /* The same for models with an untied head or frozen parameters, and all of them in bf16, some of the choices for each. */
 void fixture_variants(fixture_visit *visit, void *arg);
 /* Every training point with masters in host memory, or one in `every` of them, which meets all choices where it divides no number of them: full and
- * hybrid sharding on ranks 1..5 x micro-batches 1..3 x prefetch 0..3 x transfer of parameters and of gradients x update x what is kept x share of
+ * hybrid sharding on ranks 1..5 x micro-batches 1..3 x prefetch 0..3 x transfer of parameters and of gradients (by the devices, by hosts, by hosts that share memory) x update x what is kept x share of
  * moments on NVMe x compute type; heads, frozen parts and types of moments take turns. */
 void fixture_host(int every, fixture_visit *visit, void *arg);
 

@@ -3,7 +3,8 @@ check_PROGRAMS += \
 	tests/plan/test_plan \
 	tests/plan/test_print \
 	tests/plan/test_simulate \
-	tests/plan/test_verify
+	tests/plan/test_verify \
+	tests/plan/test_wire
 plan_fixture = \
 	tests/plan/fixture.c \
 	tests/plan/fixture.h
@@ -12,6 +13,7 @@ tests_plan_test_plan_SOURCES = tests/plan/test_plan.c $(plan_fixture)
 tests_plan_test_print_SOURCES = tests/plan/test_print.c $(plan_fixture)
 tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_fixture)
+tests_plan_test_wire_SOURCES = tests/plan/test_wire.c $(plan_fixture)
 EXTRA_DIST += \
 	tests/plan/golden/bf16.txt \
 	tests/plan/golden/bf16_no_shard.txt \
@@ -24,6 +26,7 @@ EXTRA_DIST += \
 	tests/plan/golden/generate.txt \
 	tests/plan/golden/host.txt \
 	tests/plan/golden/host_immediate.txt \
+	tests/plan/golden/host_one_node.txt \
 	tests/plan/golden/host_shared.txt \
 	tests/plan/golden/hybrid_shard.txt \
 	tests/plan/golden/no_shard.txt \

@@ -456,6 +456,48 @@ static void tiers_hold_what_they_should(void **state)
   }
 }
 
+/* Where hosts reduce on one node each member has room for what it lands, at the same places as the others, and receives nothing. A few units at a time. */
+static void gradients_land_where_all_members_reach_them(void **state)
+{
+  (void)state;
+  for (int full = 0; full < 2; full++) {
+    const struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
+                                .ranks = 6,
+                                .group = 3,
+                                .prefetch = 1,
+                                .micros = 2,
+                                .host = true,
+                                .params_full = full,
+                                .cpu_reduce = true,
+                                .one_node = true};
+    struct plan *first = plan_of(&model, &point, 0), *last = plan_of(&model, &point, 5);
+    int64_t shared = 0, most = 0;
+    for (int u = 0; u <= BLOCKS; u++) {
+      const int64_t bytes = pages(first->layout[u].trained * 4);
+      shared += full ? pages(first->layout[u].flat * 4) : 0;
+      most = bytes > most ? bytes : most;
+    }
+    assert_int_equal(first->persistent_bytes[TIER_SHARED], shared);
+    assert_in_range(first->transient_bytes[TIER_SHARED], most, 3 * most);
+    assert_int_equal(plan_shared_bytes(first), shared + 3 * first->transient_bytes[TIER_SHARED]);
+    assert_int_equal(most_in(first, TIER_HOST, PURPOSE_LANDED) + most_in(first, TIER_HOST, PURPOSE_STAGING), 0);
+    assert_true(most_in(first, TIER_SHARED, PURPOSE_LANDED) > 0);
+    for (int u = 0; u <= BLOCKS; u++)
+      for (int m = 0; m < 2; m++) {
+        const int sum = find(first, OP_SUM_SHARED, u, m);
+        assert_int_equal(find(last, OP_SUM_SHARED, u, m), sum);
+        assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset, first->buffer[first->instr[sum].use[0].buffer].offset);
+      }
+    assert_int_equal(count(first, OP_REDUCE), 0);
+    const uint64_t hash = plan_collective_hash(first);
+    assert_true(plan_collective_hash(last) == hash);
+    last->buffer[last->instr[find(last, OP_SUM_SHARED, 1, 1)].use[0].buffer].offset += 4096;
+    assert_true(plan_collective_hash(last) != hash); /* peers would read other bytes */
+    plan_destroy(first);
+    plan_destroy(last);
+  }
+}
+
 /* An input a block and micro-batch, less those that are wanted back at once. */
 static void inputs_wait_where_the_deck_says(void **state)
 {
@@ -768,7 +810,7 @@ static bool independent(const struct plan *plan, int a, int b)
 static void transfers_and_updates_may_overlap_compute(void **state)
 {
   (void)state;
-  for (int choice = 0; choice < 8; choice++) {
+  for (int choice = 0; choice < 16; choice++) {
     const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                                 .ranks = 2,
                                 .group = 2,
@@ -777,6 +819,7 @@ static void transfers_and_updates_may_overlap_compute(void **state)
                                 .host = true,
                                 .params_full = choice & 1,
                                 .cpu_reduce = choice & 2,
+                                .one_node = choice & 8,
                                 .immediate = true,
                                 .nvme_state = choice & 4 ? 1 : 0,
                                 .keep = choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST};
@@ -787,7 +830,7 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       int next = find(plan, OP_BACKWARD, u - 1, 0);
       assert_true(depends(plan, find(plan, OP_FETCH_GRAD, u, -1), find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, find(plan, OP_FETCH_GRAD, u, -1), next));
-      assert_true(independent(plan, find(plan, OP_REDUCE, u, -1), next));
+      assert_true(independent(plan, find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_REDUCE, u, -1), next));
       if (u % 4 != 3) /* those wait for the next forward pass */
         assert_true(independent(plan, find(plan, OP_ADAM_NOW, u, -1), next));
     }
@@ -1014,6 +1057,7 @@ int main(void)
       cmocka_unit_test(a_head_of_its_own_is_gathered_and_reduced_by_itself),
       cmocka_unit_test(windows_do_not_grow_with_depth),
       cmocka_unit_test(the_device_does_not_grow_with_depth),
+      cmocka_unit_test(gradients_land_where_all_members_reach_them),
       cmocka_unit_test(tiers_hold_what_they_should),
       cmocka_unit_test(inputs_wait_where_the_deck_says),
       cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),

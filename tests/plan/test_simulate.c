@@ -279,6 +279,24 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
   }
 }
 
+/* No link: both barriers, and all parts read where they lie. */
+static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **state)
+{
+  (void)state;
+  static const char *const uses[] = {"aw", "aa"};
+  for (int adds = 0; adds < 2; adds++) {
+    struct hand hand;
+    hand_make(&hand, 4);
+    hand.plan.input.shape.cpu_reduce = hand.plan.input.shape.one_node = true;
+    hand.plan.on_host[LANE_REDUCE] = true;
+    hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, uses[adds]);
+    struct plan_forecast f = hand_forecast(&hand, &all_rates);
+    expect_near(f.step_s, 2 * 4e-3 + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
+    expect_near(f.exposed_comm_s, f.step_s);
+    expect_near(f.exposed_update_s, 0);
+  }
+}
+
 /* A shard that has been brought to its place is in the type that it is computed with. */
 static void what_lies_in_its_window_is_not_cast(void **state)
 {
@@ -430,6 +448,7 @@ int main(void)
       cmocka_unit_test(updates_and_norms_take_their_traffic),
       cmocka_unit_test(what_tiers_exchange_takes_their_rates),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
+      cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
       cmocka_unit_test(what_lies_in_its_window_is_not_cast),
       cmocka_unit_test(what_is_not_hidden_is_exposed),
       cmocka_unit_test(the_host_s_memory_bounds_a_step),

@@ -57,6 +57,16 @@ static const struct point host_shared = {.strategy = STRATEGY_FULL_SHARD,
                                          .moments = DTYPE_BF16,
                                          .keep = KEEP_INPUT_NVME};
 
+static const struct point host_one_node = {.strategy = STRATEGY_FULL_SHARD,
+                                           .ranks = 3,
+                                           .group = 3,
+                                           .prefetch = 1,
+                                           .micros = 2,
+                                           .host = true,
+                                           .params_full = true,
+                                           .cpu_reduce = true,
+                                           .one_node = true};
+
 static void expect_race(struct plan *plan, int i, int w, const struct point *point)
 {
   struct instr *instr = &plan->instr[i], kept = *instr;
@@ -502,6 +512,26 @@ static const struct point whole[] = {
      .keep = KEEP_INPUT_NVME},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .host = true, .params_full = true, .immediate = true},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true, .cpu_reduce = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .half = true,
+     .host = true,
+     .cpu_reduce = true,
+     .one_node = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true,
+     .one_node = true,
+     .immediate = true},
     {.strategy = STRATEGY_HYBRID_SHARD,
      .ranks = 4,
      .group = 2,
@@ -1006,6 +1036,55 @@ static void the_shared_copy_is_not_written_while_others_read_it(void **state)
   expect_refusal(plan, "writes what other ranks may still be reading by FETCH h.0");
 }
 
+/* What members add up where each has landed it. */
+static void landed_gradients_are_each_member_s_own(void **state)
+{
+  (void)state;
+  struct plan *plan = make_plan(&host_one_node);
+  int sum = find_micro_instr(plan, OP_SUM_SHARED, 1, 0);
+  struct plan_buffer *landed = &plan->buffer[plan->instr[sum].use[0].buffer];
+  landed->persistent = true;
+  landed->offset = 0;
+  expect_refusal(plan, "writes landed.h.0, of which the members of its group have one between them");
+
+  plan = make_plan(&host_one_node);
+  plan->instr[find_unit_instr(plan, OP_FETCH, 1)].use[0].buffer = plan->instr[sum].use[0].buffer;
+  expect_refusal(plan, "reads landed.h.0, of which each member of its group has one of its own");
+
+  plan = make_plan(&host_one_node);
+  plan->input.shape.one_node = false;
+  expect_refusal(plan, "writes landed.h.1, which lies in shared memory, where it must not lie");
+
+  struct point point = host_one_node;
+  point.one_node = false;
+  plan = make_plan(&point);
+  plan->input.shape.one_node = true;
+  expect_refusal(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
+
+  plan = make_plan(&host_one_node);
+  plan->buffer[plan->instr[sum].use[0].buffer].bytes -= 4;
+  settle(plan);
+  expect_refusal(plan, "bytes of landed.h.0 where there must be");
+
+  plan = make_plan(&host_one_node);
+  plan->buffer[plan->instr[sum].use[1].buffer].bytes -= 4;
+  settle(plan);
+  expect_refusal(plan, "bytes of grads.h.0 where there must be");
+
+  plan = make_plan(&host_one_node); /* a gradient that comes before the others have read the one in its place */
+  const int fetch = find_micro_instr(plan, OP_FETCH_GRAD, 1, 1), second = find_micro_instr(plan, OP_SUM_SHARED, 1, 1);
+  plan->instr[fetch].use[1].buffer = plan->instr[second].use[0].buffer = plan->instr[sum].use[0].buffer;
+  settle(plan);
+  assert_int_equal(plan_verify(plan), STATUS_OK);
+  struct instr *next = &plan->instr[fetch];
+  int kept = 0;
+  for (int w = 0; w < next->n_wait; w++)
+    if (plan->instr[next->wait[w].instr].op != OP_SUM_SHARED)
+      next->wait[kept++] = next->wait[w];
+  next->n_wait = kept;
+  expect_refusal(plan, "writes landed.h.0 while SUM_SHARED h.0 m0");
+}
+
 static void what_comes_to_the_host_is_counted(void **state)
 {
   (void)state;
@@ -1013,6 +1092,7 @@ static void what_comes_to_the_host_is_counted(void **state)
   expect_missed(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
   expect_missed(&point, OP_ACCUMULATE, 1, "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
   expect_missed(&point, OP_FETCH_GRAD, 1, "grads.h.0 before anything has written it in this step");
+  expect_missed(&host_one_node, OP_SUM_SHARED, 1, "grads.h.0 before anything has written it in this step");
   expect_missed(&host_shared, OP_PUBLISH, 1, "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
   expect_missed(&host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its moments would never change");
   expect_missed(&host_shared, OP_WRITE_ACT, 1, "slot.h.0 before anything has written it in this step");
@@ -1023,7 +1103,11 @@ static void what_comes_to_the_host_is_counted(void **state)
   point.keep = KEEP_INPUT_NVME;
   expect_missed(&point, OP_RECOMPUTE, 1, "BACKWARD h.0 m0");
 
-  struct plan *plan = make_plan(&point); /* what the disk was to take stays in host memory */
+  struct plan *plan = make_plan(&host_one_node);
+  delete_instr(plan, find_micro_instr(plan, OP_SUM_SHARED, 1, 1));
+  expect_refusal(plan, "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part");
+
+  plan = make_plan(&point); /* what the disk was to take stays in host memory */
   struct instr *fetch = &plan->instr[find_micro_instr(plan, OP_FETCH_ACT, 1, 0)];
   fetch->use[0].buffer = plan->instr[find_micro_instr(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
   delete_instr(plan, find_micro_instr(plan, OP_WRITE_ACT, 1, 0));
@@ -1140,6 +1224,7 @@ int main(void)
       cmocka_unit_test(parameters_are_fetched_to_their_place),
       cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
       cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),
+      cmocka_unit_test(landed_gradients_are_each_member_s_own),
       cmocka_unit_test(what_comes_to_the_host_is_counted),
       cmocka_unit_test(metrics_read_the_squares_of_the_host),
       cmocka_unit_test(values_are_what_they_are_taken_for),

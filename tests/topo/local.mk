@@ -1,2 +1,37 @@
 check_PROGRAMS += \
+	tests/topo/test_machines \
 	tests/topo/test_topo
+# Machines as hwloc writes them: one virtual machine's own, the others by make_machines.py.
+EXTRA_DIST += \
+	tests/topo/machines/1n8g.xml \
+	tests/topo/machines/2s4g-allowed.xml \
+	tests/topo/machines/2s4g-ht.xml \
+	tests/topo/machines/2s4g-offline.xml \
+	tests/topo/machines/2s4g.xml \
+	tests/topo/machines/blind.xml \
+	tests/topo/machines/memory-alone.xml \
+	tests/topo/machines/nps4.xml \
+	tests/topo/machines/one-side.xml \
+	tests/topo/machines/vm.xml \
+	tests/topo/make_machines.py \
+	tests/topo/golden/1n8g.txt \
+	tests/topo/golden/2s4g.txt \
+	tests/topo/golden/2s4g-allowed.txt \
+	tests/topo/golden/2s4g-ht.txt \
+	tests/topo/golden/2s4g-offline.txt \
+	tests/topo/golden/assumed.txt \
+	tests/topo/golden/blind.txt \
+	tests/topo/golden/crowded.txt \
+	tests/topo/golden/lists.txt \
+	tests/topo/golden/masks-core.txt \
+	tests/topo/golden/masks-few.txt \
+	tests/topo/golden/masks-nested.txt \
+	tests/topo/golden/masks-socket.txt \
+	tests/topo/golden/masks-wrong.txt \
+	tests/topo/golden/memory-alone.txt \
+	tests/topo/golden/more-ranks.txt \
+	tests/topo/golden/nps4.txt \
+	tests/topo/golden/one-side.txt \
+	tests/topo/golden/unbound.txt \
+	tests/topo/golden/vm.txt
+check_scripts += tests/topo/topo.sh

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -146,6 +147,129 @@ static void test_place(void **state)
   }
 }
 
+/* --- ranks of a job that know of each other --------------------------------------------------------------------------------------------------- */
+
+static const struct topo_options bound = {.bind = true};
+
+static struct topo *create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options)
+{
+  struct topo *topo;
+  if (topo_create_job(records, ranks, rank, options, &topo))
+    fail_msg("%s", status_text());
+  return topo;
+}
+
+/* GPUs that no machine has: all CPUs are as near, and what is left is the ranks' order. */
+static void make_record(const char *first, const char *second, struct topo_record *out)
+{
+  const char *const bus[] = {first, second};
+  assert_int_equal(topo_record(second ? 2 : 1, bus, out), STATUS_OK);
+}
+
+static void assert_gpus(const struct topo_record records[3], int first, int last)
+{
+  struct topo *topo = create_job(records, 3, 0, &bound), *other = create_job(records, 3, 2, &bound);
+  assert_int_equal(topo_gpu(topo), first);
+  assert_int_equal(topo_gpu(other), last);
+  topo_destroy(topo);
+  topo_destroy(other);
+}
+
+static void test_job_gpus(void **state)
+{
+  (void)state;
+  static const char a[] = "00000000:FE:1E.0", b[] = "0000:fe:1f.0";
+  static struct topo_record records[3];
+  make_record(a, b, &records[0]);
+  make_record(a, b, &records[1]);
+  make_record(a, b, &records[2]);
+  records[1].machine++; /* its neighbour in rank runs elsewhere */
+  assert_gpus(records, 0, 1);
+  make_record(b, a, &records[2]); /* the same two in another order: its second is its first */
+  assert_gpus(records, 0, 0);
+  make_record(a, NULL, &records[0]); /* srun --gpus-per-task=1: each sees its own */
+  make_record(b, NULL, &records[2]);
+  assert_gpus(records, 0, 0);
+  make_record(a, NULL, &records[2]); /* both the same */
+  assert_gpus(records, 0, 0);
+  assert_int_equal(topo_record(0, NULL, &records[0]), STATUS_OK);
+  assert_gpus(records, -1, 0);
+}
+
+/* Of ranks without GPUs: what topo_create() says, which stands for those that share a mask. */
+static void test_job_cores(void **state)
+{
+  (void)state;
+  static struct topo_record records[3];
+  for (int r = 0; r < 3; r++)
+    assert_int_equal(topo_record(0, NULL, &records[r]), STATUS_OK);
+  records[1].machine++;
+  for (int r = 0; r < 3; r++) {
+    struct topo *topo = create_job(records, 3, r, &bound), *known;
+    assert_int_equal(topo_create(r / 2, r == 1 ? 1 : 2, 0, &known), STATUS_OK);
+    assert_string_equal(topo_description(topo), topo_description(known));
+    assert_string_equal(topo_warning(topo), "");
+    topo_destroy(topo);
+    topo_destroy(known);
+  }
+}
+
+static void assert_affinity(const struct topo *topo, const cpu_set_t *mask, bool io)
+{
+  cpu_set_t now, math;
+  const int *cores;
+  const int n = topo_io_cores(topo, &cores);
+  CPU_ZERO(&math);
+  for (int t = 0; t < topo_threads(topo); t++)
+    CPU_SET(topo_cores(topo)[t], &math);
+  assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+  assert_true(CPU_COUNT(&now) > 0 && CPU_COUNT(&now) < CPU_COUNT(mask));
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    assert_false(CPU_ISSET(cpu, &now) && (CPU_ISSET(cpu, &math) || !CPU_ISSET(cpu, mask)));
+  assert_true(n > 0);
+  for (int c = 0; c < n && io; c++)
+    assert_true(CPU_ISSET(cores[c], &now));
+}
+
+/* Threads that exist are moved away from the cores for math; the kernel tells. */
+static void test_parts(void **state)
+{
+  (void)state;
+  static struct topo_record record;
+  cpu_set_t mask, now;
+  assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
+  make_record("0000:fe:1e.0", NULL, &record);
+  struct topo *topo = create_job(&record, 1, 0, &(struct topo_options){.threads = 1});
+  assert_null(topo_cores(topo)); /* not bound: nothing happens */
+  assert_int_equal(topo_bind(topo), STATUS_OK);
+  assert_int_equal(topo_bind_io(topo), STATUS_OK);
+  assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+  assert_true(CPU_EQUAL(&now, &mask));
+  topo_destroy(topo);
+  topo = create_job(&record, 1, 0, &bound);
+  if (strstr(topo_description(topo), "controller")) { /* a second core */
+    assert_int_equal(topo_bind(topo), STATUS_OK);
+    assert_affinity(topo, &mask, false);
+    assert_int_equal(topo_bind_io(topo), STATUS_OK);
+    assert_affinity(topo, &mask, true);
+    assert_int_equal(sched_setaffinity(0, sizeof mask, &mask), 0);
+  }
+  topo_destroy(topo);
+}
+
+static void test_record_guards(void **state)
+{
+  (void)state;
+  static struct topo_record record = {.gpus = 77};
+  const char *bus[] = {"here"};
+  assert_int_equal(topo_record(1, bus, &record), STATUS_INTERNAL);
+  assert_string_equal(status_text(), "'here' is not the place of a PCI device, such as 0000:1b:00.0");
+  bus[0] = "0000:1b:20.0"; /* 32 devices on a bus */
+  assert_int_equal(topo_record(1, bus, &record), STATUS_INTERNAL);
+  assert_int_equal(topo_record(TOPO_GPUS + 1, bus, &record), STATUS_UNSUPPORTED);
+  assert_int_equal(record.gpus, 77);
+}
+
 static void test_guards(void **state)
 {
   (void)state;
@@ -269,6 +393,10 @@ int main(void)
       cmocka_unit_test(test_odd_machines),
       cmocka_unit_test(test_this_machine),
       cmocka_unit_test(test_place),
+      cmocka_unit_test(test_job_gpus),
+      cmocka_unit_test(test_job_cores),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_record_guards),
       cmocka_unit_test(test_guards),
       cmocka_unit_test_setup_teardown(test_quota, make_folder, remove_folder),
   };

@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/train/test_saver \
 	tests/train/test_state \
 	tests/train/test_stats \
+	tests/train/test_stop \
 	tests/train/test_tensors \
 	tests/train/test_tiers
 train_fixture = \

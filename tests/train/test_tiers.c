@@ -28,10 +28,10 @@ static const struct {
   const char *freeze, *key[MOST_KEYS];
 } jobs[] = {
     {false, "[]", {"run.compute=fp32"}},
-    {false, "[]", {"optim.moments=fp16"}},
+    {false, "[]", {"optim.moments=bf16"}},
     {true, "[]", {"optim.moments=bf16", "run.compute=bf16"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host"}},
-    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "optim.moments=fp16"}},
+    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "optim.moments=bf16"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "transfer.params=full"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
     {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=bf16", "run.compute=bf16"}},

@@ -205,6 +205,13 @@ int host_device_count(void)
   return 1;
 }
 
+enum status host_device_bus(int ordinal, char *out, int size)
+{
+  (void)ordinal;
+  snprintf(out, (size_t)size, "%s", "");
+  return STATUS_OK;
+}
+
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out)
 {
   void *block;

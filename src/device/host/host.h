@@ -13,6 +13,7 @@ extern const struct device_ops host_half_ops; /* in bf16 (half.c) */
 /* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0. Local. */
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out);
 int host_device_count(void);
+enum status host_device_bus(int ordinal, char *out, int size);
 
 struct host_device {
   struct device device; /* first: a device is one of these */

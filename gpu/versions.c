@@ -1,0 +1,83 @@
+#include "gpu/versions.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "gpu/cuda.h"
+#ifdef SLUICE_HAVE_CUDNN
+#include <cudnn.h>
+#endif
+#ifdef HAVE_NCCL
+#include <nccl.h>
+#endif
+
+static enum status describe(int ordinal, char *out, size_t size)
+{
+  struct cudaDeviceProp properties;
+  const enum status status = cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  if (!status)
+    snprintf(out, size, "%.64s (%.1f GiB, sm_%d%d)", properties.name, (double)properties.totalGlobalMem / (1 << 30), properties.major,
+             properties.minor);
+  return status;
+}
+
+/* Equal neighbours are counted. */
+static enum status list_gpus(struct gpu_versions *out)
+{
+  char name[128], next[128];
+  for (int i = 0, first = 0; i < out->gpus; i++) {
+    enum status status = describe(i, name, sizeof name);
+    next[0] = '\0';
+    if (!status && i + 1 < out->gpus)
+      status = describe(i + 1, next, sizeof next);
+    if (status)
+      return status;
+    if (!strcmp(name, next))
+      continue;
+    const size_t used = strlen(out->names);
+    snprintf(out->names + used, sizeof out->names - used, "%s%d x %s", used ? ", " : "", i + 1 - first, name);
+    first = i + 1;
+  }
+  return STATUS_OK;
+}
+
+static enum status read_nccl(struct gpu_versions *out)
+{
+#ifdef HAVE_NCCL
+  const ncclResult_t result = ncclGetVersion(&out->nccl);
+  if (result != ncclSuccess)
+    return status_set(STATUS_LIBRARY, "NCCL: ncclGetVersion: %s", ncclGetErrorString(result));
+#endif
+  (void)out;
+  return STATUS_OK;
+}
+
+static void read_cudnn(struct gpu_versions *out)
+{
+#ifdef SLUICE_HAVE_CUDNN
+  out->cudnn = (int)cudnnGetVersion();
+  out->cudnn_runtime = (int)cudnnGetCudartVersion();
+#endif
+  (void)out;
+}
+
+enum status gpu_versions_read(struct gpu_versions *out)
+{
+  struct gpu_versions versions = {0};
+  enum status status = cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion");
+  if (!status)
+    status = cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion");
+  if (!status)
+    status = read_nccl(&versions);
+  if (status)
+    return status;
+  read_cudnn(&versions);
+  /* A driver that does not start leaves no GPUs; its version, beside the runtime's, tells why. */
+  const int gpus = cuda_device_count();
+  versions.gpus = gpus > 0 ? gpus : 0;
+  status = list_gpus(&versions);
+  if (!status)
+    *out = versions;
+  return status;
+}

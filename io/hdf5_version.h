@@ -1,0 +1,15 @@
+/* Which HDF5 this is, for those who must not see HDF5's own header. */
+#ifndef SLUICE_IO_HDF5_VERSION_H
+#define SLUICE_IO_HDF5_VERSION_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct hdf5_version {
+  char built[16], loaded[16]; /* of the header that Sluice was built with, and of the library that runs */
+  bool parallel;              /* it has MPI-IO */
+};
+enum status hdf5_version_read(struct hdf5_version *out); /* Any thread. Local */
+
+#endif

@@ -1,0 +1,454 @@
+/* sluice doctor: facts of every rank, judged there, brought to rank 0 and told as one page. */
+#include "cmd/doctor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "config.h"
+#include "exec/counters.h"
+#include "io/hdf5_version.h"
+#ifdef HAVE_CUDA
+#include "gpu/versions.h"
+#endif
+
+enum { MOST_PLACES = 8, PATH_SIZE = 4096 };
+static const double sight_seconds = 3; /* how long a network file system may keep to itself what another node wrote */
+
+struct values {
+  struct option_strings dir;
+  int64_t size;
+  double seconds;
+};
+
+static const struct option table[] = {
+    {.name = "dir",
+     .type = OPTION_STRINGS,
+     .offset = offsetof(struct values, dir),
+     .value = "",
+     .text = "folders to look at, as run.dir would be; none: run.dir and tiers.nvme of the deck, or the working folder"},
+    {.name = "size",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, size),
+     .value = "256Mi",
+     .least = 4 << 20,
+     .most = 1e12,
+     .unit = "bytes",
+     .text = "most that each node writes into a folder to measure its speed"},
+    {.name = "seconds",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, seconds),
+     .value = "2",
+     .least = 0.001,
+     .most = 3600,
+     .unit = "s",
+     .text = "longest that it writes, but for what is on its way to the disk then"},
+    {.name = NULL},
+};
+
+/* The lines of the page that every rank has something to say to. */
+enum line {
+  BUILD,
+  MPI,
+  CUDA_AWARE,
+  TRANSPORT,
+  UCX,
+  FABRIC,
+  GPUS,
+  NCCL,
+  CUDNN,
+  HDF5,
+  CORES,
+  PAPI,
+  MEMLOCK,
+  SHARED_MEMORY,
+  MEMORY,
+  PLACES,
+  LINES = PLACES + MOST_PLACES
+};
+
+/* What travels to rank 0. */
+struct report {
+  char host[DOCTOR_HOST];
+  int node; /* the lowest rank of it */
+  struct finding finding[LINES];
+};
+
+struct place {
+  const char *dir;
+  bool shared; /* among all nodes */
+};
+
+struct doctor {
+  struct comm *comm;
+  const struct values *values;
+  struct deck deck; /* zeroed where none was named */
+  struct place place[MOST_PLACES];
+  int places, nodes;
+  struct report mine;
+};
+
+/* What cannot be asked for is a fault of the library that refuses; its sentence says the cure. */
+static struct finding refused(const char *what)
+{
+  struct finding finding = {.verdict = VERDICT_FAULT};
+  snprintf(finding.what, sizeof finding.what, "%s", what);
+  snprintf(finding.text, sizeof finding.text, "%.600s", status_text());
+  return finding;
+}
+
+static bool leads(const struct doctor *doctor)
+{
+  return comm_survey_node(doctor->comm) == comm_rank(doctor->comm);
+}
+
+/* --- facts of this process and its node ----------------------------------------------------------------------------------------------------------- */
+
+static const bool has_gpus =
+#ifdef HAVE_CUDA
+    true;
+#else
+    false;
+#endif
+
+static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
+{
+  *out = (struct doctor_gpus){.cuda = has_gpus, .names = names, .nccl_built = SLUICE_VERSION_NCCL, .cudnn_built = SLUICE_VERSION_CUDNN};
+  names[0] = '\0';
+#ifdef HAVE_CUDA
+  struct gpu_versions versions;
+  const enum status status = gpu_versions_read(&versions);
+  if (status)
+    return status;
+  snprintf(names, size, "%s", versions.names);
+  out->driver = versions.driver;
+  out->runtime = versions.runtime;
+  out->nccl = versions.nccl;
+  out->cudnn = versions.cudnn;
+  out->cudnn_runtime = versions.cudnn_runtime;
+  out->gpus = versions.gpus;
+#endif
+  (void)size;
+  return STATUS_OK;
+}
+
+static void look_at_gpus(const struct doctor *doctor, struct finding *finding)
+{
+  struct doctor_gpus gpus;
+  char names[160];
+  if (read_gpus(&gpus, names, sizeof names)) {
+    finding[GPUS] = refused("GPUs");
+    return;
+  }
+  finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
+  finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
+  finding[CUDNN] = judge_cudnn(&gpus);
+}
+
+static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, struct finding *finding)
+{
+  struct comm_library library;
+  if (comm_library_read(&library)) {
+    finding[MPI] = refused("MPI");
+    return;
+  }
+  finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
+  finding[CUDA_AWARE] = judge_cuda_aware(&library, has_gpus);
+  finding[TRANSPORT] = judge_transport(&library, fabric, doctor->nodes);
+  finding[UCX] = judge_ucx(&library, has_gpus, getenv("UCX_TLS"), getenv("UCX_NET_DEVICES"));
+}
+
+static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
+{
+  struct hdf5_version hdf5;
+  struct topo_summary machine;
+  struct counters *counters = counters_create();
+  finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5") : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
+  finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
+  finding[PAPI] = judge_counters(SLUICE_VERSION_PAPI, counters_events(counters), counters_note(counters));
+  counters_destroy(counters);
+}
+
+static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, struct finding *finding)
+{
+  const int ranks = comm_local_ranks(doctor->comm);
+  struct statvfs room;
+  const bool there = statvfs("/dev/shm", &room) == 0;
+  const int64_t block = there ? (int64_t)room.f_frsize : 0;
+  finding[SHARED_MEMORY] = judge_shared_memory(there ? (int64_t)room.f_blocks * block : -1, there ? (int64_t)room.f_bavail * block : -1, ranks);
+  finding[MEMORY] = judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
+  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), fabric, has_gpus);
+}
+
+static void look_here(struct doctor *doctor)
+{
+  struct finding *finding = doctor->mine.finding;
+  struct comm_fabric fabric;
+  comm_fabric_read("/sys/class/infiniband", &fabric);
+  finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER, SLUICE_CONFIGURE_ARGS);
+  finding[FABRIC] = judge_fabric(&fabric);
+  look_at_mpi(doctor, &fabric, finding);
+  look_at_gpus(doctor, finding);
+  look_at_libraries(doctor, finding);
+  look_at_memory(doctor, &fabric, finding);
+}
+
+/* --- folders --------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own finding says. */
+static char *make_mark(const char *dir)
+{
+  char place[PATH_SIZE], whole[PATH_SIZE];
+  doctor_find_existing(dir, place, sizeof place);
+  char *path = realpath(place, whole) ? mem_printf("%s/.sluice-doctor-XXXXXX", whole) : NULL;
+  const int file = path ? mkostemp(path, 0) : -1;
+  if (file >= 0) {
+    (void)close(file); /* nothing was written to it */
+    return path;
+  }
+  mem_free(path);
+  return NULL;
+}
+
+static bool wait_for(const char *path)
+{
+  const double end = clock_s() + sight_seconds;
+  bool there = access(path, F_OK) == 0;
+  while (!there && clock_s() < end) {
+    clock_sleep_until(clock_s() + 0.05);
+    there = access(path, F_OK) == 0;
+  }
+  return there;
+}
+
+/* Whether this node sees what rank 0's writes. Collective. */
+static enum status look_across(const struct doctor *doctor, const char *dir, bool *seen)
+{
+  const bool makes = comm_rank(doctor->comm) == 0;
+  char *path = makes ? make_mark(dir) : NULL;
+  if (makes && !path)
+    path = mem_strdup("");
+  enum status status = comm_agree(doctor->comm, makes && !path ? STATUS_MEMORY : STATUS_OK);
+  if (!status)
+    status = comm_broadcast_text(doctor->comm, &path, 0);
+  if (!status && *path && leads(doctor))
+    *seen = wait_for(path);
+  if (!status)
+    status = comm_barrier(doctor->comm);
+  if (makes && path && *path)
+    (void)unlink(path); /* an empty file that stays behind harms nobody */
+  mem_free(path);
+  return status;
+}
+
+/* Of each node one rank looks. Collective. */
+static enum status look_at_places(struct doctor *doctor)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < doctor->places && !status; i++) {
+    const struct place *place = &doctor->place[i];
+    struct doctor_disk disk;
+    bool seen = true;
+    status = comm_barrier(doctor->comm); /* so that the nodes write at the same time, as they will */
+    if (!status && leads(doctor))
+      doctor_disk_read(place->dir, doctor->values->size, doctor->values->seconds, &disk);
+    if (!status && place->shared && doctor->nodes > 1)
+      status = look_across(doctor, place->dir, &seen);
+    if (!status && leads(doctor))
+      doctor->mine.finding[PLACES + i] = judge_disk(place->dir, &disk, place->shared, seen, doctor->nodes);
+  }
+  return status;
+}
+
+static enum status add_place(struct doctor *doctor, const char *dir, bool shared)
+{
+  if (doctor->places == MOST_PLACES)
+    return status_set(STATUS_USAGE, "dir names more than %d folders: look at them in several calls", MOST_PLACES);
+  doctor->place[doctor->places++] = (struct place){.dir = dir, .shared = shared};
+  return STATUS_OK;
+}
+
+/* Collective: a deck is read by rank 0. */
+static enum status name_places(struct doctor *doctor, const struct arguments *arguments)
+{
+  const struct option_strings *dir = &doctor->values->dir;
+  enum status status = STATUS_OK;
+  if (arguments->words == 0 && arguments->assignments > 0)
+    return status_set(STATUS_USAGE, "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s", arguments->assignment[0],
+                      arguments->assignment[0]);
+  if (arguments->words > 0)
+    status = deck_open(arguments, arguments->word[0], &doctor->deck);
+  for (int i = 0; i < dir->n && !status; i++)
+    status = add_place(doctor, dir->item[i], true);
+  if (status || dir->n > 0)
+    return status;
+  status = add_place(doctor, arguments->words > 0 ? doctor->deck.run.dir : ".", true);
+  if (!status && arguments->words > 0 && *doctor->deck.tiers.nvme)
+    status = add_place(doctor, doctor->deck.tiers.nvme, false);
+  return status;
+}
+
+/* --- the page -------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct page {
+  int faults, warnings;
+};
+
+static void print_line(struct page *page, const struct finding *finding)
+{
+  if (!*finding->what)
+    return;
+  page->faults += finding->verdict == VERDICT_FAULT;
+  page->warnings += finding->verdict == VERDICT_WARNING;
+  printf("%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what, finding->text);
+}
+
+/* Tasks of the step by Slurm's account; those of mpirun's own daemons are not ours. */
+static int64_t step_tasks(void)
+{
+  const char *tasks = getenv("OMPI_COMM_WORLD_SIZE") ? NULL : getenv("SLURM_STEP_NUM_TASKS");
+  return tasks ? strtoll(tasks, NULL, 10) : 0;
+}
+
+struct everyone {
+  int ranks;
+  struct report *report;
+  struct comm_offset *offset;
+  char (*host)[DOCTOR_HOST];
+  int *node;
+};
+
+static void print_page(const struct doctor *doctor, const struct everyone *all, int *exit_code)
+{
+  struct page page = {0};
+  const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
+  const struct finding start = judge_start(all->ranks, step_tasks());
+  const struct finding nodes = judge_nodes(all->ranks, all->node, host);
+  const struct finding clocks = judge_clocks(all->offset, all->ranks, host);
+  for (int line = 0; line < PLACES + doctor->places; line++) {
+    const struct finding merged = doctor_merge(&all->report[0].finding[line], all->ranks, sizeof(struct report), host);
+    print_line(&page, &merged);
+    if (line == BUILD) {
+      print_line(&page, &start);
+      print_line(&page, &nodes);
+    }
+    if (line == MEMORY)
+      print_line(&page, &clocks);
+  }
+  printf("%d fault%s, %d warning%s\n", page.faults, page.faults == 1 ? "" : "s", page.warnings, page.warnings == 1 ? "" : "s");
+  *exit_code = page.faults > 0;
+}
+
+/* Of everyone, on rank 0; empty elsewhere. */
+static void free_everyone(struct everyone *all)
+{
+  mem_free(all->report);
+  mem_free(all->offset);
+  mem_free(all->host);
+  mem_free(all->node);
+}
+
+static enum status make_everyone(struct comm *comm, struct everyone *all)
+{
+  const size_t ranks = (size_t)comm_ranks(comm);
+  all->ranks = comm_ranks(comm);
+  if (comm_rank(comm) != 0)
+    return STATUS_OK;
+  enum status status = mem_alloc(MEM_META, ranks * sizeof *all->report, (void **)&all->report);
+  if (!status)
+    status = mem_alloc(MEM_META, ranks * sizeof *all->offset, (void **)&all->offset);
+  if (!status)
+    status = mem_alloc(MEM_META, ranks * sizeof *all->host, (void **)&all->host);
+  return status ? status : mem_alloc(MEM_META, ranks * sizeof *all->node, (void **)&all->node);
+}
+
+/* Collective. */
+static enum status ask_everyone(struct doctor *doctor, struct everyone *all)
+{
+  enum status status = comm_agree(doctor->comm, make_everyone(doctor->comm, all));
+  if (!status)
+    status = comm_survey_gather(doctor->comm, &doctor->mine, sizeof doctor->mine, all->report);
+  if (!status)
+    status = comm_survey_clocks(doctor->comm, all->offset);
+  for (int r = 0; !status && comm_rank(doctor->comm) == 0 && r < all->ranks; r++) {
+    memcpy(all->host[r], all->report[r].host, sizeof all->host[r]);
+    all->node[r] = all->report[r].node;
+  }
+  return status;
+}
+
+static enum status count_nodes(struct doctor *doctor)
+{
+  int64_t nodes = leads(doctor);
+  const enum status status = comm_sum_i64(doctor->comm, &nodes, 1);
+  doctor->nodes = (int)nodes;
+  return status;
+}
+
+static void sign(struct report *mine, int node)
+{
+  mine->node = node;
+  if (gethostname(mine->host, sizeof mine->host - 1) != 0)
+    snprintf(mine->host, sizeof mine->host, "node of rank %d", node);
+  for (int line = 0; line < LINES; line++)
+    doctor_hide(mine->finding[line].text, sizeof mine->finding[line].text, getenv("HOME"), getenv("USER"));
+}
+
+/* The exit code is rank 0's alone: a launcher that sees another rank fail may end this one before its page is out. */
+static enum status examine(struct doctor *doctor, int *exit_code)
+{
+  struct everyone all = {0};
+  enum status status = count_nodes(doctor);
+  if (status)
+    return status;
+  look_here(doctor);
+  status = look_at_places(doctor);
+  if (status)
+    return status;
+  sign(&doctor->mine, comm_survey_node(doctor->comm));
+  status = ask_everyone(doctor, &all);
+  if (!status && comm_rank(doctor->comm) == 0)
+    print_page(doctor, &all, exit_code);
+  free_everyone(&all);
+  return status;
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  struct doctor *doctor = NULL;
+  enum status status = comm_agree(arguments->comm, mem_alloc(MEM_META, sizeof *doctor, (void **)&doctor));
+  if (status)
+    return status;
+  doctor->comm = arguments->comm;
+  doctor->values = arguments->values;
+  status = name_places(doctor, arguments);
+  if (!status)
+    status = examine(doctor, exit_code);
+  deck_destroy(&doctor->deck);
+  mem_free(doctor);
+  return status;
+}
+
+const struct command command_doctor = {
+    .name = "doctor",
+    .usage = "[DECK] [dir=FOLDER,...] [size=256Mi] [seconds=2] [key=value ...]",
+    .summary = "tell in one page what the machine offers, what is wrong with it, and the cure",
+    .text = "Start it as a training run is started (srun or mpirun, the same nodes and ranks) and put what it prints into a ticket: the build, MPI, "
+            "GPUs, libraries, limits, memory, clocks and folders of all nodes.\n"
+            "Each line is ok, a warning (it runs, but not as it could) or a fault (it will not), with the cure; exit code 1 if there is a fault. Of "
+            "several nodes the worst is told, with its name.\n"
+            "In each folder every node writes and removes a file. Names of users are left out, and so is the environment.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .uses_mpi = true,
+    .least_words = 0,
+    .most_words = 1,
+    .run = run,
+};

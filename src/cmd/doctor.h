@@ -1,0 +1,82 @@
+/* `sluice doctor`: what was found out, judged. A judgement is a pure function from facts to a finding: doctor_judge.c; facts of a folder: doctor_disk.c. Private to src/cmd and its tests. */
+#ifndef SLUICE_CMD_DOCTOR_H
+#define SLUICE_CMD_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/library.h"
+#include "comm/survey.h"
+#include "topo/summary.h"
+
+enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
+const char *verdict_name(enum verdict verdict); /* "ok", "warning", "fault" */
+
+enum { DOCTOR_TEXT = 640, DOCTOR_HOST = 64 };
+
+/* One line of the page, of one rank. Plain bytes, which travel to rank 0. A warning or a fault says the cure in its text. */
+struct finding {
+  enum verdict verdict;
+  bool common;   /* the text ought to be the same on all nodes */
+  double amount; /* of several of the same verdict the least is told */
+  char what[16]; /* "": this rank has nothing to say */
+  char text[DOCTOR_TEXT];
+};
+
+/* The line of the whole job, of everyone's finding, which lie `stride` bytes apart: the worst; a warning where what ought to be the same is not. Names the host where hosts[] (of each rank) are several.
+ * No finding at all: what is "". */
+struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride, const char (*host)[DOCTOR_HOST]);
+
+/* Hide who runs it: HOME's path becomes ~, and a part of a path that is the user's name USER. In place; NULL or "": not known. */
+void doctor_hide(char *text, size_t size, const char *home, const char *user);
+
+/* Of the build and the start. step_tasks: tasks that Slurm started in this step, 0: none, or others than Slurm started the ranks. */
+struct finding judge_build(const char *version, const char *compiler, const char *flags, const char *sanitizer, const char *configured);
+struct finding judge_start(int ranks, int64_t step_tasks);
+struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
+
+/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA; tls: UCX_TLS of the environment, NULL: unset. */
+struct finding judge_mpi(const struct comm_library *library, const char *built);
+struct finding judge_cuda_aware(const struct comm_library *library, bool gpus);
+struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes);
+struct finding judge_ucx(const struct comm_library *library, bool gpus, const char *tls, const char *devices);
+struct finding judge_fabric(const struct comm_fabric *fabric);
+struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST]);
+
+/* Of GPUs. cuda: the build has CUDA; versions as struct gpu_versions (gpu/versions.h) counts them. */
+struct doctor_gpus {
+  bool cuda;
+  int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
+  const char *names, *nccl_built, *cudnn_built; /* "" where the build is without */
+};
+struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
+struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
+struct finding judge_cudnn(const struct doctor_gpus *gpus);
+
+/* Of other libraries. note: counters_note(). */
+struct finding judge_hdf5(const char *built, const char *loaded, bool parallel);
+struct finding judge_cores(const struct topo_summary *machine, int local_ranks);
+struct finding judge_counters(const char *version, int events, const char *note);
+
+/* Of the node. Bytes; -1: no limit, or not known. */
+struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus);
+struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks); /* size -1: there is none */
+struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks);
+
+/* Of a folder. */
+struct doctor_disk {
+  char type[16];               /* "ext4", "nfs", ...; of one that is not known its number */
+  bool in_memory, network;     /* by its type */
+  int64_t size, free, written; /* bytes; free: what this user may write */
+  double seconds;              /* that `written` bytes took, on their way to the disk included */
+  char failure[256];           /* "": it could be written */
+};
+/* The nearest of a folder and its parents that is there; out: `size` bytes. */
+void doctor_find_existing(const char *dir, char *out, size_t size);
+/* Writes up to `bytes` bytes, for `seconds` at most, into a file of the folder that has no name when it is done; the nearest parent stands for a folder that is not there. Failures are found in *out. Local. */
+void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out);
+/* shared: all nodes are to see what one of them writes; seen: whether this one does. */
+struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen, int nodes);
+
+#endif

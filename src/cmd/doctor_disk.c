@@ -1,0 +1,138 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cmd/doctor.h"
+
+enum { PIECE = 4 << 20, PIECES_A_SYNC = 8, PATH_SIZE = 4096 };
+
+/* Of linux/magic.h, and of file systems that are not in the kernel's tree. */
+static const struct {
+  unsigned magic;
+  const char *name;
+  bool in_memory, network;
+} types[] = {
+    {0xef53, "ext4", false, false},        {0x58465342, "xfs", false, false},    {0x9123683e, "btrfs", false, false},
+    {0x2fc12fc1, "zfs", false, false},     {0x01021994, "tmpfs", true, false},   {0x858458f6, "ramfs", true, false},
+    {0x794c7630, "overlay", false, false}, {0x6969, "nfs", false, true},         {0x0bd00bd0, "lustre", false, false},
+    {0x47504653, "gpfs", false, false},    {0x19830326, "beegfs", false, false}, {0x00c36400, "ceph", false, false},
+    {0x65735546, "fuse", false, false},    {0xff534d42, "cifs", false, true},    {0x01021997, "9p", false, true},
+    {0xf2f52010, "f2fs", false, false},    {0xaad7aaea, "panfs", false, false},  {0x517b, "smb", false, true},
+};
+
+static void name_type(unsigned magic, struct doctor_disk *out)
+{
+  snprintf(out->type, sizeof out->type, "type %x", magic);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (types[i].magic == magic) {
+      snprintf(out->type, sizeof out->type, "%s", types[i].name);
+      out->in_memory = types[i].in_memory;
+      out->network = types[i].network;
+    }
+}
+
+void doctor_find_existing(const char *dir, char *out, size_t size)
+{
+  snprintf(out, size, "%s", *dir ? dir : ".");
+  while (access(out, F_OK) != 0 && strcmp(out, ".") != 0 && strcmp(out, "/") != 0) {
+    char *slash = strrchr(out, '/');
+    if (!slash)
+      snprintf(out, size, ".");
+    else
+      slash[slash == out] = '\0';
+  }
+}
+
+/* What compresses is no measure of a file system that compresses. */
+static void fill(uint32_t *out, int64_t bytes)
+{
+  const struct rng_key key = rng_key_make((uint64_t)clock_ns(), "doctor");
+  for (int64_t i = 0; i < bytes / 16; i++)
+    rng_block(key, 0, (uint64_t)i, out + 4 * i);
+}
+
+static int write_piece(int file, const char *piece)
+{
+  for (int64_t done = 0; done < PIECE;) {
+    const ssize_t moved = write(file, piece + done, (size_t)(PIECE - done));
+    if (moved < 0 && errno != EINTR)
+      return errno;
+    done += moved > 0 ? moved : 0;
+  }
+  return 0;
+}
+
+/* Brought to the disk now and then, so that a slow one does not take all at the end. */
+static int write_pieces(int file, const char *piece, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  const double start = clock_s();
+  int error = 0;
+  for (int64_t n = 1; !error && out->written + PIECE <= bytes && out->seconds < seconds; n++) {
+    error = write_piece(file, piece);
+    out->written += error ? 0 : PIECE;
+    if (!error && (n % PIECES_A_SYNC == 0 || out->written + PIECE > bytes) && fdatasync(file) != 0)
+      error = errno;
+    out->seconds = clock_s() - start;
+  }
+  if (!error && fdatasync(file) != 0)
+    error = errno;
+  out->seconds = clock_s() - start;
+  return error;
+}
+
+static int open_nameless(const char *dir)
+{
+  char path[PATH_SIZE + 64];
+  snprintf(path, sizeof path, "%s/.sluice-doctor-XXXXXX", dir);
+  const int file = mkostemp(path, O_CLOEXEC);
+  if (file >= 0)
+    (void)unlink(path); /* where that fails a file of a known name stays behind, which harms nobody */
+  return file;
+}
+
+static void measure(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  void *piece = NULL;
+  const int file = open_nameless(dir);
+  if (file < 0) {
+    snprintf(out->failure, sizeof out->failure, "cannot make a file (%s): use a folder that you may write", strerror(errno));
+    return;
+  }
+  if (mem_alloc(MEM_IO, PIECE, &piece)) {
+    snprintf(out->failure, sizeof out->failure, "%.200s", status_text());
+  } else {
+    fill(piece, PIECE);
+    const int error = write_pieces(file, piece, bytes, seconds, out);
+    if (error)
+      snprintf(out->failure, sizeof out->failure, "cannot write (%s): free space, raise the quota, or use another folder", strerror(error));
+  }
+  mem_free(piece);
+  if (close(file) != 0 && !*out->failure)
+    snprintf(out->failure, sizeof out->failure, "closing a file fails (%s): see the file system's log, or use another folder", strerror(errno));
+}
+
+void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  char place[PATH_SIZE];
+  struct statfs type;
+  struct statvfs room;
+  *out = (struct doctor_disk){0};
+  doctor_find_existing(dir, place, sizeof place);
+  if (statfs(place, &type) != 0 || statvfs(place, &room) != 0) {
+    snprintf(out->failure, sizeof out->failure, "cannot be looked at (%s): use a folder that you may write", strerror(errno));
+    return;
+  }
+  name_type((unsigned)type.f_type, out);
+  out->size = (int64_t)room.f_blocks * (int64_t)room.f_frsize;
+  out->free = (int64_t)room.f_bavail * (int64_t)room.f_frsize;
+  /* A disk that is nearly full is not filled up for a measurement. */
+  measure(place, bytes < out->free / 10 ? bytes : out->free / 10, seconds, out);
+}

@@ -1,0 +1,512 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/doctor.h"
+
+#define GIB ((double)(INT64_C(1) << 30))
+#define MIB ((double)(INT64_C(1) << 20))
+
+/* What the thresholds mean stands beside each. */
+static const double least_lock_bytes = 1.0 * GIB;  /* below that a device for RDMA cannot register what one message of a unit needs */
+static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there, and what containers give to all by default */
+static const double good_shared_bytes = 1.0 * GIB;
+static const double least_memory_bytes = 1.0 * GIB; /* a rank */
+static const double least_disk_bytes = 1.0 * GIB;
+static const double good_disk_bytes = 20.0 * GIB; /* a few checkpoints of a billion parameters */
+static const double good_write_rate = 100e6;      /* bytes/s: a checkpoint of a billion parameters takes two minutes */
+static const double good_skew = 0.1;              /* s: beyond what a running NTP leaves */
+static const double most_skew = 5;                /* s: times of files and the job's end are compared across nodes */
+
+const char *verdict_name(enum verdict verdict)
+{
+  static const char *const names[] = {[VERDICT_OK] = "ok", [VERDICT_WARNING] = "warning", [VERDICT_FAULT] = "fault"};
+  return names[verdict];
+}
+
+static struct finding __attribute__((format(printf, 3, 4))) found(enum verdict verdict, const char *what, const char *format, ...)
+{
+  struct finding finding = {.verdict = verdict};
+  va_list values;
+  snprintf(finding.what, sizeof finding.what, "%s", what);
+  va_start(values, format);
+  vsnprintf(finding.text, sizeof finding.text, format, values);
+  va_end(values);
+  return finding;
+}
+
+static struct finding everywhere(struct finding finding)
+{
+  finding.common = true;
+  return finding;
+}
+
+static struct finding by_amount(struct finding finding, double amount)
+{
+  finding.amount = amount;
+  return finding;
+}
+
+static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size, const char *format, ...)
+{
+  const size_t used = strlen(text);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text + used, size - used, format, values);
+  va_end(values);
+}
+
+static const char *plural(int64_t n)
+{
+  return n == 1 ? "" : "s";
+}
+
+/* --- the page ------------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_worse(const struct finding *a, const struct finding *b)
+{
+  return a->verdict != b->verdict ? a->verdict > b->verdict : a->amount < b->amount;
+}
+
+static const struct finding *finding_of(const struct finding *first, int rank, size_t stride)
+{
+  return (const struct finding *)((const char *)first + (size_t)rank * stride);
+}
+
+/* The first rank with something else to say than rank `worst`; -1: none. */
+static int find_other(const struct finding *finding, int ranks, size_t stride, int worst)
+{
+  const char *text = finding_of(finding, worst, stride)->text;
+  for (int r = 0; r < ranks; r++)
+    if (*finding_of(finding, r, stride)->what && strcmp(finding_of(finding, r, stride)->text, text) != 0)
+      return r;
+  return -1;
+}
+
+struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride, const char (*host)[DOCTOR_HOST])
+{
+  int worst = -1;
+  for (int r = 0; r < ranks; r++)
+    if (*finding_of(finding, r, stride)->what && (worst < 0 || is_worse(finding_of(finding, r, stride), finding_of(finding, worst, stride))))
+      worst = r;
+  if (worst < 0)
+    return (struct finding){0};
+  struct finding merged = *finding_of(finding, worst, stride);
+  const int other = find_other(finding, ranks, stride, worst);
+  if (other < 0 || !strcmp(host[worst], host[other]))
+    return merged;
+  if (!merged.common) {
+    append(merged.text, sizeof merged.text, " [%s]", host[worst]);
+    return merged;
+  }
+  if (merged.verdict == VERDICT_OK)
+    merged.verdict = VERDICT_WARNING;
+  snprintf(merged.text, sizeof merged.text, "differs between nodes, install the same on all: %.240s [%s]; %.240s [%s]",
+           finding_of(finding, worst, stride)->text, host[worst], finding_of(finding, other, stride)->text, host[other]);
+  return merged;
+}
+
+static bool is_name_character(char c)
+{
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+}
+
+/* Where `what` stands in the text as whole parts of a path; NULL: nowhere. */
+static char *find_part(char *text, const char *what)
+{
+  const size_t length = strlen(what);
+  for (char *at = strstr(text, what); at; at = strstr(at + 1, what))
+    if (!is_name_character(at[length]) && (what[0] == '/' ? at == text || !is_name_character(at[-1]) : at > text && at[-1] == '/'))
+      return at;
+  return NULL;
+}
+
+static void replace(char *text, size_t size, const char *what, const char *by)
+{
+  const size_t length = strlen(what), put = strlen(by);
+  for (char *at = find_part(text, what); at; at = find_part(at + put, what)) {
+    const size_t rest = strlen(at + length), room = size - (size_t)(at - text) - 1;
+    if (put > room)
+      return;
+    const size_t kept = rest < room - put ? rest : room - put;
+    memmove(at + put, at + length, kept);
+    memcpy(at, by, put);
+    at[put + kept] = '\0';
+  }
+}
+
+void doctor_hide(char *text, size_t size, const char *home, const char *user)
+{
+  if (home && home[0] == '/' && home[1])
+    replace(text, size, home, "~");
+  if (user && *user)
+    replace(text, size, user, "USER");
+}
+
+/* --- the build and the start ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The last -O says it. */
+static bool is_optimized(const char *flags)
+{
+  bool optimized = false;
+  for (const char *at = strstr(flags, "-O"); at; at = strstr(at + 2, "-O"))
+    optimized = at[2] != '0';
+  return optimized;
+}
+
+struct finding judge_build(const char *version, const char *compiler, const char *flags, const char *sanitizer, const char *configured)
+{
+  const char *given = configured + strspn(configured, " ");
+  const bool checks = strcmp(sanitizer, "no") != 0;
+  const char *cure = checks                 ? "; slow, for tests: configure without --enable-sanitizer"
+                     : !is_optimized(flags) ? "; not optimized: configure with CFLAGS='-O2 -g'"
+                                            : "";
+  return everywhere(found(*cure ? VERDICT_WARNING : VERDICT_OK, "build", "sluice %s, %s %s%s%s, configured with %s%s", version, compiler, flags,
+                          checks ? ", sanitizer " : "", checks ? sanitizer : "", *given ? given : "no arguments", cure));
+}
+
+struct finding judge_start(int ranks, int64_t step_tasks)
+{
+  if (ranks == 1 && step_tasks > 1)
+    return found(VERDICT_FAULT, "start",
+                 "Slurm started %lld tasks that do not know of each other, each is rank 0 of 1: use srun --mpi=pmix (srun --mpi=list shows what the "
+                 "site has), or mpirun",
+                 (long long)step_tasks);
+  if (step_tasks > 0)
+    return found(VERDICT_OK, "start", "%d rank%s, by srun", ranks, plural(ranks));
+  return found(VERDICT_OK, "start", "%d rank%s", ranks, plural(ranks));
+}
+
+static int count_members(int ranks, const int *node, int leader)
+{
+  int n = 0;
+  for (int r = 0; r < ranks; r++)
+    n += node[r] == leader;
+  return n;
+}
+
+struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR_HOST])
+{
+  struct finding finding = {.what = "nodes"};
+  char list[400] = "";
+  int nodes = 0;
+  const int least = count_members(ranks, node, node[0]);
+  bool uneven = false;
+  for (int r = 0; r < ranks; r++)
+    if (node[r] == r) {
+      const int members = count_members(ranks, node, r);
+      append(list, sizeof list, "%s%s x %d", nodes ? ", " : "", host[r], members);
+      uneven = uneven || members != least;
+      nodes++;
+    }
+  if (strlen(list) == sizeof list - 1)
+    memcpy(list + sizeof list - 4, "...", 4);
+  finding.verdict = uneven ? VERDICT_WARNING : VERDICT_OK;
+  snprintf(finding.text, sizeof finding.text, "%d: %s%s", nodes, list,
+           uneven ? "; not the same number of ranks on each: groups of a node (shard.group=node) need that, --ntasks-per-node or mpirun --map-by ppr"
+                  : "");
+  return finding;
+}
+
+/* --- MPI -------------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct finding judge_mpi(const struct comm_library *library, const char *built)
+{
+  static const char *const levels[] = {"single", "funneled", "serialized", "multiple"};
+  const char *level = levels[library->thread_level];
+  if (library->thread_level < 3)
+    return everywhere(
+        found(VERDICT_FAULT, "MPI", "%s, threads %s: Sluice needs multiple, use an MPI library that is built with it", library->version, level));
+  if (strcmp(library->version, built) != 0)
+    return everywhere(found(VERDICT_WARNING, "MPI", "%s, threads %s; Sluice was built with %s: build it again, or load the module it was built with",
+                            library->version, level, built));
+  return everywhere(found(VERDICT_OK, "MPI", "%s, threads %s", library->version, level));
+}
+
+struct finding judge_cuda_aware(const struct comm_library *library, bool gpus)
+{
+  if (library->cuda > 0)
+    return everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes"));
+  const char *is = library->cuda == 0 ? "no" : "this MPI library does not tell";
+  if (!gpus)
+    return everywhere(found(VERDICT_OK, "CUDA-aware MPI", "%s; this build uses no GPUs", is));
+  return everywhere(
+      found(VERDICT_WARNING, "CUDA-aware MPI",
+            "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or an Open MPI that is built with --with-cuda over UCX", is));
+}
+
+/* By shared memory only where a node has several ranks: nodes may differ. */
+struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes)
+{
+  const char *pml = library->messages, *by = library->transports;
+  if (!*pml)
+    return found(VERDICT_OK, "transport", "this MPI library does not tell");
+  if (!strcmp(pml, "ob1") && fabric->active > 0)
+    return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
+                 "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)", by);
+  return found(VERDICT_OK, "transport", "%s%s%s", pml, *by ? " over " : "", by);
+}
+
+static bool names_transport(const char *list, const char *prefix)
+{
+  const size_t length = strlen(prefix);
+  for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+    if (!strncmp(at, prefix, length))
+      return true;
+  return false;
+}
+
+/* Which of UCX' transports reach a GPU; "^" begins a list of what is not to be used. */
+static bool reaches_gpu(const char *tls)
+{
+  if (tls[0] == '^')
+    return !names_transport(tls + 1, "cuda");
+  return names_transport(tls, "cuda") || names_transport(tls, "all");
+}
+
+struct finding judge_ucx(const struct comm_library *library, bool gpus, const char *tls, const char *devices)
+{
+  char set[160] = "";
+  const bool used = !strcmp(library->messages, "ucx");
+  if (tls)
+    append(set, sizeof set, ", UCX_TLS=%.60s", tls);
+  if (devices)
+    append(set, sizeof set, ", UCX_NET_DEVICES=%.60s", devices);
+  if (!used)
+    return everywhere(
+        found(VERDICT_OK, "UCX", "%s%s%s", *library->ucx ? library->ucx : "none", *library->ucx ? " is installed, MPI does not use it" : "", set));
+  if (gpus && library->cuda > 0 && tls && !reaches_gpu(tls))
+    return everywhere(
+        found(VERDICT_WARNING, "UCX", "%s%s: no transport of it reaches a GPU, unset UCX_TLS or add cuda_copy,cuda_ipc", library->ucx, set));
+  return everywhere(found(VERDICT_OK, "UCX", "%s%s", *library->ucx ? library->ucx : "used by MPI, of unknown version", set));
+}
+
+struct finding judge_fabric(const struct comm_fabric *fabric)
+{
+  if (fabric->ports == 0)
+    return found(VERDICT_OK, "RDMA devices", "none");
+  if (fabric->active == 0)
+    return found(VERDICT_WARNING, "RDMA devices", "no port is active: %s; data go over TCP until the cable or the subnet manager is seen to (ibstat)",
+                 fabric->text);
+  return found(VERDICT_OK, "RDMA devices", "%d of %d port%s active: %s", fabric->active, fabric->ports, plural(fabric->ports), fabric->text);
+}
+
+/* How far apart the clocks are at least, whatever the measurement's error. */
+static double certain(struct comm_offset offset)
+{
+  const double size = offset.seconds < 0 ? -offset.seconds : offset.seconds;
+  return size > offset.error ? size - offset.error : 0;
+}
+
+struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST])
+{
+  int furthest = 0, nodes = 0;
+  for (int r = 0; r < ranks; r++) {
+    if (offset[r].error < 0)
+      continue;
+    nodes++;
+    if (certain(offset[r]) > certain(offset[furthest]))
+      furthest = r;
+  }
+  if (nodes < 2)
+    return found(VERDICT_OK, "clocks", "one node");
+  const double skew = certain(offset[furthest]);
+  if (skew == 0)
+    return found(VERDICT_OK, "clocks", "of %d nodes agree, as far as can be measured", nodes);
+  const enum verdict verdict = skew > most_skew ? VERDICT_FAULT : skew > good_skew ? VERDICT_WARNING : VERDICT_OK;
+  return found(verdict, "clocks", "%s is %.6f s %s %s (+- %.6f)%s", host[furthest],
+               offset[furthest].seconds < 0 ? -offset[furthest].seconds : offset[furthest].seconds,
+               offset[furthest].seconds < 0 ? "behind" : "ahead of", host[0], offset[furthest].error,
+               verdict == VERDICT_OK ? ", the furthest" : ": start chronyd or ntpd on both");
+}
+
+/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
+{
+  if (!gpus->cuda)
+    return everywhere(found(VERDICT_OK, "GPUs", "this build is without CUDA"));
+  const int driver = gpus->driver / 1000, runtime = gpus->runtime / 1000, minor = gpus->runtime % 1000 / 10;
+  if (gpus->driver == 0)
+    return everywhere(found(VERDICT_WARNING, "GPUs",
+                            "CUDA %d.%d, no driver: runs on the host only; load NVIDIA's driver, or in a container start it with --nv or --gpus all",
+                            runtime, minor));
+  /* Within a major version any driver runs any runtime. */
+  if (driver < runtime)
+    return everywhere(found(VERDICT_FAULT, "GPUs",
+                            "CUDA %d.%d, but the driver runs up to %d.%d: install a newer driver, or build Sluice with CUDA %d", runtime, minor,
+                            driver, gpus->driver % 1000 / 10, driver));
+  if (gpus->gpus == 0)
+    return found(VERDICT_WARNING, "GPUs", "none is seen: ask Slurm for them (--gpus-per-task=1), and look at CUDA_VISIBLE_DEVICES and nvidia-smi");
+  const bool crowded = gpus->gpus > 1 && local_ranks > gpus->gpus;
+  return found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s", gpus->names, runtime, minor, driver,
+               gpus->driver % 1000 / 10, crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : "");
+}
+
+/* "2.27.3" of 22703. */
+static void print_nccl(int version, char *out, size_t size)
+{
+  snprintf(out, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+/* As printed in x.y.z; what is not a number ends it. */
+static int compare_versions(const char *a, const char *b)
+{
+  for (int i = 0; i < 3; i++) {
+    char *a_end, *b_end;
+    const long x = strtol(a, &a_end, 10), y = strtol(b, &b_end, 10);
+    if (x != y)
+      return x < y ? -1 : 1;
+    a = *a_end == '.' ? a_end + 1 : a_end;
+    b = *b_end == '.' ? b_end + 1 : b_end;
+  }
+  return 0;
+}
+
+struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
+{
+  char loaded[32];
+  if (!gpus->cuda)
+    return everywhere(found(VERDICT_OK, "NCCL", "not needed"));
+  if (!gpus->nccl)
+    return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
+                            ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
+  print_nccl(gpus->nccl, loaded, sizeof loaded);
+  if (compare_versions(loaded, gpus->nccl_built) < 0)
+    return everywhere(
+        found(VERDICT_WARNING, "NCCL", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->nccl_built));
+  return everywhere(found(VERDICT_OK, "NCCL", "%s", loaded));
+}
+
+struct finding judge_cudnn(const struct doctor_gpus *gpus)
+{
+  char loaded[32];
+  if (!gpus->cuda)
+    return everywhere(found(VERDICT_OK, "cuDNN", "not needed"));
+  if (!gpus->cudnn)
+    return everywhere(found(VERDICT_WARNING, "cuDNN", "not in this build: attention is several times slower, configure with --with-cudnn"));
+  snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->cudnn / 10000, gpus->cudnn / 100 % 100, gpus->cudnn % 100);
+  if (gpus->cudnn_runtime / 1000 != gpus->runtime / 1000)
+    return everywhere(found(VERDICT_FAULT, "cuDNN", "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH", loaded,
+                            gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
+  if (compare_versions(loaded, gpus->cudnn_built) < 0)
+    return everywhere(
+        found(VERDICT_WARNING, "cuDNN", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->cudnn_built));
+  return everywhere(found(VERDICT_OK, "cuDNN", "%s", loaded));
+}
+
+/* --- other libraries -------------------------------------------------------------------------------------------------------------------------------- */
+
+struct finding judge_hdf5(const char *built, const char *loaded, bool parallel)
+{
+  if (!parallel)
+    return everywhere(found(VERDICT_FAULT, "HDF5", "%s without MPI-IO: build Sluice with a parallel HDF5 (Debian: libhdf5-openmpi-dev)", loaded));
+  if (strcmp(built, loaded) != 0)
+    return everywhere(found(VERDICT_FAULT, "HDF5", "%s is loaded, but Sluice was built with %s: load that module, or build again", loaded, built));
+  return everywhere(found(VERDICT_OK, "HDF5", "%s, parallel", loaded));
+}
+
+struct finding judge_cores(const struct topo_summary *machine, int local_ranks)
+{
+  char text[240];
+  snprintf(text, sizeof text, "hwloc %s: %d package%s, %d NUMA node%s, %d core%s, %d CPU%s, of these %d core%s for this process", machine->version,
+           machine->packages, plural(machine->packages), machine->nodes, plural(machine->nodes), machine->cores, plural(machine->cores),
+           machine->cpus, plural(machine->cpus), machine->own_cores, plural(machine->own_cores));
+  if (machine->quota > 0 && machine->quota < machine->own_cores)
+    return by_amount(found(VERDICT_WARNING, "cores", "%s; control groups grant the time of %.3g: raise the container's or the job's CPU limit", text,
+                           machine->quota),
+                     machine->quota);
+  if (machine->cores < local_ranks)
+    return by_amount(found(VERDICT_WARNING, "cores", "%s; %d ranks on fewer cores take turns: start fewer", text, local_ranks), machine->own_cores);
+  if (machine->own_cores == 1 && machine->cores > local_ranks)
+    return by_amount(found(VERDICT_WARNING, "cores", "%s; bound to one core of many: srun --cpus-per-task, or mpirun --bind-to none", text),
+                     machine->own_cores);
+  return by_amount(found(VERDICT_OK, "cores", "%s", text), machine->own_cores);
+}
+
+struct finding judge_counters(const char *version, int events, const char *note)
+{
+  if (*note || events == 0)
+    return everywhere(found(VERDICT_WARNING, "PAPI", "%s%s%s", version, *version ? ": " : "", *note ? note : "nothing is counted"));
+  return everywhere(found(VERDICT_OK, "PAPI", "%s, %d counters", version, events));
+}
+
+/* --- the node --------------------------------------------------------------------------------------------------------------------------------------- */
+
+struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus)
+{
+  static const char cure[] = "ulimit -l unlimited: LimitMEMLOCK=infinity in slurmd's unit, or memlock in /etc/security/limits.conf";
+  if (limit < 0)
+    return found(VERDICT_OK, "memlock", "unlimited");
+  if (fabric->active > 0)
+    return by_amount(found((double)limit < least_lock_bytes ? VERDICT_FAULT : VERDICT_WARNING, "memlock",
+                           "%.3g MiB; RDMA devices need memory that is locked: %s", (double)limit / MIB, cure),
+                     (double)limit);
+  if (gpus)
+    return by_amount(found(VERDICT_WARNING, "memlock", "%.3g MiB; memory that GPUs copy from may need more: %s", (double)limit / MIB, cure),
+                     (double)limit);
+  return by_amount(found(VERDICT_OK, "memlock", "%.3g MiB; nothing here needs more", (double)limit / MIB), (double)limit);
+}
+
+struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks)
+{
+  static const char cure[] =
+      "enlarge it (mount -o remount,size=50% /dev/shm; in a container --shm-size=8g or --ipc=host) and remove what ended jobs left in it";
+  if (size < 0)
+    return found(VERDICT_FAULT, "/dev/shm", "is not there: ranks of a node share memory by it; mount a tmpfs on it");
+  const double each = (double)free / local_ranks;
+  const enum verdict verdict = each < least_shared_bytes ? VERDICT_FAULT : each < good_shared_bytes ? VERDICT_WARNING : VERDICT_OK;
+  return by_amount(found(verdict, "/dev/shm", "%.2f of %.2f GiB free for %d rank%s%s%s", (double)free / GIB, (double)size / GIB, local_ranks,
+                         plural(local_ranks), verdict ? ": " : "", verdict ? cure : ""),
+                   (double)free);
+}
+
+struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks)
+{
+  char text[160], most[64] = "no limit by control groups";
+  if (total < 0 || available < 0)
+    return found(VERDICT_WARNING, "memory", "/proc/meminfo cannot be read: mount /proc");
+  if (limit >= 0)
+    snprintf(most, sizeof most, "control groups allow %.1f", (double)limit / GIB);
+  const int64_t usable = limit >= 0 && limit < available ? limit : available;
+  snprintf(text, sizeof text, "%.1f GiB available of %.1f, %s", (double)available / GIB, (double)total / GIB, most);
+  if ((double)usable / local_ranks < least_memory_bytes)
+    return by_amount(found(VERDICT_FAULT, "memory", "%s: too little for %d rank%s; end what else runs there, or ask Slurm for more (--mem=0: all)",
+                           text, local_ranks, plural(local_ranks)),
+                     (double)usable);
+  if (limit >= 0 && limit < total / 2)
+    return by_amount(
+        found(VERDICT_WARNING, "memory", "%s: less than half of the node; ask Slurm for more (--mem=0: all), or raise the container's limit", text),
+        (double)usable);
+  return by_amount(found(VERDICT_OK, "memory", "%s", text), (double)usable);
+}
+
+struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen, int nodes)
+{
+  char text[360];
+  const double rate = disk->seconds > 0 ? (double)disk->written / disk->seconds : 0;
+  if (*disk->failure)
+    return found(VERDICT_FAULT, "disk", "%.200s: %s", dir, disk->failure);
+  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %.1f GiB free of %.1f", dir, disk->type, rate * 1e-6,
+           nodes > 1 ? " while the other nodes did" : "", (double)disk->free / GIB, (double)disk->size / GIB);
+  if (shared && !seen)
+    return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
+                 text);
+  if ((double)disk->free < least_disk_bytes)
+    return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
+  if (disk->in_memory)
+    return by_amount(found(VERDICT_WARNING, "disk", "%s: lies in memory and ends with the machine; use a folder on a disk", text), rate);
+  if ((double)disk->free < good_disk_bytes)
+    return by_amount(found(VERDICT_WARNING, "disk", "%s: room for few checkpoints; free some, or use another folder", text), rate);
+  if (rate < good_write_rate)
+    return by_amount(found(VERDICT_WARNING, "disk",
+                           "%s: slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file system cures it", text),
+                     rate);
+  if (shared && nodes > 1 && disk->network)
+    return by_amount(found(VERDICT_WARNING, "disk",
+                           "%s: %s is not made for one file written by many nodes; a parallel file system (Lustre, GPFS, BeeGFS) is", text,
+                           disk->type),
+                     rate);
+  return by_amount(found(VERDICT_OK, "disk", "%s", text), rate);
+}

@@ -1,0 +1,18 @@
+/* What the files of src/comm that speak MPI to the members of a group share; the bodies are in mpi.c. */
+#ifndef SLUICE_COMM_MESSAGES_H
+#define SLUICE_COMM_MESSAGES_H
+
+#include <mpi.h>
+
+#include "comm/ops.h"
+
+/* The members of a group of an mpi job, numbered as in it. */
+MPI_Comm comm_mpi_members(struct comm_group *group);
+/* What `call` returned, and then the end of its request; the calling thread sleeps meanwhile. */
+enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
+/* Sums over the members, in place, in memory of the host. Collective. */
+enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);
+/* Whether MPI takes pointers to memory of GPUs: asked of the library that runs. */
+bool comm_mpi_is_cuda_aware(void);
+
+#endif

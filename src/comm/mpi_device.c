@@ -1,0 +1,338 @@
+/* Carries memory of a device by MPI. A library that takes pointers to it gets them; for others data are staged through pinned memory of the host, piece by piece: while one is between ranks, the
+ * next one comes down from the device and the one before goes up to it.
+ *
+ * A device's lane runs behind the thread that calls, and MPI knows nothing of it: what the lane has been given so far is waited for before MPI reads or writes, and what MPI has brought is
+ * put on the lane as a copy, for which nobody waits but who needs its memory of the host again. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/messages.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+enum { SLOTS = 4 };
+static const int64_t stage_bytes = 2 << 20, direct_bytes = 1 << 30; /* of a message */
+
+struct slot {
+  char *sent, *received;  /* `piece` bytes each */
+  struct mark *down, *up; /* the copies that filled `sent`, and that empty `received` */
+  MPI_Request request[2];
+};
+
+struct stage {
+  struct device *device;
+  MPI_Comm members;
+  int size, index;
+  bool direct;
+  int64_t piece;
+  char *memory;
+  struct slot slot[SLOTS];
+};
+
+/* One message to a member and one from a member, of the same length. */
+struct transfer {
+  const char *from;
+  char *to;
+  int64_t bytes;
+  int target, source;
+};
+
+static struct {
+  int direct; /* -1: as MPI says */
+  int64_t piece;
+} forced = {.direct = -1};
+
+void comm_mpi_force_stage(int direct, int64_t piece)
+{
+  forced.direct = direct;
+  forced.piece = piece;
+}
+
+static bool takes_memory_of(const struct device *device)
+{
+  return forced.direct < 0 ? device->host_memory || comm_mpi_is_cuda_aware() : forced.direct != 0;
+}
+
+const char *comm_mpi_device_way(const struct device *device)
+{
+  return takes_memory_of(device) ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host";
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/* --- a group's stage ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void destroy(struct stage *stage)
+{
+  const struct device_ops *ops = stage->device->ops;
+  for (int i = 0; i < SLOTS; i++) {
+    if (stage->slot[i].up && ops->mark_wait(stage->slot[i].up))
+      log_warn("%s", status_text());
+    ops->mark_destroy(stage->slot[i].up);
+    ops->mark_destroy(stage->slot[i].down);
+  }
+  if (stage->memory)
+    ops->release_host(stage->device, stage->memory);
+  mem_free(stage);
+}
+
+/* Sums are always staged. */
+static enum status take_slots(struct stage *stage)
+{
+  const struct device_ops *ops = stage->device->ops;
+  const int64_t least = (int64_t)sizeof(struct exactsum), bytes = stage->direct || stage->piece < least ? least : stage->piece;
+  void *memory;
+  enum status status = ops->alloc_host(stage->device, MEM_META, (size_t)(2 * SLOTS * bytes), &memory);
+  if (status)
+    return status;
+  stage->memory = memory;
+  for (int i = 0; !status && i < SLOTS; i++) {
+    struct slot *slot = &stage->slot[i];
+    slot->sent = stage->memory + 2 * i * bytes;
+    slot->received = slot->sent + bytes;
+    status = ops->mark_create(stage->device, &slot->down);
+    if (!status)
+      status = ops->mark_create(stage->device, &slot->up);
+  }
+  return status;
+}
+
+/* All that a member does alone. */
+static enum status create(struct comm_group *group, bool direct, struct stage **out)
+{
+  void *block;
+  enum status status = mem_alloc(MEM_META, sizeof(struct stage), &block);
+  if (status)
+    return status;
+  struct stage *stage = block;
+  *stage = (struct stage){.device = group->comm->device,
+                          .members = comm_mpi_members(group),
+                          .size = group->size,
+                          .index = group->index,
+                          .direct = direct,
+                          .piece = forced.piece ? forced.piece
+                                   : direct     ? direct_bytes
+                                                : stage_bytes};
+  status = take_slots(stage);
+  if (status)
+    destroy(stage);
+  else
+    *out = stage;
+  return status;
+}
+
+/* Members that cut their messages differently would not understand each other: one that has to stage has all of them do so. */
+static enum status open_stage(struct comm_group *group)
+{
+  struct comm *comm = group->comm;
+  if (!comm->device)
+    return status_set(STATUS_INTERNAL, "MPI is to carry memory of a device, and was told of none");
+  int64_t direct = takes_memory_of(comm->device);
+  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &direct, 1);
+  if (status)
+    return status;
+  struct stage *stage = NULL;
+  status = comm_agree(comm, create(group, direct != 0, &stage));
+  if (!status)
+    group->stage = stage;
+  else if (stage)
+    destroy(stage);
+  return status;
+}
+
+static void close_stage(struct comm_group *group)
+{
+  destroy(group->stage);
+}
+
+/* --- messages ------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Where MPI is given memory of the device, the work that has made it what it is, and all that reads what is overwritten, has ended. */
+static enum status settle(const struct stage *stage, struct lane *lane)
+{
+  struct mark *mark = stage->slot[0].down;
+  if (!stage->direct)
+    return STATUS_OK;
+  enum status status = stage->device->ops->mark_set(lane, mark);
+  return status ? status : stage->device->ops->mark_wait(mark);
+}
+
+static enum status fetch(const struct stage *stage, struct lane *lane, struct slot *slot, const char *from, int64_t bytes)
+{
+  if (stage->direct)
+    return STATUS_OK;
+  enum status status = stage->device->ops->copy(lane, slot->sent, from, (size_t)bytes);
+  return status ? status : stage->device->ops->mark_set(lane, slot->down);
+}
+
+/* The first one: what arrives finds its place. */
+static enum status post(const struct stage *stage, struct slot *slot, const char *sent, char *received, const struct transfer *t)
+{
+  enum { TAG = 0 };
+  const int bytes = (int)t->bytes; /* at most a piece */
+  enum status status = comm_mpi_check(MPI_Irecv(received, bytes, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]), "MPI_Irecv");
+  return status ? status : comm_mpi_check(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members, &slot->request[1]), "MPI_Isend");
+}
+
+static enum status finish(const struct stage *stage, struct lane *lane, struct slot *slot, const struct transfer *t)
+{
+  enum status status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &slot->request[0]);
+  if (!status)
+    status = comm_mpi_wait(MPI_SUCCESS, "MPI_Isend", &slot->request[1]);
+  if (status || stage->direct)
+    return status;
+  status = stage->device->ops->copy(lane, t->to, slot->received, (size_t)t->bytes);
+  return status ? status : stage->device->ops->mark_set(lane, slot->up);
+}
+
+/* --- all-gather: a ring, in which every part crosses each link once, and comes down from its device once --------------------------------------- */
+
+struct ring {
+  struct stage *stage;
+  struct lane *lane;
+  char *full;
+  int64_t part; /* bytes */
+};
+
+/* The step in which piece `done` of the part that came `step` steps ago, or is this member's own, goes on to the right. `own` has that one. */
+static enum status pass_on(const struct ring *ring, int64_t turn, int step, int64_t done, const struct slot *own)
+{
+  struct stage *stage = ring->stage;
+  const int size = stage->size, sent = (stage->index - step + size) % size, received = (sent - 1 + size) % size;
+  const struct transfer t = {.from = ring->full + sent * ring->part + done,
+                             .to = ring->full + received * ring->part + done,
+                             .bytes = smaller(ring->part - done, stage->piece),
+                             .target = (stage->index + 1) % size,
+                             .source = (stage->index - 1 + size) % size};
+  struct slot *slot = &stage->slot[turn % SLOTS];
+  const char *from = stage->direct ? t.from : step == 0 ? own->sent : stage->slot[(turn - 1) % SLOTS].received;
+  enum status status = stage->direct ? STATUS_OK : stage->device->ops->mark_wait(slot->up);
+  if (!status && step == 0 && !stage->direct)
+    status = stage->device->ops->mark_wait(own->down);
+  if (!status)
+    status = post(stage, slot, from, stage->direct ? t.to : slot->received, &t);
+  return status ? status : finish(stage, ring->lane, slot, &t);
+}
+
+static enum status fetch_own(const struct ring *ring, int64_t done, struct slot *own)
+{
+  const struct stage *stage = ring->stage;
+  if (done >= ring->part)
+    return STATUS_OK;
+  return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done, smaller(ring->part - done, stage->piece));
+}
+
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+{
+  struct stage *stage = group->stage;
+  const struct ring ring = {stage, lane, full, count * (int64_t)dtype_size(type)};
+  void *place = comm_part(group, full, count, type);
+  enum status status = shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
+  if (!status)
+    status = settle(stage, lane);
+  if (!status)
+    status = fetch_own(&ring, 0, &stage->slot[0]);
+  int64_t turn = 0;
+  for (int64_t done = 0, column = 0; !status && done < ring.part; done += stage->piece, column++) {
+    status = fetch_own(&ring, done + stage->piece, &stage->slot[(column + 1) % 2]);
+    for (int step = 0; !status && step < stage->size - 1; step++)
+      status = pass_on(&ring, turn++, step, done, &stage->slot[column % 2]);
+  }
+  return status;
+}
+
+/* --- exchange: with one member after the other, each with another one at a time ------------------------------------------------------------------- */
+
+/* Piece `turn` of all that this member sends; others are at the same one. */
+static struct transfer find_transfer(const struct stage *stage, int64_t turn, int64_t part, const char *sent, char *received)
+{
+  const int64_t pieces = (part + stage->piece - 1) / stage->piece, done = turn % pieces * stage->piece;
+  const int away = 1 + (int)(turn / pieces), target = (stage->index + away) % stage->size, source = (stage->index - away + stage->size) % stage->size;
+  return (struct transfer){.from = sent + target * part + done,
+                           .to = received + source * part + done,
+                           .bytes = smaller(part - done, stage->piece),
+                           .target = target,
+                           .source = source};
+}
+
+static enum status post_turn(const struct stage *stage, struct slot *slot, const struct transfer *t)
+{
+  if (stage->direct)
+    return post(stage, slot, t->from, t->to, t);
+  enum status status = stage->device->ops->mark_wait(slot->down); /* put on the lane behind what empties `received` */
+  return status ? status : post(stage, slot, slot->sent, slot->received, t);
+}
+
+/* A turn comes down one turn before it is sent, and is waited for when those behind it fill the other slots. */
+static enum status exchange_others(struct stage *stage, struct lane *lane, const char *sent, int64_t part, char *received)
+{
+  const int64_t turns = (stage->size - 1) * ((part + stage->piece - 1) / stage->piece);
+  enum status status = STATUS_OK;
+  for (int64_t turn = 0; !status && turn < turns + SLOTS - 1; turn++) {
+    const int64_t then[] = {turn, turn - 1, turn - (SLOTS - 1)};
+    struct transfer t[3];
+    bool real[3];
+    for (int i = 0; i < 3; i++) {
+      real[i] = then[i] >= 0 && then[i] < turns;
+      if (real[i])
+        t[i] = find_transfer(stage, then[i], part, sent, received);
+    }
+    if (real[0])
+      status = fetch(stage, lane, &stage->slot[then[0] % SLOTS], t[0].from, t[0].bytes);
+    if (!status && real[1])
+      status = post_turn(stage, &stage->slot[then[1] % SLOTS], &t[1]);
+    if (!status && real[2])
+      status = finish(stage, lane, &stage->slot[then[2] % SLOTS], &t[2]);
+  }
+  return status;
+}
+
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+{
+  const int64_t part = count * (int64_t)dtype_size(type), mine = group->index * part;
+  enum status status = lane->device->ops->copy(lane, (char *)received + mine, (const char *)sent + mine, (size_t)part);
+  if (!status)
+    status = settle(group->stage, lane);
+  return status ? status : exchange_others(group->stage, lane, sent, part, received);
+}
+
+/* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */
+
+static enum status sum_one(const struct stage *stage, struct lane *lane, struct exactsum *sum)
+{
+  const struct device_ops *ops = stage->device->ops;
+  const struct slot *slot = &stage->slot[0];
+  struct exactsum *copy = (struct exactsum *)(void *)slot->sent;
+  enum status status = ops->copy(lane, copy, sum, sizeof *copy);
+  if (!status)
+    status = ops->mark_set(lane, slot->down);
+  if (!status)
+    status = ops->mark_wait(slot->down);
+  if (!status)
+    status = comm_mpi_sum_i64(stage->members, (int64_t *)(void *)copy, EXACTSUM_WORDS);
+  if (status)
+    return status;
+  exactsum_normalize(copy);
+  status = ops->copy(lane, sum, copy, sizeof *copy); /* the lane reads it before it fills that memory anew */
+  return status ? status : ops->mark_set(lane, slot->up);
+}
+
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; !status && i < n; i++)
+    status = sum_one(group->stage, lane, &sums[i]);
+  return status;
+}
+
+const struct comm_carrier_ops comm_mpi_device_carrier = {
+    .open = open_stage,
+    .close = close_stage,
+    .all_gather = all_gather,
+    .exchange = exchange,
+    .sum_exact = sum_exact,
+    .check = comm_carrier_check_nothing,
+    .register_memory = comm_carrier_register_nothing,
+};

@@ -1,0 +1,28 @@
+/* Bytes that cross from node to node in a step: what collectives send, counted pair by pair. Payload alone: no headers, and nothing of the control plane. */
+#ifndef SLUICE_PLAN_WIRE_H
+#define SLUICE_PLAN_WIRE_H
+
+#include "plan/plan.h"
+
+/* How the carrier does it. Ranks lie on nodes block by block. */
+struct wire_model {
+  int local_ranks;      /* of a node */
+  bool ring;            /* all-gathers pass parts on from member to member; else each member sends its part to every other one */
+  enum dtype gradients; /* in which a reduce-scatter sends them */
+};
+
+/* Sent by all nodes together to others, in one step. */
+struct wire_bytes {
+  int64_t gather;   /* parameters */
+  int64_t reduce;   /* gradients, in the shard group */
+  int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and all-gather */
+  int64_t sums;     /* loss and norm */
+  int64_t all;
+};
+
+/* Nodes that `ranks` ranks take up. */
+int wire_nodes(int ranks, int local_ranks);
+/* Local, pure. */
+struct wire_bytes plan_wire(const struct plan *plan, const struct wire_model *model);
+
+#endif

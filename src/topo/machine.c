@@ -1,0 +1,243 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topo/place.h"
+
+enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI vendor, and the upper byte of the class of both GPUs that drive a display and those that do not */
+
+enum status topo_check(int result, const char *call)
+{
+  return result >= 0 ? STATUS_OK : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
+}
+
+/* --- loading --------------------------------------------------------------------------------------------------------------------------------- */
+
+/* GPUs are told by the PCI tree, which Linux shows. What else could find them starts their drivers, which takes seconds, or reads the devices themselves. */
+static enum status look_at_pci_only(hwloc_topology_t machine)
+{
+#if HWLOC_API_VERSION >= 0x20100
+  static const char *const others[] = {"pci", "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, others[i]); /* it fails for what is not built in */
+#endif
+  return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT), "hwloc_topology_set_io_types_filter");
+}
+
+static enum status choose_source(hwloc_topology_t machine, const char *xml, const char *synthetic)
+{
+  FILE *file = xml ? fopen(xml, "re") : NULL;
+  if (xml && !file)
+    return status_set(STATUS_INPUT, "%s cannot be read: %s", xml, strerror(errno));
+  if (file)
+    fclose(file);
+  if (xml && hwloc_topology_set_xml(machine, xml) != 0)
+    return status_set(STATUS_INPUT, "%s is not a machine that hwloc wrote (lstopo machine.xml)", xml);
+  if (synthetic && hwloc_topology_set_synthetic(machine, synthetic) != 0)
+    return status_set(STATUS_USAGE, "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'", synthetic,
+                      strerror(errno));
+  return STATUS_OK;
+}
+
+/* With the CPUs that a control group withholds: what is near a GPU does not depend on who may use it. */
+enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out)
+{
+  hwloc_topology_t machine;
+  enum status status = topo_check(hwloc_topology_init(&machine), "hwloc_topology_init");
+  if (status)
+    return status;
+  status = choose_source(machine, xml, synthetic);
+  if (!status)
+    status = topo_check(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED), "hwloc_topology_set_flags");
+  if (!status)
+    status = look_at_pci_only(machine);
+  if (!status && hwloc_topology_load(machine) != 0)
+    status = xml ? status_set(STATUS_INPUT, "%s is not a machine that hwloc wrote (lstopo machine.xml)", xml) : topo_check(-1, "hwloc_topology_load");
+  if (status) {
+    hwloc_topology_destroy(machine);
+    return status;
+  }
+  *out = machine;
+  return STATUS_OK;
+}
+
+enum status machine_read_cpus(hwloc_topology_t machine, const char *what, const char *list, hwloc_bitmap_t out)
+{
+  if (!*list || strspn(list, "0123456789,-") != strlen(list) || hwloc_bitmap_list_sscanf(out, list) != 0)
+    return status_set(STATUS_USAGE, "'%s' is not a list of CPUs%s, such as 0-7,16", list, what);
+  return topo_check(hwloc_bitmap_and(out, out, hwloc_topology_get_topology_cpuset(machine)), "hwloc_bitmap_and");
+}
+
+/* --- cores ----------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Virtual machines may show no cores: then each CPU is one. */
+hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
+{
+  return hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+}
+
+hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core)
+{
+  do
+    core = hwloc_get_next_obj_by_type(machine, machine_core_type(machine), core);
+  while (core && !hwloc_bitmap_intersects(core->cpuset, mask));
+  return core;
+}
+
+int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
+{
+  int n = 0;
+  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core; core = machine_next_core(machine, mask, core))
+    n++;
+  return n;
+}
+
+enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t out)
+{
+  enum status status = STATUS_OK;
+  int n = 0;
+  hwloc_bitmap_zero(out);
+  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core && !status; core = machine_next_core(machine, mask, core), n++)
+    if (n >= begin && n < end)
+      status = topo_check(hwloc_bitmap_or(out, out, core->cpuset), "hwloc_bitmap_or");
+  return status ? status : topo_check(hwloc_bitmap_and(out, out, mask), "hwloc_bitmap_and");
+}
+
+/* Memory without CPUs of its own (a GPU's, HBM, CXL) comes behind the node that has them, or hangs further up. */
+hwloc_obj_t machine_node_of(hwloc_obj_t core)
+{
+  for (hwloc_obj_t around = core; around; around = around->parent)
+    for (hwloc_obj_t child = around->memory_first_child; child; child = child->memory_first_child)
+      if (child->type == HWLOC_OBJ_NUMANODE)
+        return child;
+  return NULL;
+}
+
+/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static int64_t pack_bus(unsigned domain, unsigned bus, unsigned device, unsigned function)
+{
+  return (int64_t)domain << 16 | bus << 8 | device << 3 | function;
+}
+
+bool machine_read_bus(const char *text, int64_t *out)
+{
+  unsigned domain, bus, device, function = 0;
+  char end;
+  const int n = sscanf(text, "%x:%x:%x.%x%c", &domain, &bus, &device, &function, &end);
+  if ((n != 3 && n != 4) || bus > 0xff || device > 0x1f || function > 7)
+    return false;
+  *out = pack_bus(domain, bus, device, function);
+  return true;
+}
+
+struct bus_text machine_bus_text(int64_t bus)
+{
+  struct bus_text text;
+  if (bus < 0)
+    snprintf(text.text, sizeof text.text, "assumed");
+  else
+    snprintf(text.text, sizeof text.text, "%04x:%02x:%02x.%x", (unsigned)(bus >> 16), (unsigned)(bus >> 8 & 0xff), (unsigned)(bus >> 3 & 0x1f),
+             (unsigned)(bus & 7));
+  return text;
+}
+
+static enum status append_gpu(struct topo *topo, int64_t bus, hwloc_const_bitmap_t near)
+{
+  if (topo->gpus == TOPO_GPUS)
+    return status_set(STATUS_UNSUPPORTED, "this machine has more than %d GPUs", TOPO_GPUS);
+  hwloc_bitmap_t copy = hwloc_bitmap_dup(near);
+  if (!copy)
+    return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  topo->gpu[topo->gpus++] = (struct gpu){.bus = bus, .near = copy};
+  return STATUS_OK;
+}
+
+/* Where the firmware says nothing, or a virtual machine hides it, hwloc has the device at the root: all CPUs are near. */
+static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t device)
+{
+  hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
+  const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
+  return append_gpu(topo, bus, found ? around->cpuset : hwloc_topology_get_topology_cpuset(topo->machine));
+}
+
+static hwloc_obj_t find_device(hwloc_topology_t machine, int64_t bus)
+{
+  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device; device = hwloc_get_next_pcidev(machine, device)) {
+    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+    if (pack_bus(pci->domain, pci->bus, pci->dev, pci->func) == bus)
+      return device;
+  }
+  return NULL;
+}
+
+enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index)
+{
+  for (int g = 0; g < topo->gpus; g++)
+    if (topo->gpu[g].bus == bus) {
+      *index = g;
+      return STATUS_OK;
+    }
+  *index = topo->gpus;
+  return append_device(topo, bus, find_device(topo->machine, bus));
+}
+
+static bool is_gpu(hwloc_obj_t device)
+{
+  return device->attr->pcidev.vendor_id == NVIDIA && device->attr->pcidev.class_id >> 8 == DISPLAY;
+}
+
+/* The next GPU's bus beyond `after`; -1: there is none. */
+static int64_t next_bus(hwloc_topology_t machine, int64_t after)
+{
+  int64_t least = -1;
+  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device; device = hwloc_get_next_pcidev(machine, device)) {
+    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+    const int64_t bus = pack_bus(pci->domain, pci->bus, pci->dev, pci->func);
+    if (is_gpu(device) && bus > after && (least < 0 || bus < least))
+      least = bus;
+  }
+  return least;
+}
+
+enum status machine_find_gpus(struct topo *topo, int most)
+{
+  enum status status = STATUS_OK;
+  int index = 0;
+  for (int64_t bus = next_bus(topo->machine, -1); bus >= 0 && topo->gpus < most && !status; bus = next_bus(topo->machine, bus))
+    status = machine_add_gpu(topo, bus, &index);
+  return status;
+}
+
+/* The CPUs of NUMA node number `index` of those with cores; *count: how many there are. */
+static enum status cpus_of_node(hwloc_topology_t machine, int index, hwloc_bitmap_t out, int *count)
+{
+  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
+  hwloc_obj_t last = NULL;
+  enum status status = STATUS_OK;
+  int n = 0;
+  hwloc_bitmap_zero(out);
+  for (hwloc_obj_t core = machine_next_core(machine, whole, NULL); core && !status; core = machine_next_core(machine, whole, core)) {
+    hwloc_obj_t node = machine_node_of(core);
+    n += node != last;
+    last = node;
+    if (n - 1 == index)
+      status = topo_check(hwloc_bitmap_or(out, out, core->cpuset), "hwloc_bitmap_or");
+  }
+  *count = n;
+  return status;
+}
+
+enum status machine_assume_gpus(struct topo *topo, int n)
+{
+  int nodes = 0;
+  hwloc_bitmap_t near = hwloc_bitmap_alloc();
+  enum status status = near ? cpus_of_node(topo->machine, 0, near, &nodes) : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (int g = 0; g < n && nodes > 0 && !status; g++) {
+    status = cpus_of_node(topo->machine, g * nodes / n, near, &nodes);
+    if (!status)
+      status = append_gpu(topo, -1, near);
+  }
+  hwloc_bitmap_free(near);
+  return status;
+}

@@ -1,0 +1,535 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "topo/place.h"
+
+static enum status set_and(hwloc_bitmap_t out, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
+{
+  return topo_check(hwloc_bitmap_and(out, a, b), "hwloc_bitmap_and");
+}
+
+static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
+{
+  return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
+}
+
+static int count_in_both(hwloc_topology_t machine, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
+{
+  int n = 0;
+  for (hwloc_obj_t core = machine_next_core(machine, a, NULL); core; core = machine_next_core(machine, a, core))
+    n += hwloc_bitmap_intersects(core->cpuset, b);
+  return n;
+}
+
+/* --- a share --------------------------------------------------------------------------------------------------------------------------------- */
+
+enum status share_create(struct share *share)
+{
+  hwloc_bitmap_t *const sets[] = {&share->mask, &share->near, &share->cpus, &share->controller, &share->io, &share->math, &share->nodes};
+  share->ordinal = -1;
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    *sets[i] = hwloc_bitmap_alloc();
+    if (!*sets[i])
+      return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  }
+  return STATUS_OK;
+}
+
+void share_destroy(struct share *share)
+{
+  const hwloc_bitmap_t sets[] = {share->mask, share->near, share->cpus, share->controller, share->io, share->math, share->nodes};
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+    hwloc_bitmap_free(sets[i]);
+  mem_free(share->cpu);
+  mem_free(share->io_cpu);
+}
+
+static const struct gpu *gpu_of(const struct topo *topo, const struct share *share)
+{
+  return share->ordinal < 0 ? NULL : &topo->gpu[share->sees[share->ordinal]];
+}
+
+/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
+
+struct matching {
+  int rows, columns;
+  const int64_t *cost; /* [rows][columns] */
+  int64_t *u, *v, *least;
+  int *owner, *from; /* of each column: its row, and the column before it on the path; -1: none */
+  bool *done;
+};
+
+/* The cheapest way from row `row` to a column without an owner (Dijkstra on reduced costs). */
+static int search(struct matching *m, int row)
+{
+  int64_t base = 0;
+  for (int c = 0; c < m->columns; c++) {
+    m->least[c] = INT64_MAX;
+    m->from[c] = -1;
+    m->done[c] = false;
+  }
+  for (int i = row, at = -1;; i = m->owner[at]) {
+    int next = -1;
+    for (int c = 0; c < m->columns; c++) {
+      if (m->done[c])
+        continue;
+      const int64_t way = base + m->cost[(int64_t)i * m->columns + c] - m->u[i] - m->v[c];
+      if (way < m->least[c]) {
+        m->least[c] = way;
+        m->from[c] = at;
+      }
+      if (next < 0 || m->least[c] < m->least[next])
+        next = c;
+    }
+    m->done[next] = true;
+    if (m->owner[next] < 0)
+      return next;
+    base = m->least[next];
+    at = next;
+  }
+}
+
+static void add_row(struct matching *m, int row)
+{
+  int column = search(m, row);
+  m->u[row] += m->least[column];
+  for (int c = 0; c < m->columns; c++)
+    if (m->done[c] && c != column) {
+      m->u[m->owner[c]] += m->least[column] - m->least[c];
+      m->v[c] -= m->least[column] - m->least[c];
+    }
+  for (; m->from[column] >= 0; column = m->from[column])
+    m->owner[column] = m->owner[m->from[column]];
+  m->owner[column] = row;
+}
+
+/* Every row a column of its own so that the sum of costs is the least (Kuhn 1955, by shortest augmenting paths); there are as many columns as rows at least. */
+static enum status match(int rows, int columns, const int64_t *cost, int *column_of)
+{
+  struct matching m = {.rows = rows, .columns = columns, .cost = cost};
+  struct {
+    void **array;
+    size_t bytes;
+  } arrays[] = {{(void **)&m.u, (size_t)rows * sizeof *m.u},
+                {(void **)&m.v, (size_t)columns * sizeof *m.v},
+                {(void **)&m.least, (size_t)columns * sizeof *m.least},
+                {(void **)&m.owner, (size_t)columns * sizeof *m.owner},
+                {(void **)&m.from, (size_t)columns * sizeof *m.from},
+                {(void **)&m.done, (size_t)columns * sizeof *m.done}};
+  enum status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !status; i++)
+    status = mem_alloc(MEM_META, arrays[i].bytes, arrays[i].array);
+  for (int c = 0; c < columns && !status; c++)
+    m.owner[c] = -1;
+  for (int r = 0; r < rows && !status; r++)
+    add_row(&m, r);
+  for (int c = 0; c < columns && !status; c++)
+    if (m.owner[c] >= 0)
+      column_of[m.owner[c]] = c;
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+    mem_free(*arrays[i].array);
+  return status;
+}
+
+/* 0: on the mask's CPUs; 1: on some of them; 2: in the same package; 3: elsewhere. */
+static int distance(const struct topo *topo, hwloc_const_bitmap_t mask, hwloc_const_bitmap_t near)
+{
+  if (hwloc_bitmap_intersects(mask, near))
+    return hwloc_bitmap_isincluded(mask, near) || hwloc_bitmap_isincluded(near, mask) ? 0 : 1;
+  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL); package;
+       package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
+    if (hwloc_bitmap_intersects(package->cpuset, mask) && hwloc_bitmap_intersects(package->cpuset, near))
+      return 2;
+  return 3;
+}
+
+static int ordinal_of(const struct share *share, int gpu)
+{
+  for (int o = 0; o < share->visible; o++)
+    if (share->sees[o] == gpu)
+      return o;
+  return -1;
+}
+
+enum { STEP_COST = 1 << 20, NEVER = 1 << 28 };
+
+/* Distance first, then the ranks' order: the square keeps it where several orders are as near. */
+static int64_t cost_of(const struct topo *topo, int rank, int gpu)
+{
+  const struct share *share = &topo->share[rank];
+  const int64_t expected = topo->ranks > topo->gpus ? (int64_t)rank * topo->gpus / topo->ranks : rank;
+  if (ordinal_of(share, gpu) < 0)
+    return NEVER;
+  return (int64_t)STEP_COST * distance(topo, share->mask, topo->gpu[gpu].near) + (gpu - expected) * (gpu - expected);
+}
+
+static enum status fill_and_match(const struct topo *topo, int each, int64_t *cost, int *column)
+{
+  const int columns = topo->gpus * each;
+  for (int k = 0; k < topo->ranks; k++)
+    for (int c = 0; c < columns; c++)
+      cost[(int64_t)k * columns + c] = cost_of(topo, k, c / each);
+  return match(topo->ranks, columns, cost, column);
+}
+
+/* Every rank the nearest GPU that it sees; more than one on a GPU only where they outnumber them. */
+static enum status choose_gpus(struct topo *topo)
+{
+  if (topo->gpus == 0)
+    return STATUS_OK;
+  const int each = (topo->ranks + topo->gpus - 1) / topo->gpus;
+  void *cost = NULL, *column = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * (size_t)each * sizeof(int64_t), &cost);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof(int), &column);
+  if (!status)
+    status = fill_and_match(topo, each, cost, column);
+  for (int k = 0; k < topo->ranks && !status; k++) {
+    struct share *share = &topo->share[k];
+    const int ordinal = ordinal_of(share, ((int *)column)[k] / each);
+    if (share->visible > 0) /* ranks that all see the same few share them */
+      share->ordinal = ordinal < 0 ? 0 : ordinal;
+  }
+  mem_free(column);
+  mem_free(cost);
+  return status;
+}
+
+/* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
+
+struct list {
+  char text[LIST_SIZE];
+};
+
+static struct list list_of(hwloc_const_bitmap_t set)
+{
+  struct list list;
+  hwloc_bitmap_list_snprintf(list.text, sizeof list.text, set);
+  return list;
+}
+
+/* A mask may be narrower than what is near. It is wrong where most of it is elsewhere. */
+static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu, int near)
+{
+  const int given = machine_count_cores(topo->machine, share->mask);
+  if (hwloc_bitmap_isincluded(gpu->near, share->mask) || 2 * near >= given)
+    return;
+  snprintf(share->warning, sizeof share->warning,
+           "%d of the %d core%s that the launcher left this rank (CPUs %s) %s near its GPU %s, which CPUs %s are: %s. Let the launcher leave the "
+           "cores alone "
+           "(mpirun --bind-to none, srun --cpu-bind=none), or say which with topo.cores",
+           near, given, given == 1 ? "" : "s", list_of(share->mask).text, near == 1 ? "is" : "are", machine_bus_text(gpu->bus).text,
+           list_of(gpu->near).text, near == 0 ? "its data crosses between NUMA domains" : "the others stay idle");
+}
+
+/* mpirun binds a rank to one core unless told otherwise. */
+static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu)
+{
+  hwloc_bitmap_t others = hwloc_bitmap_dup(gpu->near);
+  int result = others ? 0 : -1;
+  for (int k = 0; k < topo->ranks && result >= 0; k++)
+    result = hwloc_bitmap_andnot(others, others, topo->share[k].mask);
+  const int idle = result >= 0 ? machine_count_cores(topo->machine, others) : 0; /* a warning less where memory is out */
+  if (idle > 0)
+    snprintf(share->warning, sizeof share->warning,
+             "the launcher left this rank one core (CPU%s %s), and nobody the other %d near its GPU %s: let it leave the cores alone (mpirun "
+             "--bind-to none, srun "
+             "--cpu-bind=none)",
+             hwloc_bitmap_weight(share->mask) == 1 ? "" : "s", list_of(share->mask).text, idle, machine_bus_text(gpu->bus).text);
+  hwloc_bitmap_free(others);
+}
+
+static enum status find_near(const struct topo *topo, struct share *share)
+{
+  const struct gpu *gpu = gpu_of(topo, share);
+  if (!gpu || topo->options.lists > 0 || !topo->options.bind)
+    return set_copy(share->near, share->mask);
+  const int near = count_in_both(topo->machine, share->mask, gpu->near);
+  judge_mask(topo, share, gpu, near);
+  if (!*share->warning && machine_count_cores(topo->machine, share->mask) == 1)
+    judge_single_core(topo, share, gpu);
+  return near == 0 ? set_copy(share->near, share->mask) : set_and(share->near, share->mask, gpu->near);
+}
+
+/* --- shares ---------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Who shares with whom, also through others: *cores and *ranks of all of them. `same`: they all may have the same cores. */
+struct rivals {
+  int cores, ranks;
+  bool same;
+};
+
+static enum status find_rivals(const struct topo *topo, const struct share *share, hwloc_bitmap_t all, struct rivals *out)
+{
+  enum status status = set_copy(all, share->near);
+  *out = (struct rivals){.same = true};
+  for (int before = -1; before != out->ranks && !status;) {
+    before = out->ranks;
+    out->ranks = 0;
+    for (int k = 0; k < topo->ranks && !status; k++) {
+      const struct share *other = &topo->share[k];
+      if (!hwloc_bitmap_intersects(other->near, all))
+        continue;
+      out->ranks++;
+      out->same = out->same && hwloc_bitmap_isequal(other->near, share->near);
+      status = topo_check(hwloc_bitmap_or(all, all, other->near), "hwloc_bitmap_or");
+    }
+  }
+  out->cores = machine_count_cores(topo->machine, all);
+  return status;
+}
+
+/* The next of those that wait: who has the fewest cores to choose from. */
+static struct share *neediest(const struct topo *topo)
+{
+  struct share *found = NULL;
+  int least = 0;
+  for (int k = 0; k < topo->ranks; k++) {
+    struct share *share = &topo->share[k];
+    const int cores = share->rivals ? 0 : machine_count_cores(topo->machine, share->near);
+    if (!share->rivals && (!found || cores < least)) {
+      found = share;
+      least = cores;
+    }
+  }
+  return found;
+}
+
+/* Part `index` of `sharers` of the first `cores` cores; one of them where they are crowded. */
+static enum status take_share(const struct topo *topo, struct share *share, hwloc_const_bitmap_t from, int cores, bool crowded, int index,
+                              int sharers)
+{
+  const int begin = (int)((int64_t)cores * index / sharers), end = crowded ? begin + 1 : (int)((int64_t)cores * (index + 1) / sharers);
+  share->rivals = sharers;
+  share->crowded = crowded;
+  share->cores = end - begin;
+  return machine_take_cores(topo->machine, from, begin, end, share->cpus);
+}
+
+/* Those that may have the same cores as `first` split what is left of them; where others want some of these too, none takes more than its part of all. */
+static enum status split_among(const struct topo *topo, const struct share *first, hwloc_bitmap_t work, hwloc_bitmap_t taken)
+{
+  struct rivals rivals;
+  enum status status = find_rivals(topo, first, work, &rivals);
+  int sharers = 0, index = 0;
+  for (int k = 0; k < topo->ranks; k++)
+    sharers += !topo->share[k].rivals && hwloc_bitmap_isequal(topo->share[k].near, first->near);
+  if (!status)
+    status = topo_check(hwloc_bitmap_andnot(work, first->near, taken), "hwloc_bitmap_andnot");
+  const bool spent = hwloc_bitmap_iszero(work);
+  if (!status && spent)
+    status = set_copy(work, first->near);
+  if (status)
+    return status;
+  const int room = machine_count_cores(topo->machine, work), part = rivals.cores / rivals.ranks * sharers;
+  const int cores = rivals.same || part >= room || part == 0 ? room : part;
+  hwloc_bitmap_t near = hwloc_bitmap_dup(first->near);
+  if (!near)
+    return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (int k = 0; k < topo->ranks && !status; k++) {
+    struct share *share = &topo->share[k];
+    if (share->rivals || !hwloc_bitmap_isequal(share->near, near))
+      continue;
+    status = take_share(topo, share, work, cores, spent || cores < sharers, index++, sharers);
+    if (!status)
+      status = topo_check(hwloc_bitmap_or(taken, taken, share->cpus), "hwloc_bitmap_or");
+  }
+  hwloc_bitmap_free(near);
+  return status;
+}
+
+static enum status share_out(const struct topo *topo)
+{
+  hwloc_bitmap_t taken = hwloc_bitmap_alloc(), work = hwloc_bitmap_alloc();
+  enum status status = taken && work ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (const struct share *share = neediest(topo); share && !status; share = neediest(topo))
+    status = split_among(topo, share, work, taken);
+  hwloc_bitmap_free(work);
+  hwloc_bitmap_free(taken);
+  return status;
+}
+
+/* --- parts of a share ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and MPI's progress. */
+static int controller_cores(const struct topo *topo, const struct share *share)
+{
+  enum { MANY = 8 };
+  return topo->options.controller > 0 ? topo->options.controller : share->cores >= MANY ? 2 : 1;
+}
+
+static enum status keep_whole(struct share *share)
+{
+  enum status status = set_copy(share->controller, share->cpus);
+  if (!status)
+    status = set_copy(share->io, share->cpus);
+  return status ? status : set_copy(share->math, share->cpus);
+}
+
+static enum status split_share(const struct topo *topo, int rank, struct share *share)
+{
+  const bool gpu = share->ordinal >= 0, asked = topo->options.controller > 0;
+  const int controller = controller_cores(topo, share);
+  if (!topo->options.bind || share->crowded || !(gpu || asked) || (share->cores == 1 && !asked))
+    return keep_whole(share);
+  if (controller >= share->cores)
+    return status_set(STATUS_USAGE, "topo.controller is %d, but rank %d of its node has %d core%s, which leaves none for math: lower it", controller,
+                      rank, share->cores, share->cores == 1 ? "" : "s");
+  const int io = gpu && share->cores >= controller + 2; /* else I/O is the controller's too */
+  hwloc_topology_t machine = topo->machine;
+  share->split = true;
+  enum status status = machine_take_cores(machine, share->cpus, 0, controller, share->controller);
+  if (!status)
+    status = machine_take_cores(machine, share->cpus, controller + io - 1, controller + io, share->io);
+  return status ? status : machine_take_cores(machine, share->cpus, controller + io, share->cores, share->math);
+}
+
+/* The CPU of hardware thread `sibling` of a core, of those in the set; -1: it has fewer. */
+static int cpu_of(hwloc_const_bitmap_t set, hwloc_obj_t core, int sibling)
+{
+  int cpu = -1;
+  do
+    do
+      cpu = hwloc_bitmap_next(core->cpuset, cpu);
+    while (cpu >= 0 && !hwloc_bitmap_isset(set, cpu));
+  while (cpu >= 0 && sibling-- > 0);
+  return cpu;
+}
+
+/* First one CPU of every core, then the second ones, ..., then round again. */
+static void list_cpus(const struct topo *topo, struct share *share)
+{
+  hwloc_topology_t machine = topo->machine;
+  int n = 0, cpus = hwloc_bitmap_weight(share->math);
+  for (int sibling = 0; n < share->threads && n < cpus; sibling++)
+    for (hwloc_obj_t core = machine_next_core(machine, share->math, NULL); core && n < share->threads;
+         core = machine_next_core(machine, share->math, core)) {
+      int cpu = cpu_of(share->math, core, sibling);
+      if (cpu >= 0)
+        share->cpu[n++] = cpu;
+    }
+  for (; n < share->threads; n++)
+    share->cpu[n] = share->cpu[n - cpus];
+}
+
+static int threads_of(const struct topo *topo, const struct share *share)
+{
+  const int cores = machine_count_cores(topo->machine, share->math);
+  const double granted = topo->quota / share->sharers;
+  if (topo->options.threads > 0)
+    return topo->options.threads;
+  if (topo->quota > 0 && granted < cores)
+    return granted < 1 ? 1 : (int)granted;
+  return cores;
+}
+
+static enum status list_math(const struct topo *topo, struct share *share)
+{
+  void *cpus;
+  share->threads = threads_of(topo, share);
+  enum status status = mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), &cpus);
+  if (status)
+    return status;
+  share->cpu = cpus;
+  list_cpus(topo, share);
+  return STATUS_OK;
+}
+
+static enum status list_io(struct share *share)
+{
+  void *cpus;
+  const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), &cpus);
+  if (status)
+    return status;
+  share->io_cpu = cpus;
+  for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n; cpu = hwloc_bitmap_next(share->io, cpu))
+    share->io_cpu[share->io_cpus++] = cpu;
+  return STATUS_OK;
+}
+
+static enum status find_nodes(const struct topo *topo, struct share *share)
+{
+  enum status status = STATUS_OK;
+  hwloc_bitmap_zero(share->nodes);
+  for (hwloc_obj_t core = machine_next_core(topo->machine, share->cpus, NULL); core && !status;
+       core = machine_next_core(topo->machine, share->cpus, core)) {
+    hwloc_obj_t node = machine_node_of(core);
+    if (node)
+      status = topo_check(hwloc_bitmap_set(share->nodes, node->os_index), "hwloc_bitmap_set");
+  }
+  return status;
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------------------------------------------- */
+
+static enum status read_list(struct topo *topo, int rank, const char *what, hwloc_bitmap_t list)
+{
+  struct share *share = &topo->share[rank];
+  enum status status = machine_read_cpus(topo->machine, what, topo->options.list[rank], list);
+  if (status)
+    return status;
+  if (hwloc_bitmap_iszero(list) || !hwloc_bitmap_isincluded(list, share->mask))
+    return status_set(
+        STATUS_USAGE,
+        "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct it, or let the launcher leave the cores alone", rank,
+        topo->options.list[rank], list_of(share->mask).text);
+  for (int k = 0; k < rank; k++)
+    if (hwloc_bitmap_intersects(topo->share[k].mask, list))
+      return status_set(STATUS_USAGE, "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k, rank, topo->options.list[k],
+                        topo->options.list[rank]);
+  return set_copy(share->mask, list);
+}
+
+static enum status take_lists(struct topo *topo)
+{
+  const struct topo_options *options = &topo->options;
+  if (options->lists == 0)
+    return STATUS_OK;
+  if (options->lists < topo->ranks)
+    return status_set(STATUS_USAGE, "topo.cores has %d list%s of CPUs for the %d ranks of a node: give every one its own", options->lists,
+                      options->lists == 1 ? "" : "s", topo->ranks);
+  hwloc_bitmap_t list = hwloc_bitmap_alloc();
+  enum status status = list ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (int k = 0; k < topo->ranks && !status; k++)
+    status = read_list(topo, k, " in topo.cores", list);
+  hwloc_bitmap_free(list);
+  return status;
+}
+
+static enum status check_masks(struct topo *topo)
+{
+  for (int k = 0; k < topo->ranks; k++) {
+    struct share *share = &topo->share[k];
+    if (machine_count_cores(topo->machine, share->mask) == 0)
+      return status_set(STATUS_LIBRARY, "hwloc finds no core among the CPUs that this process may use; check the binding options of mpirun or srun");
+    share->sharers = 0;
+    for (int other = 0; other < topo->ranks; other++)
+      share->sharers += hwloc_bitmap_isequal(share->mask, topo->share[other].mask);
+  }
+  return STATUS_OK;
+}
+
+enum status place_ranks(struct topo *topo)
+{
+  enum status status = check_masks(topo);
+  if (!status)
+    status = take_lists(topo);
+  if (!status)
+    status = choose_gpus(topo);
+  for (int k = 0; k < topo->ranks && !status; k++)
+    status = find_near(topo, &topo->share[k]);
+  if (!status)
+    status = share_out(topo);
+  for (int k = 0; k < topo->ranks && !status; k++) {
+    status = split_share(topo, k, &topo->share[k]);
+    if (!status)
+      status = list_math(topo, &topo->share[k]);
+    if (!status)
+      status = list_io(&topo->share[k]);
+    if (!status)
+      status = find_nodes(topo, &topo->share[k]);
+  }
+  return status;
+}

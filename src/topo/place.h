@@ -1,0 +1,83 @@
+/* Behind topo.h: a machine with its GPUs, and the shares of the ranks on it. Only for src/topo. */
+#ifndef SLUICE_TOPO_PLACE_H
+#define SLUICE_TOPO_PLACE_H
+
+#include <hwloc.h>
+#include <stdbool.h>
+
+#include "topo/topo.h"
+
+enum { LIST_SIZE = 96, WARNING_SIZE = 640 };
+
+struct gpu {
+  int64_t bus;         /* domain, bus, device and function as one number; -1: not of this machine's PCI tree, but assumed */
+  hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
+};
+
+/* Of one rank. */
+struct share {
+  hwloc_bitmap_t mask;      /* CPUs that its launcher, or topo.cores, left it */
+  int visible, sees[TOPO_GPUS]; /* indices of GPUs, by the rank's own ordinals */
+  int sharers;              /* ranks with this mask */
+
+  int ordinal;              /* of its GPU among those that it sees, -1: none */
+  hwloc_bitmap_t near;      /* CPUs that it may have: of the mask, those near the GPU */
+  hwloc_bitmap_t cpus;      /* CPUs that it has */
+  hwloc_bitmap_t controller, io, math; /* parts of them; all the same where nothing is told apart */
+  hwloc_bitmap_t nodes;     /* NUMA nodes that its cores allocate from */
+  int cores, rivals;        /* rivals: ranks among which its CPUs were split, itself included */
+  bool crowded;             /* fewer cores than rivals: it has one that others have too */
+  bool split;               /* controller, I/O and math are told apart */
+  int threads, *cpu;        /* of the math */
+  int io_cpus, *io_cpu;
+  char warning[WARNING_SIZE];
+};
+
+struct topo {
+  hwloc_topology_t machine;
+  struct topo_options options;
+  double quota;
+  int gpus;
+  struct gpu gpu[TOPO_GPUS];
+  int ranks, self;
+  struct share *share;
+  char description[768];
+};
+
+enum status topo_check(int result, const char *call);
+
+/* --- the machine (machine.c) */
+
+/* This one, or one of a file that hwloc wrote, or one in its synthetic language. */
+enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out);
+/* CPUs of a list; STATUS_USAGE names `what` it is. */
+enum status machine_read_cpus(hwloc_topology_t machine, const char *what, const char *list, hwloc_bitmap_t out);
+hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
+/* The next core with a CPU in the mask, after `core` (NULL: the first). */
+hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core);
+int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask);
+/* out = the CPUs in the mask of its cores begin ... end - 1. */
+enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t out);
+/* The NUMA node that a core allocates from unless told otherwise. */
+hwloc_obj_t machine_node_of(hwloc_obj_t core);
+
+/* "0000:1b:00.0" */
+bool machine_read_bus(const char *text, int64_t *out);
+struct bus_text { char text[24]; };
+struct bus_text machine_bus_text(int64_t bus);
+
+/* The GPU on this bus, by its place in topo->gpu, where it is added if it is new. */
+enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index);
+/* All that the machine shows, in the order of their buses, or the first `most` of them. */
+enum status machine_find_gpus(struct topo *topo, int most);
+/* `n` of them, spread evenly over the NUMA nodes with cores. */
+enum status machine_assume_gpus(struct topo *topo, int n);
+
+/* --- the shares (place.c) */
+
+enum status share_create(struct share *share);
+void share_destroy(struct share *share); /* takes a zeroed one */
+/* Masks, visible GPUs and options are given; the rest is found. */
+enum status place_ranks(struct topo *topo);
+
+#endif

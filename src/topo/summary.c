@@ -1,0 +1,67 @@
+#include "topo/summary.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topo/topo.h"
+
+static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
+{
+  const int n = hwloc_get_nbobjs_by_type(machine, type);
+  return n > 0 ? n : 0;
+}
+
+/* Virtual machines may show no cores: then each CPU is one. */
+static hwloc_obj_type_t core_type(hwloc_topology_t machine)
+{
+  return count(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+}
+
+/* All of them where the operating system cannot tell. */
+static int count_own(hwloc_topology_t machine)
+{
+  hwloc_bitmap_t mask = hwloc_bitmap_alloc();
+  const hwloc_obj_type_t type = core_type(machine);
+  int n = count(machine, type);
+  if (mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0) {
+    n = 0;
+    for (hwloc_obj_t core = hwloc_get_next_obj_by_type(machine, type, NULL); core; core = hwloc_get_next_obj_by_type(machine, type, core))
+      n += hwloc_bitmap_intersects(core->cpuset, mask) != 0;
+  }
+  hwloc_bitmap_free(mask);
+  return n;
+}
+
+static int count_nodes(hwloc_topology_t machine)
+{
+  int n = 0;
+  for (hwloc_obj_t node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, NULL); node;
+       node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node))
+    n += node->attr->numanode.local_memory > 0;
+  return n;
+}
+
+enum status topo_summary_read(struct topo_summary *out)
+{
+  const unsigned version = hwloc_get_api_version();
+  hwloc_topology_t machine;
+  if (hwloc_topology_init(&machine) != 0)
+    return status_set(STATUS_LIBRARY, "hwloc: hwloc_topology_init failed: %s", strerror(errno));
+  if (hwloc_topology_load(machine) != 0) {
+    const int error = errno;
+    hwloc_topology_destroy(machine);
+    return status_set(STATUS_LIBRARY, "hwloc: hwloc_topology_load failed: %s", strerror(error));
+  }
+  struct topo_summary summary = {.packages = count(machine, HWLOC_OBJ_PACKAGE),
+                                 .nodes = count_nodes(machine),
+                                 .cores = count(machine, core_type(machine)),
+                                 .cpus = count(machine, HWLOC_OBJ_PU),
+                                 .own_cores = count_own(machine),
+                                 .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")};
+  snprintf(summary.version, sizeof summary.version, "%u.%u", version >> 16, version >> 8 & 255);
+  hwloc_topology_destroy(machine);
+  *out = summary;
+  return STATUS_OK;
+}

@@ -1,0 +1,109 @@
+#include "train/stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+/* --- the end of the job --------------------------------------------------------------------------------------------------------- */
+
+double stop_lead(const struct stop_costs *costs)
+{
+  return 1.25 * (costs->due_s + costs->step_s + costs->save_s) + STOP_MARGIN_S;
+}
+
+double stop_guess_save(int64_t bytes, int nodes)
+{
+  return 1 + (double)bytes / fmin(0.5e9 * nodes, 4e9);
+}
+
+enum status stop_find_end(const char *text, double minutes, double now, double *out)
+{
+  double end = minutes > 0 ? now + 60 * minutes : INFINITY;
+  if (text && *text) {
+    char *rest;
+    errno = 0;
+    const long long told = strtoll(text, &rest, 10);
+    if (errno || *rest || told < 0)
+      return status_set(STATUS_USAGE, "SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: correct it, or unset it", text);
+    if ((double)told > now)
+      end = fmin(end, (double)told);
+    else
+      log_warn("SLURM_JOB_END_TIME is %s, which is past: the run does not know when its job ends", text);
+  }
+  *out = end;
+  return STATUS_OK;
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------------------------------- */
+
+enum { REMEMBERED = sizeof((struct stop_steps *)NULL)->seconds / sizeof(double) };
+
+void stop_steps_add(struct stop_steps *steps, double seconds)
+{
+  steps->seconds[steps->n++ % REMEMBERED] = seconds;
+}
+
+static int descending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x < y) - (x > y);
+}
+
+double stop_steps_high(const struct stop_steps *steps)
+{
+  double sorted[REMEMBERED];
+  const int n = steps->n < REMEMBERED ? (int)steps->n : REMEMBERED;
+  if (n == 0)
+    return 0;
+  memcpy(sorted, steps->seconds, (size_t)n * sizeof *sorted);
+  qsort(sorted, (size_t)n, sizeof *sorted, descending);
+  return sorted[n / 20];
+}
+
+/* --- the file ------------------------------------------------------------------------------------------------------------------- */
+
+enum status stop_file_open(const char *dir, struct stop_file *out)
+{
+  *out = (struct stop_file){.path = mem_printf("%s/STOP", dir)};
+  return out->path ? STATUS_OK : STATUS_MEMORY;
+}
+
+void stop_file_close(struct stop_file *file)
+{
+  mem_free(file->path);
+  *file = (struct stop_file){0};
+}
+
+/* Its first line. */
+static void read_reason(int fd, char *out, size_t room)
+{
+  const ssize_t n = fd >= 0 ? read(fd, out, room - 1) : 0;
+  out[n > 0 ? n : 0] = '\0';
+  out[strcspn(out, "\r\n")] = '\0';
+  for (char *c = out; *c; c++)
+    if (*c < ' ' || *c > '~')
+      *c = '?';
+}
+
+bool stop_file_take(struct stop_file *file, double now_s)
+{
+  if (now_s < file->next_s)
+    return false;
+  file->next_s = now_s + 1;
+  const int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of whatever kind it is: opening does not wait */
+  if (fd < 0 && access(file->path, F_OK) != 0)
+    return false;
+  read_reason(fd, file->reason, sizeof file->reason);
+  if (fd >= 0)
+    close(fd);
+  if (remove(file->path) != 0)
+    log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path, strerror(errno));
+  return true;
+}

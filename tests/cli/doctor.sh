@@ -1,0 +1,99 @@
+#!/bin/sh
+# sluice doctor as a user starts it. Oracles: sluice --version, what the kernel and other programs say of this machine, and folders that are known to be bad.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_deck
+mkdir runs
+
+# page NAME CODE COMMAND...: its page goes to NAME. CODE 0: no more than warnings are expected of the folders; but the machine may have faults of its own.
+page() {
+  name=$1 code=$2
+  shift 2
+  status=0
+  "$@" > "$name" 2> "$name.err" || status=$?
+  test "$status" = "$(grep -c '^fault' "$name" | sed 's/^[1-9][0-9]*$/1/')" || { cat "$name" "$name.err" >&2; die "exit $status of: $*"; }
+  test "$code" = 0 || test "$status" = 1 || { cat "$name" >&2; die "no fault on a page of: $*"; }
+  grep -vqE '^(ok     |warning|fault  )  [^ ].{13}  [^ ]|^[0-9]+ faults?, [0-9]+ warnings?$' "$name" && { cat "$name" >&2; die "a line of another shape"; }
+  test "$(sed -n '$s/[^0-9]\{1,\}/ /gp' "$name")" = "$(grep -c '^fault' "$name") $(grep -c '^warning' "$name") " || { cat "$name" >&2; die "it counts wrongly"; }
+}
+says() { grep -qE -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; }
+of_version() { "$SLUICE" --version | sed -n "s/^  $1  *//p"; }
+
+page one.txt 0 "$SLUICE" doctor dir=runs size=8Mi
+for what in build start nodes MPI 'CUDA-aware MPI' transport UCX 'RDMA devices' GPUs NCCL cuDNN HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
+  test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || { cat one.txt >&2; die "not one line on $what"; }
+done
+says one.txt "^[a-z]* *build  *sluice $("$SLUICE" --version | sed -n 's/^sluice //p'), "
+says one.txt "^ok *MPI  *$(of_version MPI), threads multiple"
+says one.txt "^ok *HDF5  *$(of_version HDF5 | sed 's/,.*//'), parallel"
+says one.txt "^[a-z]* *cores  *hwloc $(of_version hwloc): .* $(getconf _NPROCESSORS_ONLN) CPUs?,"
+says one.txt "^ok *start  *1 rank$"
+says one.txt "^ok *nodes  *1: $(uname -n) x 1$"
+says one.txt '^ok *clocks  *one node$'
+says one.txt "disk .*runs \($(stat -f -c %T runs | sed 's/ext2\/ext3/ext4/; s/overlayfs/overlay/').*wrote [1-9]"
+test -z "$(ls -A runs)" || die "the folder is not left as it was: $(ls -A runs)"
+
+page two.txt 0 on 2 "$SLUICE" doctor size=4Mi
+says two.txt "^ok *nodes  *1: $(uname -n) x 2$"
+says two.txt '^[a-z]* *disk  *\. \('
+page bad.txt 1 on 2 "$SLUICE" doctor dir=runs,/proc size=4Mi
+says bad.txt '^fault *disk  */proc: cannot make a file .* use a folder that you may write$'
+test "$(grep -c '  disk  ' bad.txt)" = 2 || die "not one line a folder"
+
+# A deck's folders, of which neither is made.
+page deck.txt 0 "$SLUICE" doctor tiny.yaml tiers.nvme=local size=4Mi
+says deck.txt 'disk  *run \('
+says deck.txt 'disk  *local \('
+if test -e run || test -e local; then die "it made a folder"; fi
+
+# Limits of this process. A limit may be lowered by anybody.
+page lock.txt 0 prlimit --memlock=65536:65536 "$SLUICE" doctor dir=runs size=4Mi
+says lock.txt 'memlock  *0\.0625 MiB'
+if test "$(getconf _NPROCESSORS_ONLN)" -gt 1 && taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" true 2> /dev/null; then
+  page bound.txt 0 taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" "$SLUICE" doctor dir=runs size=4Mi
+  says bound.txt '^warning *cores .* of these 1 core for this process; '
+fi
+
+# Tasks of Slurm that do not find each other.
+page slurm.txt 1 env SLURM_STEP_NUM_TASKS=4 "$SLUICE" doctor dir=runs size=4Mi
+says slurm.txt '^fault *start .*srun --mpi=pmix'
+
+# UCX, where Open MPI has it: over any memory, or it declines.
+if ompi_info --parsable 2> /dev/null | grep -q '^mca:pml:ucx:version'; then
+  page ucx.txt 0 env OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any UCX_TLS=self,sm "$SLUICE" doctor dir=runs size=4Mi
+  says ucx.txt '^ok *transport  *ucx$'
+  says ucx.txt '^ok *UCX  *[0-9.]*, UCX_TLS=self,sm$'
+fi
+
+# Three nodes made of one machine: names of their own, one of them with a folder that is not the others'. Where this user may not make such, nothing is said of several nodes.
+cat > agent <<'END'
+#!/bin/sh
+while test "${1#-}" != "$1"; do shift; done
+node=$1
+shift
+exec unshare --uts --mount sh -c "hostname $node; test $node != node3 || mount -t tmpfs none $PWD/runs; $*"
+END
+chmod +x agent
+over="--mca plm rsh --mca plm_rsh_agent $PWD/agent --host $(uname -n):1,node2:1,node3:1"
+# shellcheck disable=SC2086 # commands are lists of words
+if $MPIRUN $over -n 3 true > true.out 2>&1; then
+  page three.txt 1 $MPIRUN $over -n 3 "$SLUICE" doctor dir="$PWD/runs,$PWD" size=4Mi
+  says three.txt "^ok *nodes  *3: $(uname -n) x 1, node2 x 1, node3 x 1$"
+  says three.txt '^ok *clocks .*(agree, as far as can be measured|, the furthest)$'
+  says three.txt '^ok *HDF5  *[0-9.]*, parallel$'
+  says three.txt '^fault *disk .*/runs \(tmpfs\).*this node does not see .* \[node3\]$'
+  grep 'disk' three.txt | tail -n 1 | grep -q 'does not see' && die "a folder that all nodes see"
+fi
+
+# Nothing that is nobody's business.
+mkdir -p home/quillon scratch/quillon
+page who.txt 0 env HOME="$scratch/home/quillon" USER=quillon HUSH=hushhush "$SLUICE" doctor dir="$scratch/home/quillon/runs,$scratch/scratch/quillon" size=4Mi
+grep -qE 'quillon|hushhush' who.txt && { cat who.txt >&2; die "the page names a user, or shows the environment"; }
+says who.txt 'disk  *~/runs \('
+says who.txt 'disk .*/scratch/USER \('
+
+fails 2 "only with a deck" "$SLUICE" doctor run.dir=there
+fails 2 "more than 8 folders" on 2 "$SLUICE" doctor dir=a,b,c,d,e,f,g,h,i
+fails 2 "size" "$SLUICE" doctor size=1
+status=0
+"$SLUICE" doctor dir=runs size=4Mi > /dev/full 2> full.err || status=$?
+test $status != 0 || die "a page that nobody got"

@@ -1,0 +1,440 @@
+/* The judgements of sluice doctor. Oracle: for every judgement the facts that must make each of its warnings and faults fire, beside facts that differ in that alone and must not;
+ * sizes and times are worked out by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cmd/doctor.h"
+
+#define GIB (INT64_C(1) << 30)
+#define MIB (INT64_C(1) << 20)
+
+/* `part` is in the text: of warnings and faults the cure. */
+static void is(struct finding finding, enum verdict verdict, const char *part)
+{
+  if (finding.verdict != verdict || !strstr(finding.text, part))
+    fail_msg("%s %s: %s; expected %s and '%s'", verdict_name(finding.verdict), finding.what, finding.text, verdict_name(verdict), part);
+}
+
+static void builds(void **state)
+{
+  (void)state;
+  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), VERDICT_OK, "sluice 1.0, gcc -O2 -g, configured with no arguments");
+  is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), VERDICT_WARNING, "CFLAGS='-O2 -g'");
+  is(judge_build("1.0", "gcc", "-O2 -O0", "no", ""), VERDICT_WARNING, "not optimized");
+  is(judge_build("1.0", "gcc", "-O0 -O3", "no", ""), VERDICT_OK, "-O3");
+  is(judge_build("1.0", "gcc", "-O2", "address", ""), VERDICT_WARNING, "without --enable-sanitizer");
+}
+
+static void starts(void **state)
+{
+  (void)state;
+  is(judge_start(1, 0), VERDICT_OK, "1 rank");
+  is(judge_start(1, 1), VERDICT_OK, "by srun");
+  is(judge_start(8, 8), VERDICT_OK, "8 ranks, by srun");
+  is(judge_start(1, 8), VERDICT_FAULT, "srun --mpi=pmix");
+}
+
+static void nodes(void **state)
+{
+  (void)state;
+  static const char host[5][DOCTOR_HOST] = {"a", "a", "b", "b", "b"};
+  is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), VERDICT_OK, "2: a x 2, b x 2");
+  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}), VERDICT_OK, "2: a x 2, b x 2");
+  is(judge_nodes(5, (int[]){0, 0, 2, 2, 2}, host), VERDICT_WARNING, "--ntasks-per-node");
+}
+
+/* Many names do not fit: the line is cut and stays a line. */
+static void many_nodes(void **state)
+{
+  enum { NODES = 300 };
+  (void)state;
+  static char host[NODES][DOCTOR_HOST];
+  int node[NODES];
+  for (int r = 0; r < NODES; r++) {
+    snprintf(host[r], sizeof host[r], "node%03d", r);
+    node[r] = r;
+  }
+  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "300: node000 x 1, node001 x 1");
+  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "...");
+}
+
+static const struct comm_library library = {
+    .version = "Open MPI v4.1.4", .thread_level = 3, .cuda = 0, .messages = "ob1", .transports = "self tcp", .ucx = "1.13.1"};
+static const struct comm_fabric no_fabric = {0}, fabric = {.ports = 2, .active = 1, .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
+                                dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"};
+
+static void mpi_libraries(void **state)
+{
+  (void)state;
+  struct comm_library single = library;
+  single.thread_level = 2;
+  is(judge_mpi(&library, "Open MPI v4.1.4"), VERDICT_OK, "threads multiple");
+  is(judge_mpi(&single, "Open MPI v4.1.4"), VERDICT_FAULT, "threads serialized: Sluice needs multiple");
+  is(judge_mpi(&library, "Open MPI v5.0.1"), VERDICT_WARNING, "built with Open MPI v5.0.1: build it again");
+}
+
+static void cuda_awareness(void **state)
+{
+  (void)state;
+  struct comm_library aware = library, silent = library;
+  aware.cuda = 1;
+  silent.cuda = -1;
+  is(judge_cuda_aware(&aware, true), VERDICT_OK, "yes");
+  is(judge_cuda_aware(&library, false), VERDICT_OK, "uses no GPUs");
+  is(judge_cuda_aware(&library, true), VERDICT_WARNING, "comm.backend=nccl");
+  is(judge_cuda_aware(&silent, true), VERDICT_WARNING, "does not tell");
+}
+
+static void transports(void **state)
+{
+  (void)state;
+  struct comm_library ucx = library, silent = library;
+  snprintf(ucx.messages, sizeof ucx.messages, "ucx");
+  ucx.transports[0] = silent.messages[0] = '\0';
+  is(judge_transport(&library, &no_fabric, 4), VERDICT_OK, "ob1 over self tcp");
+  is(judge_transport(&library, &dead_fabric, 4), VERDICT_OK, "ob1 over self tcp");
+  is(judge_transport(&library, &fabric, 1), VERDICT_WARNING, "--mca pml ucx");
+  is(judge_transport(&library, &fabric, 2), VERDICT_FAULT, "--mca pml ucx");
+  is(judge_transport(&ucx, &fabric, 2), VERDICT_OK, "ucx");
+  is(judge_transport(&silent, &fabric, 2), VERDICT_OK, "does not tell");
+}
+
+static void ucx_settings(void **state)
+{
+  (void)state;
+  struct comm_library ucx = library, none = library;
+  snprintf(ucx.messages, sizeof ucx.messages, "ucx");
+  ucx.cuda = 1;
+  none.ucx[0] = '\0';
+  is(judge_ucx(&library, true, NULL, NULL), VERDICT_OK, "1.13.1 is installed, MPI does not use it");
+  is(judge_ucx(&none, true, NULL, NULL), VERDICT_OK, "none");
+  is(judge_ucx(&ucx, true, NULL, "mlx5_0:1"), VERDICT_OK, "UCX_NET_DEVICES=mlx5_0:1");
+  is(judge_ucx(&ucx, true, "rc,sm", NULL), VERDICT_WARNING, "UCX_TLS=rc,sm: no transport of it reaches a GPU");
+  is(judge_ucx(&ucx, true, "^cuda_ipc", NULL), VERDICT_WARNING, "unset UCX_TLS");
+  is(judge_ucx(&ucx, false, "rc,sm", NULL), VERDICT_OK, "UCX_TLS=rc,sm");
+  is(judge_ucx(&ucx, true, "rc,sm,cuda_copy", NULL), VERDICT_OK, "cuda_copy");
+  is(judge_ucx(&ucx, true, "all", NULL), VERDICT_OK, "all");
+  is(judge_ucx(&ucx, true, "^tcp", NULL), VERDICT_OK, "^tcp");
+}
+
+static void fabrics(void **state)
+{
+  (void)state;
+  is(judge_fabric(&no_fabric), VERDICT_OK, "none");
+  is(judge_fabric(&fabric), VERDICT_OK, "1 of 2 ports active: mlx5_0:1 ACTIVE");
+  is(judge_fabric(&dead_fabric), VERDICT_WARNING, "no port is active: mlx5_0:1 DOWN");
+}
+
+/* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and `back`. */
+static struct comm_echo echo(int64_t at, int64_t ahead, int64_t there, int64_t back)
+{
+  return (struct comm_echo){.sent = at, .answered = at + there + ahead, .received = at + there + back};
+}
+
+static struct finding clocks_ahead(int64_t ahead)
+{
+  static const char host[3][DOCTOR_HOST] = {"a", "b", "b"};
+  const int64_t now = INT64_C(1800000000) * 1000000000;
+  const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000), echo(now + 20000000, ahead, 20000, 30000),
+                                      echo(now + 40000000, ahead, 50000, 900000)};
+  const struct comm_offset offset[] = {{0}, comm_survey_offset(samples, 3), {.error = -1}};
+  return judge_clocks(offset, 3, host);
+}
+
+/* The fastest echo takes 50 us, so its error is 25 us and its estimate off by (20 - 30) / 2 = -5 us. */
+static void clocks(void **state)
+{
+  (void)state;
+  static const char host[2][DOCTOR_HOST] = {"a", "a"};
+  is(judge_clocks((struct comm_offset[]){{0}, {.error = -1}}, 2, host), VERDICT_OK, "one node");
+  is(clocks_ahead(0), VERDICT_OK, "of 2 nodes agree");
+  is(clocks_ahead(29000), VERDICT_OK, "of 2 nodes agree");
+  is(clocks_ahead(31000), VERDICT_OK, "b is 0.000026 s ahead of a (+- 0.000025)");
+  is(clocks_ahead(90000000), VERDICT_OK, "b is 0.089995 s ahead of a");
+  is(clocks_ahead(110000000), VERDICT_WARNING, "ahead of a (+- 0.000025): start chronyd");
+  is(clocks_ahead(-110000000), VERDICT_WARNING, "b is 0.110005 s behind a");
+  is(clocks_ahead(INT64_C(6000000000)), VERDICT_FAULT, "start chronyd");
+  is(clocks_ahead(INT64_C(-6000000000)), VERDICT_FAULT, "b is 6.000005 s behind a");
+}
+
+/* An offset that lies within its error says nothing. */
+static void doubtful_clocks(void **state)
+{
+  (void)state;
+  static const char host[3][DOCTOR_HOST] = {"a", "b", "c"};
+  is(judge_clocks((struct comm_offset[]){{0}, {.seconds = 9, .error = 10}, {.seconds = 0.01, .error = 0.001}}, 3, host), VERDICT_OK,
+     "c is 0.010000 s");
+}
+
+static const struct doctor_gpus two = {.cuda = true,
+                                       .driver = 13000,
+                                       .runtime = 12060,
+                                       .nccl = 22703,
+                                       .cudnn = 91301,
+                                       .cudnn_runtime = 12080,
+                                       .gpus = 2,
+                                       .names = "2 x GPU",
+                                       .nccl_built = "2.27.3",
+                                       .cudnn_built = "9.13.1"};
+
+static void gpus(void **state)
+{
+  (void)state;
+  struct doctor_gpus none = {.names = ""}, no_driver = two, old_driver = two, unseen = two, one = two;
+  no_driver.driver = 0;
+  old_driver.driver = 11080;
+  unseen.gpus = 0;
+  one.gpus = 1;
+  is(judge_gpus(&none, 1), VERDICT_OK, "without CUDA");
+  is(judge_gpus(&two, 2), VERDICT_OK, "2 x GPU, CUDA 12.6, driver for 13.0");
+  is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank a GPU");
+  is(judge_gpus(&one, 8), VERDICT_OK, "CUDA 12.6"); /* Slurm shows each rank its own */
+  is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
+  is(judge_gpus(&old_driver, 1), VERDICT_FAULT, "the driver runs up to 11.8: install a newer driver");
+  is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
+}
+
+static void gpu_libraries(void **state)
+{
+  (void)state;
+  struct doctor_gpus none = {.names = ""}, without = two, older = two, newer = two, other = two;
+  without.nccl = without.cudnn = 0;
+  older.nccl = 22605;
+  older.cudnn = 90800;
+  newer.nccl = 23001;
+  newer.cudnn = 100001;
+  other.cudnn_runtime = 13000;
+  is(judge_nccl(&none, 2), VERDICT_OK, "not needed");
+  is(judge_nccl(&two, 2), VERDICT_OK, "2.27.3");
+  is(judge_nccl(&newer, 2), VERDICT_OK, "2.30.1");
+  is(judge_nccl(&older, 2), VERDICT_WARNING, "2.26.5 is loaded, older than 2.27.3");
+  is(judge_nccl(&without, 1), VERDICT_OK, "not in this build");
+  is(judge_nccl(&without, 2), VERDICT_WARNING, "--with-nccl");
+  is(judge_cudnn(&none), VERDICT_OK, "not needed");
+  is(judge_cudnn(&two), VERDICT_OK, "9.13.1");
+  is(judge_cudnn(&newer), VERDICT_OK, "10.0.1");
+  is(judge_cudnn(&older), VERDICT_WARNING, "9.8.0 is loaded, older than 9.13.1");
+  is(judge_cudnn(&without), VERDICT_WARNING, "--with-cudnn");
+  is(judge_cudnn(&other), VERDICT_FAULT, "is for CUDA 13, Sluice for CUDA 12");
+}
+
+static void libraries(void **state)
+{
+  (void)state;
+  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK, "1.10.8, parallel");
+  is(judge_hdf5("1.10.8", "1.14.0", true), VERDICT_FAULT, "built with 1.10.8");
+  is(judge_hdf5("1.10.8", "1.10.8", false), VERDICT_FAULT, "parallel HDF5");
+  is(judge_counters("7.0.0", 3, ""), VERDICT_OK, "7.0.0, 3 counters");
+  is(judge_counters("7.0.0", 3, "no hardware counters"), VERDICT_WARNING, "7.0.0: no hardware counters");
+  is(judge_counters("", 0, "configure with --with-papi"), VERDICT_WARNING, "--with-papi");
+}
+
+static void cores(void **state)
+{
+  (void)state;
+  const struct topo_summary machine = {.version = "2.8", .packages = 2, .nodes = 2, .cores = 64, .cpus = 128, .own_cores = 16};
+  struct topo_summary limited = machine, narrow = machine, ample = machine;
+  limited.quota = 4;
+  ample.quota = 16;
+  narrow.own_cores = 1;
+  is(judge_cores(&machine, 4), VERDICT_OK, "2 packages, 2 NUMA nodes, 64 cores, 128 CPUs, of these 16 cores");
+  is(judge_cores(&ample, 4), VERDICT_OK, "hwloc 2.8");
+  is(judge_cores(&limited, 4), VERDICT_WARNING, "the time of 4: raise");
+  is(judge_cores(&machine, 65), VERDICT_WARNING, "start fewer");
+  is(judge_cores(&narrow, 4), VERDICT_WARNING, "--cpus-per-task");
+  is(judge_cores(&narrow, 64), VERDICT_OK, "of these 1 core for");
+}
+
+static void locked_memory(void **state)
+{
+  (void)state;
+  is(judge_memlock(-1, &fabric, true), VERDICT_OK, "unlimited");
+  is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8 MiB");
+  is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8 MiB");
+  is(judge_memlock(8 * MIB, &no_fabric, true), VERDICT_WARNING, "LimitMEMLOCK=infinity");
+  is(judge_memlock(8 * MIB, &fabric, false), VERDICT_FAULT, "LimitMEMLOCK=infinity");
+  is(judge_memlock(GIB, &fabric, false), VERDICT_WARNING, "LimitMEMLOCK=infinity");
+}
+
+static void shared_memory(void **state)
+{
+  (void)state;
+  is(judge_shared_memory(-1, -1, 1), VERDICT_FAULT, "mount a tmpfs");
+  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), VERDICT_OK, "8.00 of 8.00 GiB");
+  is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), VERDICT_WARNING, "--shm-size");
+  is(judge_shared_memory(64 * MIB, 64 * MIB, 1), VERDICT_WARNING, "--shm-size");
+  is(judge_shared_memory(64 * MIB, 64 * MIB, 2), VERDICT_FAULT, "--shm-size");
+}
+
+static void memory(void **state)
+{
+  (void)state;
+  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK, "500.0 GiB available of 512.0, no limit");
+  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.0");
+  is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), VERDICT_WARNING, "--mem=0");
+  is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), VERDICT_FAULT, "too little for 8 ranks");
+  is(judge_memory(512 * GIB, 7 * GIB, -1, 8), VERDICT_FAULT, "end what else runs there");
+  is(judge_memory(-1, 7 * GIB, -1, 8), VERDICT_WARNING, "mount /proc");
+}
+
+static void disks(void **state)
+{
+  (void)state;
+  const struct doctor_disk disk = {.type = "lustre", .size = 1000 * GIB, .free = 900 * GIB, .written = 256000000, .seconds = 0.5};
+  struct doctor_disk slow = disk, tight = disk, full = disk, ram = disk, nfs = disk, broken = disk;
+  slow.seconds = 2.6;
+  tight.free = 19 * GIB;
+  full.free = GIB / 2;
+  ram.in_memory = nfs.network = true;
+  snprintf(nfs.type, sizeof nfs.type, "nfs");
+  snprintf(broken.failure, sizeof broken.failure, "cannot make a file: use another folder");
+  is(judge_disk("runs", &disk, true, true, 4), VERDICT_OK, "runs (lustre): wrote 512.0 MB/s while the other nodes did, 900.0 GiB free of 1000.0");
+  is(judge_disk("runs", &disk, true, false, 4), VERDICT_FAULT, "file system that all nodes share");
+  is(judge_disk("nvme", &disk, false, false, 4), VERDICT_OK, "512.0 MB/s");
+  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING, "wrote 98.5 MB/s, 900.0 GiB free of 1000.0: slow");
+  is(judge_disk("runs", &tight, true, true, 1), VERDICT_WARNING, "room for few checkpoints");
+  is(judge_disk("runs", &full, true, true, 1), VERDICT_FAULT, "no room for checkpoints");
+  is(judge_disk("runs", &ram, true, true, 1), VERDICT_WARNING, "lies in memory");
+  is(judge_disk("runs", &nfs, true, true, 1), VERDICT_OK, "nfs");
+  is(judge_disk("runs", &nfs, true, true, 2), VERDICT_WARNING, "nfs is not made for one file");
+  is(judge_disk("runs", &broken, true, true, 1), VERDICT_FAULT, "runs: cannot make a file");
+}
+
+/* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder holds before and after. */
+static void reads_a_disk(void **state)
+{
+  (void)state;
+  char dir[] = "/tmp/sluice-doctor-XXXXXX", below[64];
+  struct doctor_disk disk;
+  assert_non_null(mkdtemp(dir));
+  snprintf(below, sizeof below, "%s/a/b", dir);
+  doctor_disk_read(below, 9 << 20, 60, &disk);
+  assert_string_equal(disk.failure, "");
+  assert_int_equal(disk.written, 8 << 20); /* whole pieces of 4 MiB */
+  assert_true(disk.seconds > 0 && disk.free > 0 && disk.size >= disk.free && *disk.type);
+  doctor_disk_read(dir, 1 << 30, 1e-9, &disk);
+  assert_int_equal(disk.written, 4 << 20); /* the first piece shows that time is up */
+  assert_int_equal(rmdir(dir), 0);         /* nothing was left in it */
+  doctor_disk_read("/proc", 9 << 20, 60, &disk);
+  assert_non_null(strstr(disk.failure, "use a folder that you may write"));
+}
+
+static void finds_folders(void **state)
+{
+  (void)state;
+  char out[64];
+  doctor_find_existing("", out, sizeof out);
+  assert_string_equal(out, ".");
+  doctor_find_existing("nowhere/at/all", out, sizeof out);
+  assert_string_equal(out, ".");
+  doctor_find_existing("/nowhere/at/all", out, sizeof out);
+  assert_string_equal(out, "/");
+  doctor_find_existing("/proc/nowhere", out, sizeof out);
+  assert_string_equal(out, "/proc");
+}
+
+/* What ranks hold around a finding. */
+struct rank {
+  int other;
+  struct finding finding;
+};
+
+static struct finding merge(int ranks, const struct rank *rank, const char (*host)[DOCTOR_HOST])
+{
+  return doctor_merge(&rank->finding, ranks, sizeof *rank, host);
+}
+
+static void merges(void **state)
+{
+  (void)state;
+  static const char host[3][DOCTOR_HOST] = {"a", "b", "b"}, alone[3][DOCTOR_HOST] = {"a", "a", "a"};
+  struct rank rank[3] = {0};
+  assert_string_equal(merge(3, rank, host).what, ""); /* nobody speaks */
+  for (int r = 0; r < 3; r++)
+    rank[r].finding = (struct finding){.what = "disk", .text = "fast", .amount = 100};
+  is(merge(3, rank, host), VERDICT_OK, "fast");
+  assert_string_equal(merge(3, rank, host).text, "fast");
+  rank[1].finding = (struct finding){.what = "disk", .text = "slower", .amount = 90}; /* the least of the same verdict */
+  assert_string_equal(merge(3, rank, host).text, "slower [b]");
+  assert_string_equal(merge(3, rank, alone).text, "slower");
+  rank[0].finding =
+      (struct finding){.what = "disk", .text = "slow", .amount = 200, .verdict = VERDICT_WARNING}; /* the worse verdict before the least */
+  is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
+  rank[2].finding = (struct finding){.what = "disk", .text = "gone", .verdict = VERDICT_FAULT};
+  is(merge(3, rank, host), VERDICT_FAULT, "gone [b]");
+  rank[2].finding = (struct finding){.text = "not of a rank that has nothing to say", .verdict = VERDICT_FAULT};
+  is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
+}
+
+static void merges_what_ought_to_agree(void **state)
+{
+  (void)state;
+  static const char host[2][DOCTOR_HOST] = {"a", "b"};
+  struct rank rank[2] = {{.finding = {.what = "HDF5", .text = "1.10.8", .common = true}},
+                         {.finding = {.what = "HDF5", .text = "1.10.8", .common = true}}};
+  is(merge(2, rank, host), VERDICT_OK, "1.10.8");
+  snprintf(rank[1].finding.text, sizeof rank[1].finding.text, "1.14.0");
+  is(merge(2, rank, host), VERDICT_WARNING, "install the same on all: 1.10.8 [a]; 1.14.0 [b]");
+  rank[1].finding.verdict = VERDICT_FAULT;
+  is(merge(2, rank, host), VERDICT_FAULT, "1.14.0 [b]; 1.10.8 [a]");
+}
+
+static void hides(const char *text, const char *home, const char *user, const char *expected)
+{
+  char line[32];
+  snprintf(line, sizeof line, "%s", text);
+  doctor_hide(line, sizeof line, home, user);
+  assert_string_equal(line, expected);
+}
+
+static void hides_users(void **state)
+{
+  (void)state;
+  hides("in /home/eve/runs, /home/eve", "/home/eve", "eve", "in ~/runs, ~");
+  hides("/scratch/eve/runs /data/eve", "/home/eve", "eve", "/scratch/USER/runs /data/USER");
+  hides("/home/evelyn /eve2 steve eve", "/home/eve", "eve", "/home/evelyn /eve2 steve eve");
+  hides("'--prefix=/home/eve'", "/home/eve", NULL, "'--prefix=~'");
+  hides("/mnt/home/eve", "/home/eve", "", "/mnt/home/eve");
+  hides("/a/b", "/", "root", "/a/b");
+  hides("/a/e/bbbbbbbbbbbbbbbbbbbbbbbbb", NULL, "e", "/a/USER/bbbbbbbbbbbbbbbbbbbbbbb");
+  hides("/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e", NULL, "e", "/aaaaaaaaaaaaaaaaaaaaaaaaaaa/e");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(builds),
+      cmocka_unit_test(starts),
+      cmocka_unit_test(nodes),
+      cmocka_unit_test(many_nodes),
+      cmocka_unit_test(mpi_libraries),
+      cmocka_unit_test(cuda_awareness),
+      cmocka_unit_test(transports),
+      cmocka_unit_test(ucx_settings),
+      cmocka_unit_test(fabrics),
+      cmocka_unit_test(clocks),
+      cmocka_unit_test(doubtful_clocks),
+      cmocka_unit_test(gpus),
+      cmocka_unit_test(gpu_libraries),
+      cmocka_unit_test(libraries),
+      cmocka_unit_test(cores),
+      cmocka_unit_test(locked_memory),
+      cmocka_unit_test(shared_memory),
+      cmocka_unit_test(memory),
+      cmocka_unit_test(disks),
+      cmocka_unit_test(reads_a_disk),
+      cmocka_unit_test(finds_folders),
+      cmocka_unit_test(merges),
+      cmocka_unit_test(merges_what_ought_to_agree),
+      cmocka_unit_test(hides_users),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

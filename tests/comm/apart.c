@@ -1,0 +1,300 @@
+#include "apart.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/team.h"
+#include "device/lane.h"
+
+/* An allocation is two mappings: what its pointers name, where nothing can be read or written, and what the lanes read and write in its place. */
+enum { MOST_REGIONS = 16, WORKS = 64 };
+
+struct region {
+  char *named, *real;
+  size_t bytes;
+};
+
+static struct {
+  const struct device_ops *host;
+  struct device_ops ops;
+  struct region region[MOST_REGIONS];
+  int regions;
+  bool reached;
+} apart;
+
+enum kind { WORK_COPY, WORK_ZERO, WORK_CAST, WORK_SUM_PARTS, WORK_MARK, WORK_END };
+
+struct work {
+  enum kind kind;
+  void *to;
+  const void *from;
+  size_t bytes;
+  int64_t n, stride;
+  int parts;
+  enum dtype type, to_type;
+  bool accumulate;
+  struct mark *mark;
+  int64_t count;
+};
+
+struct apart_lane {
+  struct lane base;
+  struct lane *host;
+  struct thread *thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  struct work work[WORKS];
+  int64_t put, done;
+};
+
+/* How often it was set, and how often that was reached. */
+struct mark {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int64_t set, reached;
+};
+
+static const struct region *region_of(const void *ptr)
+{
+  for (int i = 0; i < apart.regions; i++)
+    if ((const char *)ptr >= apart.region[i].named && (const char *)ptr < apart.region[i].named + apart.region[i].bytes)
+      return &apart.region[i];
+  return NULL;
+}
+
+static void *real_of(const void *ptr)
+{
+  const struct region *region = region_of(ptr);
+  return region ? region->real + ((const char *)ptr - region->named) : (void *)(uintptr_t)ptr;
+}
+
+static void *map(size_t bytes, int access)
+{
+  void *ptr = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(ptr != MAP_FAILED);
+  return ptr;
+}
+
+static enum status apart_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+{
+  (void)device, (void)tag;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page) / page * page;
+  assert_true(apart.regions < MOST_REGIONS);
+  struct region region = {.real = map(whole, PROT_READ | PROT_WRITE), .bytes = whole};
+  region.named = apart.reached ? region.real : map(whole, PROT_NONE);
+  apart.region[apart.regions++] = region;
+  *out = region.named;
+  return STATUS_OK;
+}
+
+static void apart_release(struct device *device, void *ptr)
+{
+  (void)device;
+  struct region *region = (struct region *)region_of(ptr);
+  assert_true(region && region->named == ptr);
+  assert_int_equal(munmap(region->real, region->bytes), 0);
+  if (region->named != region->real)
+    assert_int_equal(munmap(region->named, region->bytes), 0);
+  *region = apart.region[--apart.regions];
+}
+
+/* --- a lane: a thread that takes its work from a queue -------------------------------------------------------------------------- */
+
+static enum status put(struct lane *base, struct work work)
+{
+  struct apart_lane *lane = (struct apart_lane *)base;
+  pthread_mutex_lock(&lane->mutex);
+  while (lane->put - lane->done == WORKS)
+    pthread_cond_wait(&lane->changed, &lane->mutex);
+  lane->work[lane->put++ % WORKS] = work;
+  pthread_cond_broadcast(&lane->changed);
+  pthread_mutex_unlock(&lane->mutex);
+  return STATUS_OK;
+}
+
+static void reach(const struct work *work)
+{
+  pthread_mutex_lock(&work->mark->mutex);
+  work->mark->reached = work->count;
+  pthread_cond_broadcast(&work->mark->changed);
+  pthread_mutex_unlock(&work->mark->mutex);
+}
+
+static enum status do_work(struct lane *host, const struct work *work)
+{
+  void *to = real_of(work->to);
+  const void *from = real_of(work->from);
+  switch (work->kind) {
+  case WORK_COPY: return apart.host->copy(host, to, from, work->bytes);
+  case WORK_ZERO: return apart.host->zero(host, to, work->bytes);
+  case WORK_CAST: return apart.host->cast(host, work->n, work->type, from, work->to_type, to);
+  case WORK_SUM_PARTS: return apart.host->sum_parts(host, work->n, work->parts, work->type, from, work->stride, -1, NULL, work->accumulate, to);
+  case WORK_MARK: reach(work); return STATUS_OK;
+  default: return STATUS_ABORTED;
+  }
+}
+
+static enum status lane_loop(void *arg)
+{
+  struct apart_lane *lane = arg;
+  for (enum status status = STATUS_OK; !status;) {
+    pthread_mutex_lock(&lane->mutex);
+    while (lane->put == lane->done)
+      pthread_cond_wait(&lane->changed, &lane->mutex);
+    const struct work work = lane->work[lane->done % WORKS];
+    const int64_t turn = lane->done;
+    pthread_mutex_unlock(&lane->mutex);
+    if (work.kind != WORK_MARK && turn % 3 == 0) /* now and then by more than a few messages take */
+      (void)nanosleep(&(struct timespec){.tv_nsec = turn % 27 == 0 ? 2000000 : 100000}, NULL);
+    status = do_work(lane->host, &work);
+    pthread_mutex_lock(&lane->mutex);
+    lane->done++;
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->mutex);
+  }
+  return STATUS_OK;
+}
+
+static enum status apart_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+{
+  void *block;
+  assert_int_equal(mem_alloc(MEM_META, sizeof(struct apart_lane), &block), STATUS_OK);
+  struct apart_lane *lane = block;
+  lane->base.device = device;
+  pthread_mutex_init(&lane->mutex, NULL);
+  pthread_cond_init(&lane->changed, NULL);
+  assert_int_equal(apart.host->lane_create(device, name, threads, &lane->host), STATUS_OK);
+  assert_int_equal(thread_start("apart", lane_loop, lane, &lane->thread), STATUS_OK);
+  *out = &lane->base;
+  return STATUS_OK;
+}
+
+static void apart_lane_destroy(struct lane *base)
+{
+  struct apart_lane *lane = (struct apart_lane *)base;
+  (void)put(base, (struct work){.kind = WORK_END});
+  assert_int_equal(thread_join(lane->thread), STATUS_OK);
+  apart.host->lane_destroy(lane->host);
+  pthread_cond_destroy(&lane->changed);
+  pthread_mutex_destroy(&lane->mutex);
+  mem_free(lane);
+}
+
+/* A copy is within an allocation: of the device's, of the test's, or from one to the other. */
+static enum status apart_copy(struct lane *lane, void *to, const void *from, size_t bytes)
+{
+  const struct region *target = region_of(to), *source = region_of(from);
+  assert_true(target || source);
+  assert_true(!target || (char *)to + bytes <= target->named + target->bytes);
+  assert_true(!source || (const char *)from + bytes <= source->named + source->bytes);
+  return put(lane, (struct work){.kind = WORK_COPY, .to = to, .from = from, .bytes = bytes});
+}
+
+static enum status apart_zero(struct lane *lane, void *to, size_t bytes)
+{
+  return put(lane, (struct work){.kind = WORK_ZERO, .to = to, .bytes = bytes});
+}
+
+static enum status apart_cast(struct lane *lane, int64_t n, enum dtype type, const void *from, enum dtype to_type, void *to)
+{
+  return put(lane, (struct work){.kind = WORK_CAST, .n = n, .type = type, .from = from, .to_type = to_type, .to = to});
+}
+
+static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self,
+                                   const void *own, bool accumulate, void *to)
+{
+  assert_true(self == -1 && !own);
+  return put(lane,
+             (struct work){
+                 .kind = WORK_SUM_PARTS, .n = n, .parts = parts, .type = type, .from = base, .stride = stride, .accumulate = accumulate, .to = to});
+}
+
+static enum status apart_mark_create(struct device *device, struct mark **out)
+{
+  (void)device;
+  void *block;
+  assert_int_equal(mem_alloc(MEM_META, sizeof(struct mark), &block), STATUS_OK);
+  struct mark *mark = block;
+  pthread_mutex_init(&mark->mutex, NULL);
+  pthread_cond_init(&mark->changed, NULL);
+  *out = mark;
+  return STATUS_OK;
+}
+
+static void apart_mark_destroy(struct mark *mark)
+{
+  if (!mark)
+    return;
+  pthread_cond_destroy(&mark->changed);
+  pthread_mutex_destroy(&mark->mutex);
+  mem_free(mark);
+}
+
+static enum status apart_mark_set(struct lane *lane, struct mark *mark)
+{
+  pthread_mutex_lock(&mark->mutex);
+  const int64_t count = ++mark->set;
+  pthread_mutex_unlock(&mark->mutex);
+  return put(lane, (struct work){.kind = WORK_MARK, .mark = mark, .count = count});
+}
+
+static enum status apart_mark_wait(struct mark *mark)
+{
+  pthread_mutex_lock(&mark->mutex);
+  while (mark->reached < mark->set)
+    pthread_cond_wait(&mark->changed, &mark->mutex);
+  pthread_mutex_unlock(&mark->mutex);
+  return STATUS_OK;
+}
+
+struct device *apart_create(bool reached)
+{
+  struct device *device;
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
+  apart.host = device->ops;
+  apart.reached = reached;
+  apart.ops = *device->ops;
+  apart.ops.name = "apart";
+  apart.ops.alloc = apart_alloc;
+  apart.ops.release = apart_release;
+  apart.ops.lane_create = apart_lane_create;
+  apart.ops.lane_destroy = apart_lane_destroy;
+  apart.ops.copy = apart_copy;
+  apart.ops.zero = apart_zero;
+  apart.ops.cast = apart_cast;
+  apart.ops.sum_parts = apart_sum_parts;
+  apart.ops.mark_create = apart_mark_create;
+  apart.ops.mark_destroy = apart_mark_destroy;
+  apart.ops.mark_set = apart_mark_set;
+  apart.ops.mark_wait = apart_mark_wait;
+  device->ops = &apart.ops;
+  device->host_memory = false;
+  return device;
+}
+
+void apart_destroy(struct device *device)
+{
+  assert_int_equal(apart.regions, 0);
+  device->ops = apart.host;
+  device_destroy(device);
+}
+
+void apart_put(void *to, const void *from, size_t bytes)
+{
+  memcpy(real_of(to), from, bytes);
+}
+
+void apart_get(const void *from, size_t bytes, void *to)
+{
+  memcpy(to, real_of(from), bytes);
+}

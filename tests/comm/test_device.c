@@ -1,0 +1,391 @@
+/* MPI between devices that lie apart: given their memory, and staged through the host's. Oracles: what every member has is a pure function of (member, element), and sums are those of a
+ * pairwise tree, written here as recursion; both ways and the carrier of the host's memory against the same values, bit for bit. That the host stays out of the device's memory is held by the
+ * device, whose pointers name pages that cannot be read. */
+/* ranks: 1 2 3 5 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "apart.h"
+#include "base/team.h"
+#include "comm/ops.h"
+#include "device/lane.h"
+
+enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
+
+/* Accesses of Open MPI are suppressed by the functions on their stacks, which have to be remembered that long. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+  return "history_size=7";
+}
+
+static struct comm *job;
+
+static float value(int salt, int rank, int64_t element)
+{
+  uint32_t h = (uint32_t)(salt * 7 + rank + 1) * 2654435761u ^ (uint32_t)element * 2246822519u;
+  h ^= h >> 15;
+  return ((float)(h % 20011) - 10000.0f) / 7.0f;
+}
+
+/* Adjacent pairs, then pairs of pairs, an odd one passes. */
+static float tree_sum(const float *x, int n)
+{
+  if (n == 1)
+    return x[0];
+  int half = 1;
+  while (2 * half < n)
+    half *= 2;
+  return tree_sum(x, half) + tree_sum(x + half, n - half);
+}
+
+/* Messages of as many bytes as they have at most: the whole part, pieces with a rest (the parts are 4948 bytes and 2474), and fewer than an accumulator takes. */
+static const int64_t pieces[] = {0, 1000, 612, 4948, 129};
+enum { PIECES = sizeof pieces / sizeof pieces[0] };
+
+static void for_both_ways(void (*test)(struct device *device))
+{
+  for (int direct = 0; direct < 2; direct++)
+    for (int p = 0; p < PIECES; p++) {
+      comm_mpi_force_stage(direct, pieces[p]);
+      struct device *device = apart_create(direct);
+      comm_set_device(job, device);
+      assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
+      assert_string_equal(comm_carrier(job), "mpi_device");
+      assert_string_equal(comm_carrier_text(job),
+                          direct ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
+      test(device);
+      assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+      comm_set_device(job, NULL);
+      apart_destroy(device);
+    }
+  comm_mpi_force_stage(-1, 0);
+}
+
+/* What one lane works with: the test's copies of what lies on the device. */
+struct worker {
+  struct comm_group *group;
+  struct device *device;
+  struct lane *lane;
+  struct mark *end;
+  int salt;
+  float *full, *staging, *shard;
+  struct exactsum *sums;
+  float mine[MOST_RANKS * COUNT + 1];
+};
+
+static void *take(struct device *device, size_t bytes)
+{
+  void *ptr;
+  assert_int_equal(device->ops->alloc(device, MEM_META, bytes, &ptr), STATUS_OK);
+  return ptr;
+}
+
+static void open_worker(struct worker *w, struct device *device, int salt)
+{
+  *w = (struct worker){.device = device, .salt = salt};
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
+  assert_null(w->group->mailbox);
+  assert_int_equal(device->ops->lane_create(device, "test", 1, &w->lane), STATUS_OK);
+  assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
+  w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
+  w->staging = take(device, 2 * MOST_RANKS * COUNT * sizeof(float));
+  w->shard = take(device, COUNT * sizeof(float));
+  w->sums = take(device, 2 * sizeof(struct exactsum));
+}
+
+static void close_worker(struct worker *w)
+{
+  void *const memory[] = {w->full, w->staging, w->shard, w->sums};
+  w->device->ops->lane_destroy(w->lane);
+  comm_group_destroy(w->group);
+  w->device->ops->mark_destroy(w->end);
+  for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
+    w->device->ops->release(w->device, memory[i]);
+}
+
+/* Whoever sees the device's memory has waited for its lane. */
+static enum status settle(struct worker *w)
+{
+  enum status status = w->device->ops->mark_set(w->lane, w->end);
+  return status ? status : w->device->ops->mark_wait(w->end);
+}
+
+/* The lane itself makes what is sent, so that it is late: the carrier has to wait for it. */
+static enum status fill(struct worker *w, void *to, int64_t n)
+{
+  const int rank = comm_rank(job);
+  for (int64_t i = 0; i < n; i++)
+    w->mine[i] = value(w->salt, rank, i);
+  return w->device->ops->copy(w->lane, to, w->mine, (size_t)n * sizeof(float));
+}
+
+static enum status gather_round(struct worker *w, bool in_place)
+{
+  const int index = comm_group_index(w->group), size = comm_group_size(w->group);
+  static const float guard = 0.5f;
+  static _Thread_local float got[MOST_RANKS * COUNT + 1];
+  apart_put(w->full + size * COUNT, &guard, sizeof guard);
+  float *from = in_place ? w->full + index * COUNT : w->shard;
+  enum status status = fill(w, from, COUNT);
+  if (!status)
+    status = comm_all_gather(w->group, w->lane, from, COUNT, DTYPE_F32, w->full);
+  if (!status)
+    status = settle(w);
+  if (status)
+    return status;
+  apart_get(w->full, (size_t)(size * COUNT + 1) * sizeof(float), got);
+  for (int i = 0; i < size * COUNT; i++)
+    if (got[i] != value(w->salt, i / COUNT, i % COUNT))
+      return status_set(STATUS_INTERNAL, "an all-gather of lane %d is wrong at %d", w->salt, i);
+  return got[size * COUNT] == guard ? STATUS_OK : status_set(STATUS_INTERNAL, "an all-gather of lane %d writes behind its end", w->salt);
+}
+
+static float arrives(int size, enum dtype wire, float x)
+{
+  return wire == DTYPE_BF16 && size > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
+}
+
+static enum status check_sum(const struct worker *w, enum dtype wire, const float *before, const float *got)
+{
+  const int index = comm_group_index(w->group), size = comm_group_size(w->group);
+  for (int i = 0; i < COUNT; i++) {
+    float terms[MOST_RANKS];
+    for (int m = 0; m < size; m++)
+      terms[m] = arrives(size, wire, value(w->salt, m, index * COUNT + i));
+    const float sum = tree_sum(terms, size), expected = before ? before[i] + sum : sum;
+    if (memcmp(&got[i], &expected, sizeof expected) != 0)
+      return status_set(STATUS_INTERNAL, "a reduce-scatter of lane %d by %s is wrong at %d", w->salt, dtype_name(wire), i);
+  }
+  return STATUS_OK;
+}
+
+static enum status reduce_round(struct worker *w, enum dtype wire, bool accumulate)
+{
+  static _Thread_local float got[COUNT], before[COUNT];
+  enum status status = fill(w, w->full, comm_group_size(w->group) * COUNT);
+  for (int i = 0; i < COUNT; i++)
+    before[i] = 0.25f * (float)i;
+  if (!status)
+    status = w->device->ops->copy(w->lane, w->shard, before, sizeof before);
+  if (!status)
+    status = comm_reduce_scatter(w->group, w->lane, w->full, COUNT, wire, w->staging, accumulate, w->shard);
+  if (!status)
+    status = settle(w);
+  if (status)
+    return status;
+  apart_get(w->shard, sizeof got, got);
+  return check_sum(w, wire, accumulate ? before : NULL, got);
+}
+
+static enum status sum_round(struct worker *w)
+{
+  struct exactsum mine[2] = {0}, expected[2] = {0}, got[2];
+  for (int s = 0; s < 2; s++) {
+    for (int i = 0; i < 50; i++) {
+      exactsum_add(&mine[s], value(w->salt, comm_rank(job), i) * (s ? 1e-30 : 1e30));
+      for (int m = 0; m < comm_group_size(w->group); m++)
+        exactsum_add(&expected[s], value(w->salt, m, i) * (s ? 1e-30 : 1e30));
+    }
+    exactsum_normalize(&mine[s]);
+    exactsum_normalize(&expected[s]);
+  }
+  enum status status = w->device->ops->copy(w->lane, w->sums, mine, sizeof mine);
+  if (!status)
+    status = comm_group_sum_exact(w->group, w->lane, w->sums, 2);
+  if (!status)
+    status = settle(w);
+  if (status)
+    return status;
+  apart_get(w->sums, sizeof got, got);
+  return memcmp(got, expected, sizeof got) == 0 ? STATUS_OK : status_set(STATUS_INTERNAL, "an exact sum of lane %d is wrong", w->salt);
+}
+
+static enum status work(void *arg)
+{
+  struct worker *w = arg;
+  enum status status = STATUS_OK;
+  for (int round = 0; !status && round < ROUNDS; round++) {
+    status = gather_round(w, round % 2);
+    if (!status)
+      status = reduce_round(w, round % 3 == 1 ? DTYPE_BF16 : DTYPE_F32, round % 2);
+    if (!status)
+      status = sum_round(w);
+  }
+  return status;
+}
+
+static void must(enum status status)
+{
+  if (status)
+    print_error("%s\n", status_text());
+  assert_int_equal(status, STATUS_OK);
+}
+
+static void use_one_lane(struct device *device)
+{
+  static struct worker w;
+  open_worker(&w, device, 1);
+  must(work(&w));
+  close_worker(&w);
+}
+
+static void one_lane_in_pieces_of_all_sizes(void **state)
+{
+  (void)state;
+  for_both_ways(use_one_lane);
+}
+
+/* Started in another order on each rank, beside the control plane on this thread. */
+static void use_lanes_at_once(struct device *device)
+{
+  static struct worker workers[LANES];
+  struct thread *threads[LANES];
+  for (int t = 0; t < LANES; t++)
+    open_worker(&workers[t], device, t + 1);
+  for (int t = 0; t < LANES; t++) {
+    const int which = (t + comm_rank(job)) % LANES;
+    must(thread_start("worker", work, &workers[which], &threads[which]));
+  }
+  for (int round = 0; round < ROUNDS; round++) {
+    int64_t sum = round;
+    must(comm_sum_i64(job, &sum, 1));
+    assert_int_equal(sum, (int64_t)round * comm_ranks(job));
+  }
+  for (int t = 0; t < LANES; t++)
+    must(thread_join(threads[t]));
+  for (int t = 0; t < LANES; t++)
+    close_worker(&workers[t]);
+}
+
+static void lanes_do_not_share_an_order(void **state)
+{
+  (void)state;
+  for_both_ways(use_lanes_at_once);
+}
+
+/* What a step does allocates nothing. */
+static void use_twice_and_count(struct device *device)
+{
+  static struct worker w;
+  open_worker(&w, device, 2);
+  must(work(&w));
+  const int64_t before = mem_calls();
+  must(work(&w));
+  assert_int_equal(mem_calls(), before);
+  close_worker(&w);
+}
+
+static void a_step_allocates_nothing(void **state)
+{
+  (void)state;
+  for_both_ways(use_twice_and_count);
+}
+
+/* The host's groups of an offloading job, made beside the device's, keep to the host's memory. */
+static void the_host_s_groups_stay_as_they_are(void **state)
+{
+  (void)state;
+  struct device *device = apart_create(false);
+  struct comm_group *group;
+  comm_set_device(job, device);
+  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_string_equal(comm_carrier_text(job), "mpi");
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
+  assert_ptr_equal(group->carrier, &comm_mpi_carrier);
+  assert_null(group->stage);
+  comm_group_destroy(group);
+  comm_set_device(job, NULL);
+  apart_destroy(device);
+}
+
+/* Memory of the host needs no staging, whatever MPI says of CUDA; a device apart does, where MPI does not take its memory: that of most distributions does not. */
+static void mpi_is_asked(void **state)
+{
+  (void)state;
+  struct device *device = apart_create(false);
+  const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
+  assert_string_equal(comm_mpi_device_way(device),
+                      aware ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
+  device->host_memory = true;
+  assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
+  device->host_memory = false;
+  apart_destroy(device);
+}
+
+static void a_device_has_to_be_named(void **state)
+{
+  (void)state;
+  struct comm_group *group;
+  if (comm_ranks(job) == 1)
+    return;
+  assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_INTERNAL);
+  assert_string_equal(status_text(), "MPI is to carry memory of a device, and was told of none");
+  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+}
+
+static enum status no_host_memory(struct device *device, enum mem_tag tag, size_t bytes, void **out)
+{
+  (void)device, (void)tag, (void)bytes, (void)out;
+  return status_set(STATUS_MEMORY, "no pinned memory is left");
+}
+
+/* On one rank alone: all of them fail, and nothing is left behind. */
+static void failing_is_a_collective_decision(void **state)
+{
+  (void)state;
+  if (comm_ranks(job) == 1)
+    return;
+  struct device *device = apart_create(false);
+  struct device_ops ops = *device->ops;
+  const struct device_ops *const usual = device->ops;
+  struct comm_group *group;
+  ops.alloc_host = no_host_memory;
+  if (comm_rank(job) == 1)
+    device->ops = &ops;
+  comm_set_device(job, device);
+  assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_MEMORY);
+  assert_string_equal(status_text(), "rank 1: no pinned memory is left");
+  device->ops = usual;
+  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  comm_set_device(job, NULL);
+  apart_destroy(device);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  static char name[] = "test", *args[] = {name, NULL};
+  int argc = 1;
+  char **argv = args;
+  return comm_create_mpi(&argc, &argv, &job);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(job);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_lane_in_pieces_of_all_sizes),
+      cmocka_unit_test(lanes_do_not_share_an_order),
+      cmocka_unit_test(a_step_allocates_nothing),
+      cmocka_unit_test(the_host_s_groups_stay_as_they_are),
+      cmocka_unit_test(mpi_is_asked),
+      cmocka_unit_test(a_device_has_to_be_named),
+      cmocka_unit_test(failing_is_a_collective_decision),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,124 @@
+#!/bin/sh
+# shellcheck disable=SC2086 # commands are lists of words
+# Four hosts over TCP, as network namespaces that a bridge connects: full and hybrid sharding end in the same losses, and what they send from host to host is what `sluice plan` says.
+# Oracles: bit equality of strategies; the bytes that the kernel counts on each host's interface. Those of a step are what a longer run has sent more than a shorter one: start, data and end
+# are in both. Counted are whole Ethernet frames, so the prediction, which is payload alone, is held against them as they are and against the same less 66 bytes a packet (Ethernet 14, IP 20,
+# TCP 32 with time stamps; a frame that the kernel would cut later counts as one). Open MPI's own headers and what ranks agree on in each step stay in, and have to fit into the 5 %.
+hosts=4
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+test "$(id -u)" = 0 || skip "network namespaces need root"
+command -v ip > /dev/null || skip "there is no ip (iproute2)"
+command -v unshare > /dev/null || skip "there is no unshare (util-linux)"
+case $($MPIRUN --version 2> /dev/null) in
+*"Open MPI"*) ;;
+*) skip "hosts are started by Open MPI's mpirun, and this one is another" ;;
+esac
+
+. "${top_srcdir:?}/tests/cli/common.sh"
+run=slu$$
+
+# A network of their own: nothing of it is in the namespace of this script.
+leave() {
+  for ns in $(seq 0 $((hosts - 1))) net; do
+    pids=$(ip netns pids "$run-$ns" 2> /dev/null) && test -n "$pids" && kill -9 $pids 2> /dev/null
+    ip netns del "$run-$ns" 2> /dev/null
+  done
+  rm -rf "$scratch"
+}
+trap leave EXIT
+trap 'exit 1' INT TERM HUP
+
+make_host() {
+  ns=$run-$1
+  ip netns add "$ns" && ip -n "$ns" link set lo up &&
+    ip -n "$ns" link add eth0 type veth peer name "port$1" netns "$run-net" && ip -n "$ns" addr add "10.1.1.$((1 + $1))/24" dev eth0 &&
+    ip -n "$ns" link set eth0 up && ip -n "$run-net" link set "port$1" master bridge0 up
+}
+
+make_network() {
+  ip netns add "$run-net" && ip -n "$run-net" link add bridge0 type bridge && ip -n "$run-net" link set bridge0 up || return
+  for h in $(seq 0 $((hosts - 1))); do
+    make_host "$h" || return
+    echo "10.1.1.$((1 + h)) host$h" >> hosts
+  done
+  echo "127.0.0.1 localhost" >> hosts
+}
+make_network 2> network.err || skip "no network namespaces can be made here: $(cat network.err)"
+
+# enter HOST COMMAND...: with the host's network, name and /etc/hosts.
+cat > enter << END
+#!/bin/sh
+host=\$1
+shift
+exec ip netns exec "$run-\${host#host}" unshare --uts --mount sh -c 'hostname "\$1" && mount --bind "$scratch/hosts" /etc/hosts && shift && exec "\$@"' sh "\$host" "\$@"
+END
+# What mpirun starts on another host: agent HOST WORD..., words for a shell.
+cat > agent << END
+#!/bin/sh
+host=\$1
+shift
+exec "$scratch/enter" "\$host" sh -c "\$*"
+END
+chmod +x enter agent
+./enter host0 true 2> network.err || skip "no host can be entered: $(cat network.err)"
+
+# spread RANKS_A_HOST COMMAND...
+spread() {
+  each=$1 list=
+  shift
+  for h in $(seq 0 $((hosts - 1))); do list=$list,host$h:$each; done
+  timeout -k 10 120 ./enter host0 $MPIRUN -n $((hosts * each)) --host "${list#,}" --mca plm_rsh_agent "$scratch/agent" --mca btl self,vader,tcp \
+    --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_preconnect_mpi 1 "$@"
+}
+
+# Frames and bytes that each host has sent so far.
+sent() {
+  for h in $(seq 0 $((hosts - 1))); do
+    ip netns exec "$run-$h" sh -c 'echo "$(cat /sys/class/net/eth0/statistics/tx_packets) $(cat /sys/class/net/eth0/statistics/tx_bytes)"'
+  done
+}
+
+# train_on RANKS_A_HOST DIR STEPS [key=value ...]: and DIR.sent has what each host has sent meanwhile.
+train_on() {
+  each=$1 dir=$2 steps=$3
+  shift 3
+  sent > before
+  spread "$each" "$SLUICE" train tiny.yaml run.dir="$dir" run.steps="$steps" "$@" > "$dir.log" 2>&1 ||
+    { status=$?; cat "$dir.log" >&2; die "$dir on $hosts hosts (exit $status)"; }
+  sent | paste -d ' ' before - | awk '{ print $3 - $1, $4 - $2 }' > "$dir.sent"
+}
+
+# wire RANKS_A_HOST NAME [key=value ...]: two runs, and their difference against the plan. Each host sends the same, but for the sums, whose tree has a root.
+few=2 many=6
+wire() {
+  each=$1 name=$2
+  shift 2
+  train_on "$each" "$name-few" $few "$@"
+  train_on "$each" "$name" $many "$@"
+  grep -q "$((hosts * each)) ranks" "$name.log" || { cat "$name.log" >&2; die "$name did not run on all ranks"; }
+  "$SLUICE" plan tiny.yaml list=false ranks=$((hosts * each)) local_ranks="$each" "$@" > "$name.plan" || die "plan of $name"
+  predicted=$(sed -n 's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9]* *[0-9]* *[0-9]* *\([0-9]*\)  (this deck)$/\2/p' "$name.plan")
+  test -n "$predicted" || { cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
+  paste -d ' ' "$name-few.sent" "$name.sent" | awk -v steps=$((many - few)) -v want="$predicted" -v name="$name" '
+    { frames = ($3 - $1) / steps; bytes = ($4 - $2) / steps; payload = bytes - 66 * frames
+      printf "%s, host %d: %.0f bytes a step in %.1f frames, %.0f without their headers; predicted %.0f (%+.2f %%, %+.2f %%)\n", name, NR - 1, bytes, frames,
+        payload, want, 100 * (bytes / want - 1), 100 * (payload / want - 1)
+      if (bytes < 0.95 * want || bytes > 1.05 * want || payload < 0.95 * want || payload > 1.05 * want) bad = 1 }
+    END { exit bad || NR != 4 }' || die "$name sends something else than the plan says"
+}
+
+make_data
+make_deck
+sed -i 's/width: 48/width: 96/; s/data, batch: 12/data, batch: 8/' tiny.yaml
+
+wire 2 full shard.strategy=full_shard
+wire 2 hybrid shard.strategy=hybrid_shard shard.group=node
+wire 1 full4 shard.strategy=full_shard data.micro_batch=2
+wire 1 hybrid4 shard.strategy=hybrid_shard shard.group=2 data.micro_batch=2
+same full hybrid
+same full4 hybrid4
+close_to full full4 1e-5 # the same sums in another order
+cat full.sent hybrid.sent | awk '{ s[NR > 4] += $2 } END { exit !(s[1] > 0 && s[1] < s[0] / 2) }' || die "hybrid sharding does not spare the network"

@@ -1,0 +1,1 @@
+check_scripts += tests/net/hosts.sh

@@ -1,0 +1,2 @@
+check_scripts += tests/slurm/two_nodes.sh
+EXTRA_DIST += tests/slurm/cluster.sh

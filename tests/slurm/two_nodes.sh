@@ -1,0 +1,206 @@
+#!/bin/sh
+# slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit, requeued, resumed; cancelled; with a rank, a slurmd and
+# a node killed. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where Slurm is not installed or namespaces are forbidden.
+set -eu
+: "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
+
+skip() {
+  echo "$*"
+  exit 77
+}
+
+if test "${1:-}" != inside; then
+  PATH=$PATH:/usr/sbin:/sbin
+  for program in slurmctld slurmd sbatch scontrol munged ip tc unshare bash; do
+    command -v $program > /dev/null || skip "no $program here: packages slurmctld slurmd slurm-client munge iproute2"
+  done
+  test "$(id -u)" = 0 || skip "only root can make hosts out of namespaces"
+  test "${SANITIZER:-no}" = no || skip "the job scripts are tested with the program as it ships"
+  cluster=$(mktemp -d)
+  trap 'rm -rf "$cluster"' EXIT
+  export cluster
+  unshare --mount --net --pid --uts --ipc --fork true 2> "$cluster/why" || skip "no namespaces here: $(cat "$cluster/why")"
+  # In a process namespace of its own, whose processes all die with the test.
+  unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc sh "$0" inside
+  exit
+fi
+
+. "$top_srcdir/tests/cli/common.sh"
+. "$top_srcdir/tests/slurm/cluster.sh"
+unset SLUICE_SITE SLUICE_LAUNCH SLUICE_LAUNCH_OPTIONS SLUICE_RANKS_PER_NODE
+HOME=$scratch
+export SLUICE HOME
+scripts=$top_srcdir/slurm
+start=$(date +%s) folder=.
+
+failed() {
+  cat ./*.out "$folder"/job-*.out >&2 || true
+  show_cluster >&2 || true
+  die "$*"
+}
+told() { echo "-- $(($(date +%s) - start)) s: $*"; }
+
+# wait_until SECONDS WHAT COMMAND...
+wait_until() {
+  end=$(($(date +%s) + $1)) what=$2
+  shift 2
+  until "$@"; do
+    test "$(date +%s)" -lt $end || failed "waited in vain until $what"
+    sleep 0.2
+  done
+}
+
+# submit DIR [OPTION ...] -- WORD...: a job on both nodes; its number is in $job.
+submit() {
+  folder=$1
+  shift
+  options=
+  while test "$1" != --; do
+    options="$options $1"
+    shift
+  done
+  shift
+  # shellcheck disable=SC2086 # a list of words
+  job=$(sbatch --parsable --nodes=2 $options "$@")
+}
+state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+requeued() { scontrol show job "$job" | grep -q " Restarts=$1 "; }
+is() { test "$(state)" = "$1"; }
+steps() { if test -e "$folder/results.jsonl"; then grep -c '"kind": *"step"' "$folder/results.jsonl" || true; else echo 0; fi; }
+has_steps() { test "$(steps)" -ge "$1"; }
+quiet() { ! pgrep -f "^$SLUICE " > pids && ! pgrep slurmstepd > pids; }
+quiet_queue() { test -z "$(squeue -h)" && quiet; }
+two_idle() { test "$(sinfo -h -t idle -o %D)" = 2; }
+says() { cat "$folder"/job-*.out ./slurm*-"$job".out 2> /dev/null | grep -qF -e "$1" || failed "nobody said: $1"; }
+whole() { test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" || failed "half files: $(ls -A "$folder/ckpt")"; "$SLUICE" ckpt verify "$(newest "$folder")" > verify.out || failed "$(cat verify.out)"; }
+# A requeued job waits for minutes, until all of it is surely gone; here that is known, but for a credential of another second.
+hurry() {
+  wait_until 30 "the job is back in the queue" is PENDING
+  wait_until 20 "its processes are gone" quiet
+  sleep 2
+  scontrol update "jobid=$job" StartTime=now TimeLimit=10
+}
+over() { case $(state) in PENDING | RUNNING | COMPLETING) false ;; esac; }
+ends() {
+  wait_until "$2" "the job is over" over
+  is "$1" || failed "the job is $(state), not $1"
+}
+
+start_cluster
+make_data
+make_deck
+long="run.steps=40 optim.decay_steps=40 checkpoint.every=10"
+endless="run.steps=4000 checkpoint.every=10"
+wait_until 20 "both nodes are there" two_idle
+told "the cluster is up"
+
+# shellcheck disable=SC2086 # assignments
+{
+  # --- The time limit: USR1 comes to the batch shell, the ranks save, the job is requeued, resumes and finishes.
+  slow_network 2mbit
+  submit limited --time=1 --signal=B:USR1@25 -- "$scripts/train.sbatch" tiny.yaml run.dir=limited $long
+  train 2 calm $long
+  wait_until 60 "the job is stopped and requeued" requeued 1
+  fast_network
+  says "SIGUSR1: ranks are asked to save"
+  says "; requeued"
+  says "srun (srun has pmix)"
+  test "$(steps)" -gt 0 || failed "it had not begun"
+  test "$(steps)" -lt 40 || failed "it had finished before"
+  hurry
+  ends COMPLETED 60
+  says "start 2: 2 ranks on 2 node(s), 1 a node (one per GPU)"
+  same calm limited
+  told "stopped by the time limit, requeued, resumed, finished with the same bits"
+
+  # --- Under mpirun: USR1 to the script, and on to the ranks. Then cancelled: nothing is left of it but whole files.
+  SLUICE_LAUNCH=mpirun submit cancelled -- "$scripts/train.sbatch" tiny.yaml run.dir=cancelled $endless
+  wait_until 30 "it trains" has_steps 7
+  scancel --batch --signal=USR1 "$job"
+  wait_until 20 "it is requeued" requeued 1
+  hurry
+  trained=$(steps)
+  wait_until 30 "it trains again" has_steps $((trained + 7))
+  scancel "$job"
+  ends CANCELLED 20
+  wait_until 20 "its processes are gone" quiet
+  whole
+  says "mpirun (as SLUICE_LAUNCH says)"
+  told "stopped by its script, requeued, cancelled"
+
+  # --- USR1 to the ranks themselves, as --signal without B: sends it: the job is requeued. Then a rank is killed: the others end, and the job says why.
+  submit killed -- "$scripts/train.sbatch" tiny.yaml run.dir=killed $endless
+  wait_until 30 "it trains" has_steps 7
+  scancel --signal=USR1 "$job"
+  wait_until 20 "it is requeued" requeued 1
+  hurry
+  trained=$(steps)
+  wait_until 20 "it trains again" has_steps $((trained + 7))
+  pkill -KILL -n -f "^$SLUICE train"
+  ends FAILED 30
+  wait_until 10 "its processes are gone" quiet
+  whole
+  says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
+  told "stopped by its step, requeued, ended by a killed rank"
+
+  # --- A slurmd is killed, and then a node with all that is on it: Slurm gives the node up and requeues the job, which goes on.
+  slow_network 10mbit
+  submit lost -- "$scripts/train.sbatch" tiny.yaml run.dir=lost $long
+  wait_until 30 "it trains" has_steps 2
+  pkill -KILL -f "^slurmd .* -N node2"
+  wait_until 60 "it is requeued" requeued 1
+  : > "$cluster/node2/restart"
+  wait_until 20 "both nodes are there" two_idle
+  hurry
+  told "requeued without a slurmd"
+  trained=$(steps)
+  wait_until 30 "it trains again" has_steps $((trained + 2))
+  power_off node2
+  wait_until 60 "it is requeued" requeued 2
+  boot node2
+  wait_until 20 "both nodes are there" two_idle
+  fast_network
+  hurry
+  ends COMPLETED 60
+  whole
+  same calm lost
+  told "went on after a lost slurmd and a lost node, to the same bits"
+}
+
+# --- What is not requeued: a run that a file STOP ended, one that saved nothing; and how the end of one without memory reads.
+# shellcheck disable=SC2086
+submit asked -- "$scripts/train.sbatch" tiny.yaml run.dir=asked $endless
+wait_until 30 "it trains" has_steps 3
+: > asked/STOP
+ends COMPLETED 20
+says "stopped by the file STOP, and saved"
+# ending CODE [TEXT]: a program in sluice's place.
+ending() {
+  printf '#!/bin/sh\necho "%s"\nexit %s\n' "${2:-}" "$1" > ending
+  chmod +x ending
+}
+ending 75
+SLUICE=$PWD/ending submit unsaved -- "$scripts/train.sbatch" tiny.yaml run.dir=unsaved
+ends FAILED 20
+says "the time was up before a checkpoint was written"
+ending 137 "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."
+SLUICE=$PWD/ending submit starved -- "$scripts/train.sbatch" tiny.yaml run.dir=starved
+ends FAILED 20
+says "killed by signal 9: the node was out of memory"
+told "what is not requeued"
+
+# --- A sweep, a task a node and a rank a GPU; and a benchmark, by ssh, with the words of a site.
+printf '# rate\n\nrun.seed=4\nrun.seed=5 optim.lr=1e-3\n' > rates.txt
+submit runs/rates/1 --nodes=1 --ntasks-per-node=2 --array=1-2 -- "$scripts/sweep.sbatch" rates.txt tiny.yaml run.device=host
+wait_until 40 "the sweep is over" quiet_queue
+says "2 ranks on 1 node(s), 2 a node (as asked)"
+for task in 1 2; do test -e runs/rates/$task/ckpt/step-00000006.h5 || failed "task $task did not finish"; done
+grep -q 'seed: 5' runs/rates/2/deck.yaml || failed "line 2 was not heeded"
+
+printf 'SLUICE_LAUNCH=hosts SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent %s"\n' "$cluster/rsh-agent" > site.conf
+SLUICE_SITE=$PWD/site.conf submit runs/bench -- "$scripts/bench.sbatch" tiny.yaml steps=2 warmup=1
+wait_until 40 "the benchmark is over" quiet_queue
+is COMPLETED || failed "the benchmark failed"
+says "hosts (as SLUICE_LAUNCH says)"
+grep -q '"ranks": *2' runs/bench/bench.jsonl || failed "no result of two ranks"
+told "sweep and benchmark"

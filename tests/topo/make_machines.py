@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Writes the machines that test_machines.c places ranks on, as hwloc 2 writes them (lstopo machine.xml), into the folder that is named.
+
+Shapes are those of real nodes, cores are fewer: sockets, NUMA nodes, cores, how Linux numbers hardware threads, host bridges with the locality that
+firmware gives them, GPUs behind PCI switches, beside them the devices that are not GPUs: a BMC's display, NVSwitches, network cards, disks."""
+import os
+import sys
+from xml.sax.saxutils import quoteattr
+
+
+def bitmap(bits):
+    value = sum(1 << b for b in bits)
+    words = []
+    while True:
+        words.insert(0, "0x%08x" % (value & 0xFFFFFFFF))
+        value >>= 32
+        if not value:
+            return ",".join(words)
+
+
+class Machine:
+    """domains: of each NUMA node with cores its socket; memory_alone: (socket or None, subtype) of each node without."""
+
+    def __init__(self, domains, cores, threads=1, offline=(), allowed=None, memory_alone=(), gib=64):
+        self.lines, self.index, self.depth = [], 0, 0
+        self.domains, self.cores, self.threads, self.offline = domains, cores, threads, set(offline)
+        self.memory_alone, self.gib, self.total = memory_alone, gib, len(domains) * cores
+        self.all_cpus = set(range(self.total * threads))
+        self.online = self.all_cpus - self.offline
+        self.allowed = self.online if allowed is None else set(allowed)
+        self.nodes = set(range(len(domains) + len(memory_alone)))
+        self.bridges = {}  # of a domain, ("package", socket) or None for the root: lists of host bridges
+
+    def cpus(self, core):
+        return {core + t * self.total for t in range(self.threads)}
+
+    def cpus_of_domain(self, d):
+        return set().union(*(self.cpus(c) for c in range(d * self.cores, (d + 1) * self.cores)))
+
+    def open(self, type_, **attributes):
+        self.index += 1
+        text = " ".join("%s=%s" % (k, quoteattr(str(v))) for k, v in attributes.items())
+        self.lines.append('%s<object type="%s" %s gp_index="%d">' % ("  " * (self.depth + 1), type_, text, self.index))
+        self.depth += 1
+
+    def close(self):
+        self.depth -= 1
+        self.lines.append("%s</object>" % ("  " * (self.depth + 1)))
+
+    def info(self, name, value):
+        self.lines.append('%s<info name="%s" value=%s/>' % ("  " * (self.depth + 1), name, quoteattr(value)))
+
+    def sets(self, cpus, nodes):
+        return dict(cpuset=bitmap(cpus & self.online), complete_cpuset=bitmap(cpus), nodeset=bitmap(nodes), complete_nodeset=bitmap(nodes))
+
+    def node(self, index, cpus, gib, subtype=None):
+        extra = {"subtype": subtype} if subtype else {}
+        self.open("NUMANode", os_index=index, **self.sets(cpus, {index}), local_memory=gib << 30, **extra)
+        self.close()
+
+    def nodes_alone(self, socket, cpus):
+        for i, (where, subtype) in enumerate(self.memory_alone):
+            if where == socket:
+                self.node(len(self.domains) + i, cpus, 32, subtype)
+
+    def core(self, core, nodes):
+        cpus = self.cpus(core)
+        if not cpus & self.online:
+            return
+        self.open("Core", os_index=core, **self.sets(cpus, nodes))
+        for cpu in sorted(cpus & self.online):
+            self.open("PU", os_index=cpu, **self.sets({cpu}, nodes))
+            self.close()
+        self.close()
+
+    def pci(self, where):
+        for bridge in self.bridges.get(where, []):
+            self.bridge(bridge)
+
+    def bridge(self, bridge):
+        """A host bridge: (domain, bus, [devices]), or of the devices a switch, in the same form."""
+        domain, bus, devices = bridge
+        self.open("Bridge", bridge_type="0-1", depth=0, bridge_pci="%04x:[%02x-%02x]" % (domain, bus, bus + 8))
+        for device in devices:
+            self.device(domain, bus, device)
+        self.close()
+
+    def device(self, domain, above, device):
+        kind, bus = device[0], device[1]
+        if kind == "switch":
+            self.open("Bridge", bridge_type="1-1", depth=1, bridge_pci="%04x:[%02x-%02x]" % (domain, bus, bus + 4),
+                      pci_busid="%04x:%02x:01.0" % (domain, above), pci_type="0604 [1000:c030] [1000:100b] 00", pci_link_speed="0.000000")
+            for inner in device[2]:
+                self.device(domain, bus, inner)
+            self.close()
+            return
+        what = {"gpu": "0302 [10de:2330] [10de:16c1] a1", "nvswitch": "0680 [10de:22a3] [10de:1796] a1", "vga": "0300 [1a03:2000] [1a03:2000] 41",
+                "nic": "0207 [15b3:1021] [15b3:0041] 00", "disk": "0108 [144d:a80a] [144d:a801] 00", "workstation": "0300 [10de:2684] [10de:16f3] a1"}[kind]
+        self.open("PCIDev", pci_busid="%04x:%02x:00.0" % (domain, bus), pci_type=what, pci_link_speed="0.000000")
+        if kind == "nic":
+            self.open("OSDev", name="ib%d" % bus, osdev_type=3)
+            self.close()
+        if kind == "gpu" and device[2:] == ("named",):
+            self.open("OSDev", name="cuda0", subtype="CUDA", osdev_type=5)
+            self.info("CUDAGlobalMemorySize", "83886080")
+            self.close()
+        self.close()
+
+    def write(self, folder, name):
+        sockets = sorted(set(self.domains))
+        root = self.sets(self.all_cpus, self.nodes)
+        self.open("Machine", os_index=0, **root, allowed_cpuset=bitmap(self.allowed), allowed_nodeset=bitmap(self.nodes))
+        self.info("Backend", "Linux")
+        self.nodes_alone(None, set())
+        for socket in sockets:
+            mine = [d for d, s in enumerate(self.domains) if s == socket]
+            cpus = set().union(*(self.cpus_of_domain(d) for d in mine))
+            local = {len(self.domains) + i for i, (where, _) in enumerate(self.memory_alone) if where == socket}
+            self.open("Package", os_index=socket, **self.sets(cpus, set(mine) | local))
+            if len(mine) == 1:
+                self.node(mine[0], cpus, self.gib)
+            self.nodes_alone(socket, cpus)
+            for d in mine:
+                inner = self.cpus_of_domain(d)
+                if len(mine) > 1:
+                    self.open("Group", **self.sets(inner, {d} | local), kind=1000, subkind=0)
+                    self.node(d, inner, self.gib)
+                for core in range(d * self.cores, (d + 1) * self.cores):
+                    self.core(core, {d} | local)
+                self.pci(d)
+                if len(mine) > 1:
+                    self.close()
+            self.pci(("package", socket))
+            self.close()
+        self.pci(None)
+        self.close()
+        with open(os.path.join(folder, name + ".xml"), "w", encoding="ascii") as file:
+            file.write('<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0">\n')
+            file.write("\n".join(self.lines) + "\n</topology>\n")
+
+
+def two_sockets(**options):
+    """An HGX board: two GPUs and a network card behind each PCI switch, four switches; NVSwitches; a BMC's display."""
+    m = Machine([0, 1], **{"cores": 16, "threads": 2, **options})
+    m.bridges = {0: [(0, 0x00, [("vga", 0x03), ("disk", 0x04)]), (0, 0x15, [("switch", 0x16, [("gpu", 0x18), ("nic", 0x1a)])]),
+                     (0, 0x26, [("switch", 0x27, [("gpu", 0x2a), ("disk", 0x29)])]), (0, 0x37, [("switch", 0x38, [("gpu", 0x3a)])]),
+                     (0, 0x5b, [("switch", 0x5c, [("gpu", 0x5d)])]), (0, 0x05, [("nvswitch", 0x07)])],
+                 1: [(0, 0x98, [("gpu", 0x9a)]), (0, 0xaa, [("gpu", 0xab)]), (0, 0xba, [("gpu", 0xba + 1)]), (0, 0xd9, [("gpu", 0xdb)])]}
+    return m
+
+
+def main(folder):
+    two_sockets().write(folder, "2s4g-ht")
+    two_sockets(threads=1).write(folder, "2s4g")
+    # CPUs 5 and 37 are one core, 20 the first thread of another, 62 and 63 the second threads of two
+    two_sockets(offline=[5, 37, 20, 62, 63]).write(folder, "2s4g-offline")
+    two_sockets(allowed=list(range(4, 12)) + list(range(20, 28))).write(folder, "2s4g-allowed")
+
+    nps4 = Machine([0, 0, 0, 0, 1, 1, 1, 1], cores=8, gib=96)
+    # AMD's order of host bridges: bus numbers do not follow the numbers of NUMA nodes
+    nps4.bridges = {3: [(0, 0x00, [("gpu", 0x01), ("disk", 0x02)])], 1: [(0, 0x40, [("gpu", 0x41)])], 7: [(0, 0x80, [("gpu", 0x81)])],
+                    5: [(0, 0xc0, [("gpu", 0xc1)])]}
+    nps4.write(folder, "nps4")
+
+    one = Machine([0], cores=24, threads=2, gib=512)
+    one.bridges = {0: [(0, 0x10 * i + 1, [("switch", 0x10 * i + 2, [("gpu", 0x10 * i + 4)])]) for i in range(8)]}
+    one.write(folder, "1n8g")
+
+    side = Machine([0, 1], cores=12, threads=2)
+    side.bridges = {1: [(0, 0x80, [("switch", 0x81, [("gpu", 0x82), ("gpu", 0x83)]), ("switch", 0x86, [("gpu", 0x87), ("gpu", 0x88)])])],
+                    0: [(0, 0x00, [("vga", 0x03)])]}
+    side.write(folder, "one-side")
+
+    # HBM of each socket, CXL memory that the firmware says nothing of, memory of a GPU
+    alone = Machine([0, 1], cores=8, threads=2, memory_alone=[(0, "HBM"), (1, "HBM"), (None, None), (1, "GPUMemory")])
+    alone.bridges = {0: [(0, 0x10, [("gpu", 0x11, "named")])], 1: [(0, 0x90, [("gpu", 0x91)])]}
+    alone.write(folder, "memory-alone")
+
+    # firmware that does not tell where the devices are, in a second PCI domain
+    blind = Machine([0, 1], cores=8)
+    blind.bridges = {None: [(1, 0x01, [("gpu", 0x02), ("gpu", 0x03)]), (0, 0x20, [("workstation", 0x21)])]}
+    blind.write(folder, "blind")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: make_machines.py FOLDER")
+    main(sys.argv[1])

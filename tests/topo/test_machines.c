@@ -1,0 +1,401 @@
+/* Ranks on whole machines. Oracles: golden files, read by eye once; what the printed table says, checked against what is known of each machine, which is written down here: cores are given
+ * once, and are those near the rank's GPU; every assignment of four ranks to four GPUs, tried. After a change that is meant to show, write the golden files anew and read the difference:
+ *   SLUICE_GOLDEN=write top_srcdir=. tests/topo/test_machines */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "topo/topo.h"
+
+enum { CPUS = 256, RANKS = 16, LISTS = 3 };
+
+struct machine {
+  const char *file; /* golden, and the machine of that name where `xml` is NULL and `synthetic` too */
+  const char *xml, *synthetic;
+  int cores;               /* hardware threads of core c are CPUs c, c + cores, ... */
+  int gpus, ranks;         /* as asked: -1 and 0 for what the machine shows */
+  int rows;                /* ranks that come out */
+  const char *near[RANKS]; /* CPUs of the domain of each rank's GPU */
+  char *mask[RANKS];
+  struct topo_options options;
+  const char *warning; /* a part of it; NULL: there is none */
+  bool crowded;
+};
+
+#define BOUND .options = {.bind = true}
+#define LEFT "0-15,32-47"
+#define RIGHT "16-31,48-63"
+
+static struct machine machines[] = {
+    {.file = "2s4g-ht", .cores = 32, .gpus = -1, .rows = 8, .near = {LEFT, LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT}, BOUND},
+    {.file = "2s4g", .cores = 32, .gpus = -1, .rows = 8, .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"}, BOUND},
+    {.file = "2s4g-offline",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {"0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "16-19,21-31,48-61",
+              "16-19,21-31,48-61", "16-19,21-31,48-61", "16-19,21-31,48-61"},
+     BOUND},
+    {.file = "2s4g-allowed", .cores = 32, .gpus = 4, .ranks = 2, .rows = 2, .near = {"4-11", "4-11"}, BOUND},
+    {.file = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"24-31", "8-15", "56-63", "40-47"}, BOUND},
+    {.file = "1n8g", .cores = 24, .gpus = -1, .rows = 8, .near = {"0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47"}, BOUND},
+    {.file = "more-ranks",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 6,
+     .rows = 6,
+     .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"},
+     BOUND},
+    {.file = "one-side", .cores = 24, .gpus = -1, .rows = 4, .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"}, BOUND},
+    {.file = "memory-alone", .cores = 16, .gpus = -1, .rows = 2, .near = {"0-7,16-23", "8-15,24-31"}, BOUND},
+    {.file = "blind", .cores = 16, .gpus = -1, .rows = 3, .near = {"0-15", "0-15", "0-15"}, BOUND},
+    {.file = "vm", .cores = 2, .gpus = -1, .ranks = 2, .rows = 2, .near = {"0", "1"}, BOUND},
+    {.file = "assumed",
+     .synthetic = "pack:2 numa:2 core:6 pu:1",
+     .cores = 24,
+     .gpus = 4,
+     .rows = 4,
+     .near = {"0-5", "6-11", "12-17", "18-23"},
+     BOUND},
+    /* what a launcher does: the masks of mpirun --bind-to socket in the other order, of --bind-to core, and of srun with the wrong socket */
+    {.file = "masks-socket",
+     .xml = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .ranks = 4,
+     .rows = 4,
+     .near = {RIGHT, LEFT, RIGHT, LEFT},
+     .mask = {RIGHT, LEFT, RIGHT, LEFT},
+     BOUND},
+    {.file = "masks-core",
+     .xml = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"3,35", "20,52"},
+     .mask = {"3,35", "20,52"},
+     BOUND,
+     .warning = "left this rank one core (CPUs 3,35), and nobody the other 15 near its GPU 0000:18:00.0"},
+    {.file = "masks-wrong",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"0-5", "6-11"},
+     .mask = {"0-5", "6-11"},
+     BOUND,
+     .warning = "0 of the 6 cores that the launcher left this rank (CPUs 0-5) are near its GPU 0000:82:00.0"},
+    {.file = "masks-few",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 1,
+     .rows = 1,
+     .near = {"12-13"},
+     .mask = {"4-13"},
+     BOUND,
+     .warning = "2 of the 10 cores that the launcher left this rank (CPUs 4-13) are near its GPU 0000:82:00.0"},
+    /* a GPU whose place is not told beside one whose is: the whole machine and a part of it are wanted */
+    {.file = "masks-nested",
+     .xml = "blind",
+     .cores = 16,
+     .gpus = -1,
+     .ranks = 3,
+     .rows = 3,
+     .near = {"0-15", "0-7", "0-15"},
+     .mask = {"0-15", "0-7", "0-15"},
+     BOUND},
+    /* overrides */
+    {.file = "lists",
+     .xml = "nps4",
+     .cores = 64,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"48-63", "0-15", "16-31", "32-47"},
+     .options = {.bind = true, .threads = 4, .controller = 3, .lists = 4, .list = (char *[]){"48-63", "0-15", "16-31", "32-47"}}},
+    {.file = "unbound", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"0-63", "0-63", "0-63", "0-63"}},
+    {.file = "crowded", .xml = "1n8g", .cores = 24, .gpus = 8, .ranks = 16, .rows = 16, .mask = {"0-7"}, BOUND, .crowded = true},
+};
+enum { MACHINES = sizeof machines / sizeof *machines };
+
+static const char *top(void)
+{
+  const char *folder = getenv("top_srcdir");
+  return folder ? folder : ".";
+}
+
+static enum status create(const struct machine *m, struct topo **out)
+{
+  char *xml = m->synthetic ? NULL : mem_printf("%s/tests/topo/machines/%s.xml", top(), m->xml ? m->xml : m->file);
+  struct topo_scene scene = {.xml = xml, .synthetic = m->synthetic, .gpus = m->gpus, .ranks = m->ranks, .mask = (char **)m->mask};
+  while (scene.masks < RANKS && m->mask[scene.masks])
+    scene.masks++;
+  const enum status status = topo_create_scene(&scene, &m->options, out);
+  mem_free(xml);
+  return status;
+}
+
+/* The caller frees it. */
+static char *printed(const struct machine *m)
+{
+  struct topo *topo;
+  char *text = NULL;
+  size_t bytes;
+  if (create(m, &topo))
+    fail_msg("%s: %s", m->file, status_text());
+  FILE *stream = open_memstream(&text, &bytes);
+  assert_non_null(stream);
+  assert_int_equal(topo_print(topo, stream), STATUS_OK);
+  assert_int_equal(fclose(stream), 0);
+  topo_destroy(topo);
+  return text;
+}
+
+static void write_golden(const char *path, const char *text)
+{
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void compare_golden(const char *path, const char *text)
+{
+  char *known = calloc(1, strlen(text) + 2);
+  FILE *file = fopen(path, "r");
+  if (!file || !known)
+    fail_msg("%s cannot be read", path);
+  const size_t bytes = fread(known, 1, strlen(text) + 1, file);
+  fclose(file);
+  if (bytes != strlen(text) || memcmp(known, text, bytes) != 0)
+    fail_msg("%s is not what is printed:\n%s", path, text);
+  free(known);
+}
+
+static void machines_are_printed_as_in_the_golden_files(void **state)
+{
+  (void)state;
+  const char *golden = getenv("SLUICE_GOLDEN");
+  for (int i = 0; i < MACHINES; i++) {
+    char *text = printed(&machines[i]), *path = mem_printf("%s/tests/topo/golden/%s.txt", top(), machines[i].file);
+    if (golden && strcmp(golden, "write") == 0)
+      write_golden(path, text);
+    else
+      compare_golden(path, text);
+    mem_free(path);
+    free(text);
+  }
+}
+
+/* --- what the table says --------------------------------------------------------------------------------------------------------------------- */
+
+static void read_list(const char *text, bool has[CPUS])
+{
+  memset(has, 0, CPUS * sizeof *has);
+  for (const char *at = text; *at && *at != '-';) {
+    char *end;
+    const long first = strtol(at, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+    assert_true(end > at && first <= last && last < CPUS);
+    for (long cpu = first; cpu <= last; cpu++)
+      has[cpu] = true;
+    at = *end == ',' ? end + 1 : end;
+  }
+}
+
+struct row {
+  int gpu, cores, threads;
+  bool list[LISTS][CPUS]; /* controller, I/O, math */
+};
+
+static int read_rows(const char *text, struct row rows[RANKS])
+{
+  int n = 0, bytes;
+  const char *at = strstr(text, "threads\n");
+  assert_non_null(at);
+  for (at += strlen("threads\n"); *at != '\n'; at = strchr(at, '\n') + 1, n++) {
+    char gpu[32], memory[32], list[LISTS][128];
+    int rank;
+    assert_true(n < RANKS);
+    assert_int_equal(sscanf(at, "%d %31s %n", &rank, gpu, &bytes), 2);
+    rows[n].gpu = gpu[0] == '-' ? -1 : (int)strtol(gpu, NULL, 10);
+    at += bytes;
+    if (rows[n].gpu >= 0)
+      at = strchr(at, ' ');
+    assert_int_equal(sscanf(at, "%31s %d %127s %127s %127s %d", memory, &rows[n].cores, list[0], list[1], list[2], &rows[n].threads), 6);
+    assert_int_equal(rank, n);
+    for (int l = 0; l < LISTS; l++)
+      read_list(list[l], rows[n].list[l]);
+  }
+  return n;
+}
+
+/* Every core has one owner, the owner's parts are apart but for what I/O shares with the controller, and all of it is near the GPU. */
+static void check_rows(const struct machine *m, const struct row *rows)
+{
+  int owner[CPUS];
+  memset(owner, -1, sizeof owner);
+  for (int k = 0; k < m->rows; k++) {
+    bool near[CPUS];
+    int cores = 0, math = 0;
+    read_list(m->near[k], near);
+    for (int core = 0; core < m->cores; core++) {
+      bool mine = false, part[LISTS] = {false};
+      for (int cpu = core; cpu < CPUS; cpu += m->cores)
+        for (int l = 0; l < LISTS; l++) {
+          if (rows[k].list[l][cpu] && !near[cpu])
+            fail_msg("%s: CPU %d of rank %d is not near its GPU", m->file, cpu, k);
+          part[l] = part[l] || rows[k].list[l][cpu];
+          mine = mine || rows[k].list[l][cpu];
+        }
+      if (mine && owner[core] >= 0)
+        fail_msg("%s: core %d is given to ranks %d and %d", m->file, core, owner[core], k);
+      if (mine)
+        owner[core] = k;
+      if (part[2] && (part[0] || part[1]))
+        fail_msg("%s: core %d of rank %d has math and more", m->file, core, k);
+      cores += mine;
+      math += part[2];
+    }
+    assert_int_equal(cores, rows[k].cores);
+    assert_true(math > 0);
+    assert_int_equal(rows[k].threads, m->options.threads ? m->options.threads : math);
+  }
+}
+
+static void cores_are_given_once_and_near_the_gpu(void **state)
+{
+  (void)state;
+  for (int i = 0; i < MACHINES; i++) {
+    static struct row rows[RANKS];
+    char *text = printed(&machines[i]);
+    const int n = read_rows(text, rows);
+    assert_int_equal(n, machines[i].rows);
+    if (!machines[i].crowded)
+      check_rows(&machines[i], rows);
+    if (machines[i].warning ? !strstr(text, machines[i].warning) : strstr(text, "warning") != NULL)
+      fail_msg("%s warns otherwise:\n%s", machines[i].file, text);
+    free(text);
+  }
+}
+
+/* --- the nearest GPU ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Of 4 NUMA nodes, two a package. */
+static int cost(int node, int gpu)
+{
+  return node == gpu ? 0 : node / 2 == gpu / 2 ? 2 : 3;
+}
+
+static int least_cost(const int node[4])
+{
+  int least = INT32_MAX;
+  for (int p = 0; p < 256; p++) {
+    const int gpu[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
+    if (((1 << gpu[0]) | (1 << gpu[1]) | (1 << gpu[2]) | (1 << gpu[3])) != 15)
+      continue;
+    const int all = cost(node[0], gpu[0]) + cost(node[1], gpu[1]) + cost(node[2], gpu[2]) + cost(node[3], gpu[3]);
+    least = all < least ? all : least;
+  }
+  return least;
+}
+
+static void ranks_get_the_nearest_gpus(void **state)
+{
+  (void)state;
+  static const char *const masks[] = {"0-3", "4-7", "8-11", "12-15"};
+  for (int p = 0; p < 256; p += 3) {
+    const int node[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
+    struct machine m = {.synthetic = "pack:2 numa:2 core:4 pu:1", .gpus = 4, .ranks = 4, BOUND};
+    static struct row rows[RANKS];
+    int all = 0, seen = 0;
+    for (int k = 0; k < 4; k++)
+      m.mask[k] = (char *)masks[node[k]];
+    char *text = printed(&m);
+    assert_int_equal(read_rows(text, rows), 4);
+    for (int k = 0; k < 4; k++) {
+      all += cost(node[k], rows[k].gpu);
+      seen |= 1 << rows[k].gpu;
+    }
+    assert_int_equal(seen, 15); /* each its own */
+    assert_int_equal(all, least_cost(node));
+    free(text);
+  }
+}
+
+/* --- guards ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static void refuse(const struct machine *m, enum status expected, const char *text)
+{
+  struct topo *topo = NULL;
+  assert_int_equal(create(m, &topo), expected);
+  if (!strstr(status_text(), text))
+    fail_msg("'%s' is not in: %s", text, status_text());
+  assert_null(topo);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+  (void)state;
+  char *same[] = {"0-7", "7-15"}, *beyond[] = {"0-7", "100-120"}, *odd[] = {"0-7", "a-b"}, *one[] = {"0-7"};
+  refuse(&(struct machine){.file = "nowhere", BOUND}, STATUS_INPUT, "nowhere.xml cannot be read");
+  refuse(&(struct machine){.file = "../golden/nps4.txt", BOUND}, STATUS_INPUT, "cannot be read");
+  refuse(&(struct machine){.synthetic = "bogus", BOUND}, STATUS_USAGE, "'bogus' is not a machine in hwloc's synthetic language");
+  refuse(&(struct machine){.file = "nps4", .gpus = 6, BOUND}, STATUS_USAGE, "gpus is 6, but the machine shows 4");
+  refuse(&(struct machine){.file = "nps4", .gpus = 33, BOUND}, STATUS_USAGE, "gpus is 33, and a machine has 32 at most");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .ranks = 3, .mask = {"0-7", "8-15"}, BOUND}, STATUS_USAGE, "2 masks are given for 3 ranks");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"zero"}, BOUND}, STATUS_USAGE, "'zero' is not a list of CPUs");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"200-210"}, BOUND}, STATUS_LIBRARY, "no core among the CPUs");
+  struct machine two = {.file = "nps4", .gpus = -1, .ranks = 2, .options = {.bind = true, .lists = 2, .list = same}};
+  refuse(&two, STATUS_USAGE, "topo.cores gives ranks 0 and 1 of a node the same CPUs (0-7 and 7-15)");
+  two.options.list = beyond;
+  refuse(&two, STATUS_USAGE, "topo.cores gives rank 1 of its node the CPUs 100-120, of which it may use 0-63");
+  two.options.list = odd;
+  refuse(&two, STATUS_USAGE, "'a-b' is not a list of CPUs in topo.cores");
+  two.options = (struct topo_options){.bind = true, .lists = 1, .list = one};
+  refuse(&two, STATUS_USAGE, "topo.cores has 1 list of CPUs for the 2 ranks of a node");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .options = {.bind = true, .controller = 8}}, STATUS_USAGE,
+         "topo.controller is 8, but rank 0 of its node has 8 cores");
+}
+
+static void a_file_that_hwloc_did_not_write_is_refused(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/sluice-machine-XXXXXX";
+  struct topo *topo = NULL;
+  const int file = mkstemp(path);
+  assert_true(file >= 0);
+  FILE *stream = fdopen(file, "w");
+  assert_non_null(stream);
+  assert_true(fputs("<topology version=\"2.0\"><object type=\"Mach", stream) >= 0 && fclose(stream) == 0);
+  setenv("HWLOC_HIDE_ERRORS", "2", 1);
+  assert_int_equal(topo_create_scene(&(struct topo_scene){.xml = path, .gpus = -1}, &(struct topo_options){.bind = true}, &topo), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "is not a machine that hwloc wrote"));
+  assert_int_equal(remove(path), 0);
+}
+
+static int nothing_is_left(void **state)
+{
+  (void)state;
+  return mem_usage(MEM_META).bytes != 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(machines_are_printed_as_in_the_golden_files),
+      cmocka_unit_test(cores_are_given_once_and_near_the_gpu),
+      cmocka_unit_test(ranks_get_the_nearest_gpus),
+      cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
+      cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),
+  };
+  return cmocka_run_group_tests(tests, NULL, nothing_is_left);
+}

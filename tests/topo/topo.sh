@@ -1,0 +1,28 @@
+#!/bin/sh
+# sluice topo, and topo.* of a deck. Oracles: golden files; under mpirun what each rank would be bound to; a training run whose losses do not depend on it.
+. "${top_srcdir:?}/tests/cli/common.sh"
+here=$top_srcdir/tests/topo
+
+for machine in nps4 2s4g-ht memory-alone; do
+  "$SLUICE" topo --xml "$here/machines/$machine.xml" > topo.out
+  cmp topo.out "$here/golden/$machine.txt" || die "sluice topo --xml $machine.xml"
+done
+"$SLUICE" topo --xml "$here/machines/nps4.xml" "topo.cores=[48-63,0-15,16-31,32-47]" topo.controller=3 run.threads=4 | cmp - "$here/golden/lists.txt" || die "topo.cores"
+"$SLUICE" topo --xml "$here/machines/nps4.xml" topo.bind=false | cmp - "$here/golden/unbound.txt" || die "topo.bind"
+"$SLUICE" topo --xml "$here/machines/one-side.xml" --ranks 1 'mask=["4-13"]' | cmp - "$here/golden/masks-few.txt" || die "mask"
+"$SLUICE" topo --machine "pack:2 numa:2 core:6 pu:1" --gpus 4 | cmp - "$here/golden/assumed.txt" || die "--machine"
+fails 2 "both xml= and machine=" "$SLUICE" topo --xml "$here/machines/nps4.xml" --machine "pu:4"
+fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
+
+# What ranks of a job get; a deck is taken too.
+make_deck
+"$SLUICE" topo tiny.yaml --ranks 2 > alone.out
+on 2 "$SLUICE" topo tiny.yaml > job.out
+cmp alone.out job.out || die "two ranks under mpirun are placed otherwise than two that share the CPUs of this process"
+grep -q '^1 .* 1$' job.out || die "rank 1 has not run.threads=1"
+
+make_data
+train 2 bound
+train 2 unbound topo.bind=false
+same bound unbound
+fails 2 "topo.cores has 1 list of CPUs for the 2 ranks" on 2 "$SLUICE" train tiny.yaml run.dir=lists topo.cores=[0]

@@ -1,0 +1,213 @@
+/* When a run leaves before its last step. Oracles: times worked out by hand; a job replayed by a clock of its own, which must be saved before its end and not long before it; files as
+ * the kernel has them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "train/stop.h"
+
+static void the_lead(void **state)
+{
+  (void)state;
+  assert_true(stop_lead(&(struct stop_costs){0}) == STOP_MARGIN_S);
+  assert_true(stop_lead(&(struct stop_costs){.step_s = 4}) == 5 + STOP_MARGIN_S);
+  assert_true(stop_lead(&(struct stop_costs){.due_s = 8, .step_s = 4, .save_s = 20}) == 40 + STOP_MARGIN_S);
+}
+
+static void a_save_that_was_not_measured(void **state)
+{
+  (void)state;
+  assert_true(stop_guess_save(0, 1) == 1);
+  assert_true(stop_guess_save(10000000000, 1) == 21);
+  assert_true(stop_guess_save(10000000000, 2) == 11);
+  assert_true(stop_guess_save(80000000000, 8) == stop_guess_save(80000000000, 1000));
+}
+
+static void the_end(void **state)
+{
+  (void)state;
+  const double now = 1000;
+  double end = 0;
+  assert_int_equal(stop_find_end(NULL, 0, now, &end), STATUS_OK);
+  assert_true(isinf(end));
+  assert_int_equal(stop_find_end("", 0, now, &end), STATUS_OK);
+  assert_true(isinf(end));
+  assert_int_equal(stop_find_end("1500", 0, now, &end), STATUS_OK);
+  assert_true(end == 1500);
+  assert_int_equal(stop_find_end(NULL, 2, now, &end), STATUS_OK);
+  assert_true(end == 1120);
+  assert_int_equal(stop_find_end("1500", 2, now, &end), STATUS_OK);
+  assert_true(end == 1120);
+  assert_int_equal(stop_find_end("1500", 20, now, &end), STATUS_OK);
+  assert_true(end == 1500);
+  assert_int_equal(stop_find_end("1000", 0, now, &end), STATUS_OK); /* past */
+  assert_true(isinf(end));
+  end = 7;
+  static const char *const bad[] = {"soon", "15x", "-3", "99999999999999999999", "2026-11-21T11:36:00"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_int_equal(stop_find_end(bad[i], 0, now, &end), STATUS_USAGE);
+    assert_non_null(strstr(status_text(), bad[i]));
+    assert_true(end == 7);
+  }
+}
+
+static void steps_that_are_slow_for_once(void **state)
+{
+  (void)state;
+  struct stop_steps steps = {0};
+  assert_true(stop_steps_high(&steps) == 0);
+  stop_steps_add(&steps, 50);
+  assert_true(stop_steps_high(&steps) == 50);
+  for (int i = 1; i <= 18; i++)
+    stop_steps_add(&steps, i);
+  assert_true(stop_steps_high(&steps) == 50); /* of 19 the slowest */
+  stop_steps_add(&steps, 2);
+  assert_true(stop_steps_high(&steps) == 18); /* of 20 the second */
+  for (int i = 0; i < 32; i++)
+    stop_steps_add(&steps, 3);
+  assert_true(stop_steps_high(&steps) == 3); /* the old ones are forgotten */
+}
+
+/* --- a job that is replayed ----------------------------------------------------------------------------------------------------- */
+
+struct replay {
+  double step_s, save_s, eval_s; /* on average; each may take up to a quarter more or less */
+  int every;                     /* steps between evaluations, and between saves */
+  struct rng_key key;
+};
+
+static double about(const struct replay *replay, int step, int what, double seconds)
+{
+  return seconds * (0.75 + 0.5 * rng_uniform(replay->key, (uint64_t)step, (uint64_t)what));
+}
+
+/* Leaves at the first boundary where it must; the time that is left when all is saved. */
+static double left_at_the_end(const struct replay *replay, double limit_s, int *steps)
+{
+  struct stop_steps times = {0};
+  double now = 0;
+  for (int step = 1;; step++) {
+    const double took = about(replay, step, 0, replay->step_s);
+    now += took;
+    stop_steps_add(&times, took);
+    const bool due = step % replay->every == 0;
+    const struct stop_costs costs = {.due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = stop_steps_high(&times), .save_s = replay->save_s};
+    *steps = step;
+    if (limit_s - now < stop_lead(&costs))
+      return limit_s - now - about(replay, step, 1, replay->save_s);
+    if (due)
+      now += about(replay, step, 2, replay->eval_s) + about(replay, step, 3, replay->save_s);
+  }
+}
+
+static void a_job_is_saved_before_its_end(void **state)
+{
+  (void)state;
+  for (uint64_t seed = 0; seed < 2000; seed++) {
+    const struct replay replay = {.step_s = 0.05 * (double)(1 + seed % 97),
+                                  .save_s = 0.3 * (double)(seed % 211),
+                                  .eval_s = 0.2 * (double)(seed % 53),
+                                  .every = 3 + (int)(seed % 40),
+                                  .key = rng_key_make(seed, "times")};
+    int steps = 0;
+    const double left = left_at_the_end(&replay, 600, &steps);
+    /* It keeps the margin, and gives away no more than what it had to reckon with. */
+    if (left < STOP_MARGIN_S - 0.4 * replay.step_s || steps < 2)
+      fail_msg("seed %d: %g s left after %d steps", (int)seed, left, steps);
+    const double most = 1.25 * (2 * replay.save_s + replay.eval_s + 2.5 * replay.step_s) + STOP_MARGIN_S;
+    if (left > most)
+      fail_msg("seed %d: %g s left, of which %g had been enough", (int)seed, left, most);
+  }
+}
+
+/* --- the file ------------------------------------------------------------------------------------------------------------------- */
+
+static char dir[64];
+
+static void put(const char *text)
+{
+  char path[96];
+  snprintf(path, sizeof path, "%s/STOP", dir);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  assert_true(fputs(text, file) >= 0);
+  assert_int_equal(fclose(file), 0);
+}
+
+static bool is_there(void)
+{
+  char path[96];
+  snprintf(path, sizeof path, "%s/STOP", dir);
+  return access(path, F_OK) == 0;
+}
+
+static void a_file_is_taken_once(void **state)
+{
+  (void)state;
+  struct stop_file file = {0};
+  assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
+  assert_false(stop_file_take(&file, 5.0));
+  put("the disks are swapped\nat noon\n");
+  assert_false(stop_file_take(&file, 5.9)); /* looked at this second */
+  assert_true(is_there());
+  assert_true(stop_file_take(&file, 6.0));
+  assert_string_equal(file.reason, "the disks are swapped");
+  assert_false(is_there());
+  assert_false(stop_file_take(&file, 7.5));
+  put("");
+  assert_true(stop_file_take(&file, 9));
+  assert_string_equal(file.reason, "");
+  put("a\tb\033[2J");
+  assert_true(stop_file_take(&file, 10));
+  assert_string_equal(file.reason, "a?b?[2J");
+  stop_file_close(&file);
+}
+
+static void whatever_is_called_so(void **state)
+{
+  (void)state;
+  char path[96], long_text[1000];
+  struct stop_file file = {0};
+  assert_int_equal(stop_file_open(dir, &file), STATUS_OK);
+  snprintf(path, sizeof path, "%s/STOP", dir);
+  assert_int_equal(mkdir(path, 0700), 0);
+  assert_true(stop_file_take(&file, 1));
+  assert_int_equal(mkfifo(path, 0600), 0); /* would be waited for */
+  assert_true(stop_file_take(&file, 2));
+  memset(long_text, 'x', sizeof long_text - 1);
+  long_text[sizeof long_text - 1] = '\0';
+  put(long_text);
+  assert_true(stop_file_take(&file, 3));
+  assert_int_equal(strlen(file.reason), sizeof file.reason - 1);
+  assert_false(is_there());
+  stop_file_close(&file);
+}
+
+int main(void)
+{
+  const char *tmp = getenv("TMPDIR");
+  snprintf(dir, sizeof dir, "%.40s/stop-XXXXXX", tmp ? tmp : "/tmp");
+  if (!mkdtemp(dir))
+    return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_lead),
+      cmocka_unit_test(a_save_that_was_not_measured),
+      cmocka_unit_test(the_end),
+      cmocka_unit_test(steps_that_are_slow_for_once),
+      cmocka_unit_test(a_job_is_saved_before_its_end),
+      cmocka_unit_test(a_file_is_taken_once),
+      cmocka_unit_test(whatever_is_called_so),
+  };
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return rmdir(dir) != 0 ? 1 : failed;
+}
