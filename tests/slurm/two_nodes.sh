@@ -72,7 +72,10 @@ quiet() { ! pgrep -f "^$SLUICE " > pids && ! pgrep slurmstepd > pids; }
 quiet_queue() { test -z "$(squeue -h)" && quiet; }
 two_idle() { test "$(sinfo -h -t idle -o %D)" = 2; }
 says() { cat "$folder"/job-*.out ./slurm*-"$job".out 2> /dev/null | grep -qF -e "$1" || failed "nobody said: $1"; }
-whole() { test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" || failed "half files: $(ls -A "$folder/ckpt")"; "$SLUICE" ckpt verify "$(newest "$folder")" > verify.out || failed "$(cat verify.out)"; }
+whole() {
+  test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" || failed "half files: $(ls -A "$folder/ckpt")"
+  "$SLUICE" ckpt verify "$(newest "$folder")" > verify.out || failed "$(cat verify.out)"
+}
 # A requeued job waits for minutes, until all of it is surely gone; here that is known, but for a credential of another second.
 hurry() {
   wait_until 30 "the job is back in the queue" is PENDING
