@@ -15,7 +15,10 @@ static void on_signal(int signal_number)
 enum status signals_install(void)
 {
   static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+  const struct sigaction ignore = {.sa_handler = SIG_IGN};
   pending = 0;
+  if (sigaction(SIGPIPE, &ignore, NULL))
+    return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
   for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     if (caught[i] == SIGINT)
