@@ -44,28 +44,30 @@ static enum status enter(struct device *device)
   return cuda_check(cudaSetDevice(cuda_device(device)->ordinal), "taking a GPU");
 }
 
-/* Where there is NCCL, memory that it can open to other GPUs. */
+/* Where there is NCCL, memory that it can open to other GPUs. MPI opens memory by handles that only cudaMalloc's has. */
+static enum status take_memory(const struct device *device, size_t bytes, void **out)
+{
 #ifdef HAVE_NCCL
-static enum status take_memory(size_t bytes, void **out)
-{
-  return nccl_memory_create(bytes, out);
-}
-
-static void give_memory(void *block)
-{
-  nccl_memory_destroy(block);
-}
+  if (!device->plain_memory)
+    return nccl_memory_create(bytes, out);
 #else
-static enum status take_memory(size_t bytes, void **out)
-{
+  (void)device;
+#endif
   return cuda_check(cudaMalloc(out, bytes), "allocating memory of the GPU");
 }
 
-static void give_memory(void *block)
+static void give_memory(const struct device *device, void *block)
 {
+#ifdef HAVE_NCCL
+  if (!device->plain_memory) {
+    nccl_memory_destroy(block);
+    return;
+  }
+#else
+  (void)device;
+#endif
   (void)cudaFree(block);
 }
-#endif
 
 static enum status note_block(struct device *device, enum mem_tag tag, size_t bytes, void *ptr)
 {
@@ -103,14 +105,14 @@ static enum status clear(void *block, size_t bytes)
 static enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
-  enum status status = take_memory(bytes ? bytes : 1, &block);
+  enum status status = take_memory(device, bytes ? bytes : 1, &block);
   if (status)
     return status;
   status = clear(block, bytes);
   if (!status)
     status = note_block(device, tag, bytes, block);
   if (status) {
-    give_memory(block);
+    give_memory(device, block);
     return status;
   }
   *out = block;
@@ -123,7 +125,7 @@ static void cuda_release(struct device *device, void *ptr)
   if (!ptr)
     return;
   forget_block(device, ptr);
-  give_memory(ptr);
+  give_memory(device, ptr);
 }
 
 static enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out)

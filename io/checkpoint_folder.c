@@ -46,9 +46,36 @@ static int compare_steps(const void *a, const void *b)
   return (left > right) - (left < right);
 }
 
-static enum status remove_temporary(const char *dir, int64_t step)
+/* "-JOB-PROCESS.lock" and ".locktest.RANK": of files beside the one that they are for, in which ranks on several nodes keep their common position by way of Open MPI. */
+static bool is_of_mpi(const char *suffix)
 {
-  char *path = checkpoint_folder_temporary(dir, step);
+  static const char digit[] = "0123456789", test[] = ".locktest.";
+  if (strncmp(suffix, test, strlen(test)) == 0) {
+    const char *number = suffix + strlen(test);
+    return *number && number[strspn(number, digit)] == '\0';
+  }
+  const size_t first = suffix[0] == '-' ? strspn(suffix + 1, digit) : 0;
+  const char *rest = suffix + 1 + first;
+  const size_t second = first > 0 && rest[0] == '-' ? strspn(rest + 1, digit) : 0;
+  return second > 0 && strcmp(rest + 1 + second, ".lock") == 0;
+}
+
+/* What a save has in the folder before it is complete, and what MPI-IO has beside that. */
+static bool is_temporary(const char *name)
+{
+  char own[NAME_BYTES];
+  int64_t step;
+  const char *end = strstr(name, ".tmp");
+  if (!end)
+    return false;
+  end += strlen(".tmp");
+  snprintf(own, sizeof own, "%.*s", (int)(end - name), name);
+  return parse_name(own, "." NAME_FORMAT ".tmp", &step) && (!*end || is_of_mpi(end));
+}
+
+static enum status remove_temporary(const char *dir, const char *name)
+{
+  char *path = mem_printf("%s/%s", dir, name);
   if (!path)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
@@ -62,9 +89,10 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
 {
   int64_t room = 0, step;
   enum status status = STATUS_OK;
-  for (struct dirent *item; status == STATUS_OK && (item = readdir(folder));) {
-    if (clean && parse_name(item->d_name, "." NAME_FORMAT ".tmp", &step)) {
-      status = remove_temporary(dir, step);
+  errno = 0; /* which alone tells the end from a failure */
+  for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
+    if (clean && is_temporary(item->d_name)) {
+      status = remove_temporary(dir, item->d_name);
     } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
       if (*n == room)
         status = mem_resize(MEM_META, (size_t)(room = 2 * room + 16) * sizeof **steps, (void **)steps);
@@ -72,6 +100,8 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
         (*steps)[(*n)++] = step;
     }
   }
+  if (status == STATUS_OK && errno != 0)
+    status = status_set(STATUS_IO, "cannot list the folder %s: %s", dir, strerror(errno));
   return status;
 }
 

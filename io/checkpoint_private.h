@@ -36,9 +36,9 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
 
 /* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL (mem_free). Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
-/* The piece of the tensor's range that begins at `at`: all that is left, but for a tensor that is moved by pieces. */
+/* The piece of the tensor's range that begins at `at`: as much as the buffer takes, or, of what lies in memory, as one call of HDF5 is to move, for which other threads wait. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
-extern int64_t checkpoint_piece_bytes; /* 4 MiB; tests lower it */
+extern int64_t checkpoint_piece_bytes, checkpoint_call_bytes; /* 4 MiB and 16 MiB; tests lower them */
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
 struct checkpoint_piece { int64_t tensor, begin, end, crc; };

@@ -17,7 +17,7 @@
 
 enum {
   EMPTY_BYTES = 65536, /* more than a file without datasets has */
-  ALIGN_BYTES = 65536, /* as in io/hdf5.c */
+  ALIGN_BYTES = 65536, /* as in io/hdf5_file.c */
   HEADER_BYTES = 1024, /* more than a dataset's header and link have, without the name */
   REST_BYTES = 131072  /* the root, the groups, blocks of metadata that are not full */
 };
@@ -442,6 +442,19 @@ static enum status flush(hid_t file)
   return status;
 }
 
+/* Every rank's bytes reach the disk from the node that holds them. That takes long, and HDF5's flush holds the lock meanwhile and waits for all ranks: it comes when no rank has anything
+ * left to bring. */
+static enum status bring_to_disk(const struct save *save, hid_t file)
+{
+  now_at(&flushing);
+  enum status status = file_sync(save->temporary);
+  now_at(&waiting_for_data);
+  status = comm_agree(save->comm, status);
+  if (status == STATUS_OK)
+    status = comm_agree(save->comm, flush(file));
+  return status;
+}
+
 static enum status write_data(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
@@ -454,12 +467,8 @@ static enum status write_data(struct save *save)
   status = write_tensors(file, save);
   now_at(&waiting_for_data);
   status = comm_agree(save->comm, status);
-  if (status == STATUS_OK) { /* every rank's bytes reach the disk from the node that holds them */
-    now_at(&flushing);
-    status = flush(file);
-    now_at(&waiting_for_data);
-    status = comm_agree(save->comm, status);
-  }
+  if (status == STATUS_OK)
+    status = bring_to_disk(save, file);
   now_at(&closing);
   status = close_on_all(save, file, status);
   if (status == STATUS_OK)

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 
-int64_t checkpoint_piece_bytes = 4 << 20;
+int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20;
 
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
@@ -108,8 +108,8 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
 {
-  const int64_t most = checkpoint_piece_bytes / (int64_t)dtype_size(tensor->type), left = tensor->range.end - at;
-  return (struct layout_range){at, tensor->move && left > most ? at + most : tensor->range.end};
+  const int64_t bytes = tensor->move ? checkpoint_piece_bytes : checkpoint_call_bytes, most = bytes / (int64_t)dtype_size(tensor->type);
+  return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
 }
 
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out)

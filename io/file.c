@@ -19,11 +19,33 @@ static enum status failed(const char *doing, const char *path)
   return status_set(STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno), cure);
 }
 
+static enum status sync_folder_of(const char *path)
+{
+  char *folder = mem_strdup(path);
+  if (!folder)
+    return STATUS_MEMORY;
+  char *slash = strrchr(folder, '/');
+  if (slash)
+    slash[slash == folder] = '\0';
+  enum status status = STATUS_OK;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    status = failed("open the folder", folder);
+  } else {
+    if (fsync(fd) != 0 && errno != EINVAL)
+      status = failed("flush the folder", folder); /* EINVAL: this file system has no such thing */
+    if (close(fd) != 0 && status == STATUS_OK)
+      status = failed("close the folder", folder);
+  }
+  mem_free(folder);
+  return status;
+}
+
 static enum status make_folder(const char *path)
 {
   struct stat info;
   if (mkdir(path, 0777) == 0)
-    return STATUS_OK;
+    return sync_folder_of(path); /* what is made in it would go with it if the machine stopped */
   int reason = errno;
   if (stat(path, &info) == 0) {
     if (S_ISDIR(info.st_mode))
@@ -53,29 +75,7 @@ enum status file_make_folders(const char *path)
   return status;
 }
 
-static enum status sync_folder_of(const char *path)
-{
-  char *folder = mem_strdup(path);
-  if (!folder)
-    return STATUS_MEMORY;
-  char *slash = strrchr(folder, '/');
-  if (slash)
-    slash[slash == folder] = '\0';
-  enum status status = STATUS_OK;
-  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
-    status = failed("open the folder", folder);
-  } else {
-    if (fsync(fd) != 0 && errno != EINVAL)
-      status = failed("flush the folder", folder); /* EINVAL: this file system has no such thing */
-    if (close(fd) != 0 && status == STATUS_OK)
-      status = failed("close the folder", folder);
-  }
-  mem_free(folder);
-  return status;
-}
-
-static enum status sync_file(const char *path)
+enum status file_sync(const char *path)
 {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
@@ -88,7 +88,7 @@ static enum status sync_file(const char *path)
 
 enum status file_sync_rename(const char *temporary, const char *final)
 {
-  enum status status = sync_file(temporary);
+  enum status status = file_sync(temporary);
   if (status == STATUS_OK && rename(temporary, final) != 0)
     status = failed("rename the finished file to", final);
   if (status != STATUS_OK) {

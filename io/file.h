@@ -11,6 +11,7 @@
 enum status file_make_folders(const char *path);                      /* mkdir -p */
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes); /* mem_free; NUL-terminated */
+enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
 enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to the file, which is made if it is not there; its size stays. A full disk, a quota or a size limit is found before the work
  * and not in the midst of it. Where the file system cannot reserve, its free space is compared. */

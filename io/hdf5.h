@@ -19,7 +19,7 @@
 
 /* HDF5's parallel build is not thread-safe: one lock of the process, which every function here takes, and with which everything else that calls HDF5 holds it off. The thread that
  * has it may take it again; others get it in the order in which they asked. Who holds it may wait for other ranks (a collective call): of a process, one thread at a time makes
- * such calls. What moves raw data holds it for a call of at most hdf5_transfer_bytes. HDF5's error stack belongs to who holds the lock: check before giving it back. */
+ * such calls. What moves raw data holds it for one call of HDF5's at a time. HDF5's error stack belongs to who holds the lock: check before giving it back. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
 
@@ -80,6 +80,6 @@ enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out);
 /* Transfer the flat (row-major) elements [begin, end) of a dataset; `data` is element `begin`. Cut into calls of at most hdf5_transfer_bytes. */
 enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range, const void *data);
 enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data);
-extern int64_t hdf5_transfer_bytes; /* below 2 GiB, which MPI-IO cannot move in one call, and short enough for who waits for the lock; tests change it */
+extern int64_t hdf5_transfer_bytes; /* 256 MiB: below 2 GiB, which MPI-IO cannot move in one call; tests change it */
 
 #endif

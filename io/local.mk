@@ -26,6 +26,10 @@ io_libio_a_SOURCES = \
 	io/file.h \
 	io/hdf5.c \
 	io/hdf5.h \
+	io/hdf5_attribute.c \
+	io/hdf5_dataset.c \
+	io/hdf5_file.c \
+	io/hdf5_private.h \
 	io/hdf5_version.c \
 	io/hdf5_version.h \
 	io/json.c \

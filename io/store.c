@@ -4,7 +4,7 @@
  * memory that pinned buffers need. MPI-IO has no portable way to ask for direct I/O, but it works on a descriptor of this process, whose O_DIRECT can be set: it is, around every
  * call that moves whole blocks between aligned places, and never for metadata.
  *
- * The file has no name once all ranks have opened it, so that it goes with the last of them, however they end. */
+ * The file has no name once all ranks have opened it, before it takes any room, so that it goes with the last of them, however they end. */
 #include "io/store.h"
 
 #include <dirent.h>
@@ -56,11 +56,6 @@ static enum status check_mpi(int code, const char *call)
   return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
 }
 
-static double GiB(int64_t bytes)
-{
-  return (double)bytes / (1 << 30);
-}
-
 /* Room on the disk. */
 
 enum status store_free_bytes(const char *dir, int64_t *out)
@@ -103,25 +98,53 @@ static enum status check_room(const struct store *store)
   return status_set(STATUS_MEMORY,
                     "the %d rank%s of this node need %.2f GiB on the disk of %s, which has %.2f GiB free: name a folder on a larger disk "
                     "(tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory (tiers.activations=host)",
-                    store->ranks, store->ranks == 1 ? "" : "s", GiB(node_total(store)), store->dir, GiB(have));
+                    store->ranks, store->ranks == 1 ? "" : "s", mem_GiB(node_total(store)), store->dir, mem_GiB(have));
 }
 
 /* Making the file. */
 
-/* Named by the node's first rank, which makes the folder and an empty file, so that what forbids it is an error of one rank and not a failed collective call. */
+/* By the node's first rank, which makes the folder and an empty file, so that what forbids it is an error of one rank and not a failed collective call. Its name is new: what another run
+ * uses, or has left behind, is never met. */
 static enum status make_empty(struct store *store)
 {
+  static const char end[] = ".h5";
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, HOST_NAME_MAX); /* may stay empty */
   enum status status = file_make_folders(store->dir);
   if (!status)
     status = check_room(store);
   if (status)
     return status;
-  const int fd = open(store->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  store->path = mem_printf("%s/sluice-%s-XXXXXX%s", store->dir, host, end);
+  if (!store->path)
+    return STATUS_MEMORY;
+  const int fd = mkostemps(store->path, (int)strlen(end), O_CLOEXEC);
   if (fd < 0)
-    return status_set(STATUS_IO, "cannot create %s: %s", store->path, strerror(errno));
-  close(fd); /* nothing was written */
+    return status_set(STATUS_IO, "cannot create a file in %s: %s", store->dir, strerror(errno));
   store->made = true;
-  return STATUS_OK;
+  status = file_reserve_open(fd, store->path, REST_BYTES); /* what opening and closing take if reserve() fails */
+  close(fd);                                               /* nothing was written */
+  return status;
+}
+
+static enum status share_path(struct store *store)
+{
+  int64_t bytes = store->path ? (int64_t)strlen(store->path) + 1 : 0;
+  if (store->node == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status = check_mpi(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, store->node), "MPI_Bcast");
+  if (!status && store->index != 0)
+    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&store->path);
+  status = comm_agree(store->comm, status);
+  return status ? status : check_mpi(MPI_Bcast(store->path, (int)bytes, MPI_CHAR, 0, store->node), "MPI_Bcast");
+}
+
+static enum status drop_name(struct store *store)
+{
+  if (!store->made)
+    return STATUS_OK;
+  store->made = false;
+  return unlink(store->path) == 0 ? STATUS_OK : status_set(STATUS_IO, "cannot delete %s: %s", store->path, strerror(errno));
 }
 
 static enum status open_own(struct store *store)
@@ -145,21 +168,6 @@ static enum status find_node(struct store *store)
   return status ? status : check_mpi(MPI_Comm_size(store->node, &store->ranks), "MPI_Comm_size");
 }
 
-/* Two runs never meet: the process of the node's first rank and its host are in the name. */
-static enum status choose_path(struct store *store)
-{
-  char host[HOST_NAME_MAX + 1] = "";
-  int64_t leader[2] = {comm_rank(store->comm), getpid()};
-  gethostname(host, HOST_NAME_MAX); /* may stay empty */
-  if (store->node != MPI_COMM_NULL) {
-    const enum status status = check_mpi(MPI_Bcast(leader, 2, MPI_INT64_T, 0, store->node), "MPI_Bcast");
-    if (status)
-      return status;
-  }
-  store->path = mem_printf("%s/sluice-%s-%lld-%lld.h5", store->dir, host, (long long)leader[0], (long long)leader[1]);
-  return store->path ? STATUS_OK : STATUS_MEMORY;
-}
-
 static enum status gather_bytes(struct store *store)
 {
   store->node_bytes[store->index] = store->bytes;
@@ -168,7 +176,7 @@ static enum status gather_bytes(struct store *store)
   return check_mpi(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, store->node_bytes, 1, MPI_INT64_T, store->node), "MPI_Allgather");
 }
 
-/* With the file open on some ranks only HDF5 has no way back. All ranks are here, one speaks. */
+/* With the file open on some ranks only, or laid out on some, HDF5 has no way back: closing it is collective. All ranks are here, one speaks. */
 static void __attribute__((noreturn)) give_up(const struct store *store, enum status status)
 {
   if (store->made)
@@ -196,8 +204,14 @@ static enum status flush(const struct store *store)
   return status;
 }
 
-/* A dataset for each rank that needs room. The flush sets the file's size: writing never extends it. */
-static enum status lay_out(struct store *store)
+/* A full disk is to be found here, not by a flush, which HDF5 does not survive. */
+static enum status reserve(struct store *store)
+{
+  return store->index == 0 ? file_reserve_open(store->fd, store->path, node_total(store)) : STATUS_OK;
+}
+
+/* A dataset for each rank that needs room. */
+static enum status make_datasets(struct store *store)
 {
   enum status status = STATUS_OK;
   for (int r = 0; r < store->ranks && !status; r++) {
@@ -212,11 +226,18 @@ static enum status lay_out(struct store *store)
     else
       status = hdf5_close(dataset.id, status);
   }
-  if (!status)
-    status = flush(store);
-  if (!status && store->bytes > 0)
-    status = hdf5_locate(&store->dataset, &store->begin);
   return status ? status_prefix(status, "%s", store->path) : STATUS_OK;
+}
+
+/* The flush, which is collective, sets the file's size: writing never extends it. */
+static enum status lay_out(struct store *store)
+{
+  enum status status = comm_agree(store->comm, make_datasets(store));
+  if (!status)
+    status = comm_agree(store->comm, flush(store));
+  if (status)
+    give_up(store, status);
+  return store->bytes > 0 ? hdf5_locate(&store->dataset, &store->begin) : STATUS_OK;
 }
 
 /* Direct I/O. */
@@ -279,21 +300,23 @@ static enum status create(struct store *store)
   const bool first = store->index == 0;
   enum status status = comm_agree(store->comm, gather_bytes(store));
   if (!status)
-    status = comm_agree(store->comm, choose_path(store));
-  if (!status)
     status = comm_agree(store->comm, first ? make_empty(store) : STATUS_OK);
+  if (!status)
+    status = comm_agree(store->comm, share_path(store));
   if (!status)
     status = comm_agree(store->comm, open_own(store));
   if (!status)
     status = open_on_all(store);
   if (!status)
+    status = comm_agree(store->comm, drop_name(store));
+  if (!status)
+    status = comm_agree(store->comm, reserve(store));
+  if (!status)
     status = comm_agree(store->comm, lay_out(store));
   if (!status)
-    status = comm_agree(store->comm, first ? file_reserve_open(store->fd, store->path, node_total(store)) : STATUS_OK);
-  if (!status)
     status = comm_agree(store->comm, prepare_direct(store));
-  if (store->made && unlink(store->path) != 0 && !status)
-    status = status_set(STATUS_IO, "cannot delete %s: %s", store->path, strerror(errno));
+  if (store->made)
+    (void)unlink(store->path); /* the first failure is the one to tell */
   return comm_agree(store->comm, status);
 }
 
@@ -439,7 +462,7 @@ static enum status explain(const struct store *store, const struct piece *piece,
   int64_t have;
   snprintf(reason, sizeof reason, "%s", status_text());
   if (!store_free_bytes(store->dir, &have))
-    snprintf(room, sizeof room, ", whose disk has %.2f GiB free", GiB(have));
+    snprintf(room, sizeof room, ", whose disk has %.2f GiB free", mem_GiB(have));
   return status_set(status, "cannot %s %lld bytes at %lld of the store in %s%s: %s", piece->read_to ? "read" : "write", (long long)piece->bytes,
                     (long long)piece->offset, store->dir, room, reason);
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +32,11 @@ const char *mem_tag_name(enum mem_tag tag)
                                                    [MEM_IO] = "i/o",
                                                    [MEM_META] = "meta"};
   return (unsigned)tag < MEM_TAG_COUNT ? names[tag] : "unknown";
+}
+
+double mem_GiB(double bytes)
+{
+  return bytes / 0x1p30;
 }
 
 static void count(enum mem_tag tag, int64_t bytes)
@@ -211,6 +215,13 @@ int64_t mem_available_bytes(void)
 int64_t mem_total_bytes(void)
 {
   return read_meminfo("MemTotal");
+}
+
+bool mem_total_grows(const char *proc)
+{
+  char path[1024];
+  snprintf(path, sizeof path, "%s/zoneinfo", proc);
+  return access(path, F_OK) != 0;
 }
 
 static int64_t tighter(int64_t a, int64_t b)

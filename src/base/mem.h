@@ -4,6 +4,7 @@
 #ifndef SLUICE_BASE_MEM_H
 #define SLUICE_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ enum mem_tag {
 };
 
 const char *mem_tag_name(enum mem_tag tag);
+double mem_GiB(double bytes); /* 2^30 bytes are one: for people */
 
 /* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap memory with transparent huge pages
  * advised (arenas), not touched before use. *out is set on success only; bytes == 0 gives a valid pointer. */
@@ -48,6 +50,10 @@ int64_t mem_available_bytes(void);            /* what this machine can still giv
 int64_t mem_total_bytes(void);                /* what it has in all (MemTotal), -1 if unknown */
 int64_t mem_limit_bytes(void);                /* what the control groups of this process may hold in all, the tightest of them; -1 if there is no limit */
 int64_t mem_lock_limit_bytes(void);           /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
+
+/* Whether available and total are but what is in use and a little more, and grow with it: a sandbox's kernel (gVisor) that has no pages of its own, and so, unlike Linux, tells of no zones in
+ * `proc` ("/proc"). The total of a machine whose memory is plugged in while it runs is what it has now. */
+bool mem_total_grows(const char *proc);
 
 /* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads `groups`. */
 int64_t mem_limit_of(const char *root, const char *groups);

@@ -114,6 +114,18 @@ static int spins_for(int threads)
   return threads <= CPU_COUNT(&mask) ? SPINS : 0;
 }
 
+/* The set of this CPU alone; free it with CPU_FREE. */
+static cpu_set_t *make_mask(int core, size_t *size)
+{
+  cpu_set_t *mask = CPU_ALLOC((size_t)core + 1);
+  *size = CPU_ALLOC_SIZE((size_t)core + 1);
+  if (mask) {
+    CPU_ZERO_S(*size, mask);
+    CPU_SET_S((size_t)core, *size, mask);
+  }
+  return mask;
+}
+
 /* At creation and not from within the thread, so that a CPU that may not be used is an error here. */
 static int create_bound(struct worker *worker, int core)
 {
@@ -123,14 +135,12 @@ static int create_bound(struct worker *worker, int core)
   if (error)
     return error;
   if (core >= 0) {
-    size_t size = CPU_ALLOC_SIZE((size_t)core + 1);
-    mask = CPU_ALLOC((size_t)core + 1);
+    size_t size;
+    mask = make_mask(core, &size);
     if (!mask) {
       error = ENOMEM;
       goto destroy_attr;
     }
-    CPU_ZERO_S(size, mask);
-    CPU_SET_S((size_t)core, size, mask);
     error = pthread_attr_setaffinity_np(&attr, size, mask);
   }
   if (!error)
@@ -175,6 +185,25 @@ enum status team_create(int threads, const int *cores, struct team **out)
     }
   }
   *out = team;
+  return STATUS_OK;
+}
+
+static int pin(pthread_t thread, int core)
+{
+  size_t size;
+  cpu_set_t *mask = make_mask(core, &size);
+  const int error = mask ? pthread_setaffinity_np(thread, size, mask) : ENOMEM;
+  CPU_FREE(mask);
+  return error;
+}
+
+enum status team_pin(struct team *team, const int *cores)
+{
+  for (int i = 1; i < team_size(team); i++) {
+    const int error = pin(team->worker[i].thread, cores[i]);
+    if (error)
+      return status_set(STATUS_LIBRARY, "cannot bind thread %d of %d to CPU %d: %s", i, team->size, cores[i], strerror(error));
+  }
   return STATUS_OK;
 }
 

@@ -15,6 +15,8 @@ struct team;
 /* `threads` >= 1 counts the caller. `cores`: logical CPU of each thread, or NULL to leave binding alone; the caller's own is left to the caller, who may not be
  * the thread that creates the team. */
 enum status team_create(int threads, const int *cores, struct team **out);
+/* Binds thread i to the CPU cores[i], from now on; the caller's own is left to the caller. */
+enum status team_pin(struct team *team, const int *cores);
 void team_destroy(struct team *team); /* takes NULL */
 int team_size(const struct team *team); /* 1 for NULL */
 

@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 #include "exec/counters.h"
 #include "io/results.h"
+#include "plan/arenas.h"
 #include "train/data.h"
 #include "train/job_state.h"
 #include "train/stats.h"
@@ -209,7 +210,7 @@ static void record_tiers(struct results *results, const struct job *job)
   const int64_t local_ranks = comm_local_ranks(job->comm);
   int64_t bytes[TIER_COUNT];
   for (int tier = 0; tier < TIER_COUNT; tier++) {
-    const struct job_arenas arenas = job_arenas(1, plans, (enum plan_tier)tier);
+    const struct plan_arenas arenas = plan_arenas(1, plans, (enum plan_tier)tier);
     bytes[tier] = arenas.persistent + arenas.transient;
     results_int(results, keys[tier], bytes[tier]);
   }

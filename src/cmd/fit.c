@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "train/job_state.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
@@ -81,11 +82,6 @@ struct fit_count fit_count(int64_t n)
   return count;
 }
 
-static double GiB(int64_t bytes)
-{
-  return (double)bytes / (1 << 30);
-}
-
 static int64_t tier_bytes(const struct plan *plan, enum plan_tier tier)
 {
   return plan->persistent_bytes[tier] + plan->transient_bytes[tier];
@@ -113,7 +109,7 @@ static bool all_fits(const struct plan *plan, const struct fit_room *room)
 
 static void print_line(const char *who, int64_t need, const char *what, int64_t have, FILE *to)
 {
-  fprintf(to, "  %s %.2f GiB, %s has %.2f GiB: %s\n", who, GiB(need), what, GiB(have), need <= have ? "fits" : "does not fit");
+  fprintf(to, "  %s %.2f GiB, %s has %.2f GiB: %s\n", who, mem_GiB(need), what, mem_GiB(have), need <= have ? "fits" : "does not fit");
 }
 
 /* The same step with everything sharded, nothing kept for the backward pass, and one sequence at a time; and with the state and the blocks' inputs in host memory. */
@@ -148,7 +144,7 @@ static enum status print_least(const struct plan *plan, const struct fit_room *r
   *fits = all_fits(least, room);
   fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
           train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
-          GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
+          mem_GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
           *fits ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
   plan_destroy(least);
   return STATUS_OK;
@@ -165,7 +161,7 @@ static enum status print_least_on_host(const struct plan *plan, const struct fit
           "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs %.2f GiB of "
           "its GPU, "
           "and a node %.2f GiB: %s\n",
-          GiB(tier_bytes(least, TIER_DEVICE)), GiB(node_bytes(least, room)),
+          mem_GiB(tier_bytes(least, TIER_DEVICE)), mem_GiB(node_bytes(least, room)),
           all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or optim.state=nvme");
   plan_destroy(least);
   return STATUS_OK;

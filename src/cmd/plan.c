@@ -321,8 +321,11 @@ static void print_head(const struct plan_input *input, const struct target *targ
 {
   const struct model *model = input->model;
   struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
-  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
-         input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy));
+  char groups[48] = "";
+  if (input->strategy == STRATEGY_HYBRID_SHARD)
+    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas, input->shape.replicas == 1 ? "" : "s", input->shape.group);
+  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
+         input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
          target->estimated ? "; there is none here to ask, so workspaces are estimated from what the host would need" : "");
 }

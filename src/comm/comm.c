@@ -246,7 +246,26 @@ enum status comm_check_group_size(const struct comm *comm, int size)
   return status_set(STATUS_USAGE, "%d ranks cannot be split into groups of %d: the size of a group must divide their number", comm->ranks, size);
 }
 
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members)
+{
+  return kind != COMM_REPLICA || members == comm->ranks;
+}
+
+static int members_of(const struct comm *comm, enum comm_kind kind, int size)
+{
+  return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
+}
+
+/* Where blocks do not fill the node one of them spans nodes, and then none has a mailbox. */
+int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
+{
+  const int members = members_of(comm, kind, size);
+  if (members == 1 || !comm_group_is_block(comm, kind, members) || comm->local_ranks % members != 0)
+    return 0;
+  return comm->local_ranks / members * mailbox_bytes(members);
+}
+
+static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts, struct comm_group **out)
 {
   if (kind == COMM_WORLD)
     size = comm->ranks;
@@ -263,7 +282,8 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, 
   group->carrier = comm->carrier;
   group->kind = kind;
   group->index = replica ? block : place;
-  group->size = replica ? comm->ranks / size : size;
+  group->size = members_of(comm, kind, size);
+  group->parts = parts;
   if (group->size > 1)
     status = group->carrier->open(group);
   if (status) {
@@ -272,6 +292,16 @@ enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, 
   }
   *out = group;
   return STATUS_OK;
+}
+
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+{
+  return create_group(comm, kind, size, true, out);
+}
+
+enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+{
+  return create_group(comm, kind, size, false, out);
 }
 
 void comm_group_destroy(struct comm_group *group)

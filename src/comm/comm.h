@@ -58,6 +58,8 @@ struct comm_shared;
 enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struct comm_shared **out);
 void *comm_shared_memory(const struct comm_shared *shared);
 void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective */
+/* The folder in whose file system MPI has that memory: Open MPI's osc_sm_backing_directory where the environment sets it, otherwise its /dev/shm. Local. */
+const char *comm_shared_folder(void);
 
 /* The carrier of groups that are created from now on: "mpi" (at first) of memory of the host; "mpi_device" of memory of the device that comm_set_device() names, which MPI is given where it
  * says that it takes it, or which is staged through pinned memory of the host; or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
@@ -71,6 +73,11 @@ void comm_set_device(struct comm *comm, struct device *device);
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);
+/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. What is gathered or reduced in it all the same travels by messages. Collective. */
+enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);
+/* What the groups of a node that comm_group_create() so makes hold of the memory that its ranks share, where "mpi" carries; less if comm_shared_folder() has no room for it. A fake job says
+ * what those of the job that it stands for would hold. Local. */
+int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);

@@ -3,14 +3,12 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <mpi.h>
-#if defined(OPEN_MPI)
-#include <mpi-ext.h>
-#endif
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/messages.h"
 #include "comm/ops.h"
 
 enum { NAME_SIZE = 256 };
@@ -25,15 +23,6 @@ static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size
 }
 
 /* --- MPI ------------------------------------------------------------------------------------------------------------------------------------------ */
-
-static int query_cuda(void)
-{
-#if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() ? 1 : 0;
-#else
-  return -1;
-#endif
-}
 
 static enum status read_version(char *out, size_t size)
 {
@@ -114,7 +103,7 @@ static void read_ucx(char *out, size_t size)
 
 enum status comm_library_read(struct comm_library *out)
 {
-  struct comm_library library = {.cuda = query_cuda()};
+  struct comm_library library = {.cuda = comm_mpi_cuda_aware()};
   struct choice choice = {0};
   enum status status = read_version(library.version, sizeof library.version);
   if (!status)
@@ -138,7 +127,7 @@ enum status comm_library_read(struct comm_library *out)
 /* The first line of ROOT/DEVICE/ports/PORT/NAME, "" where there is none. */
 static void read_line(const char *folder, const char *name, char *line, int size)
 {
-  char path[1024];
+  char path[1280];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   line[0] = '\0';
   FILE *file = fopen(path, "re");
@@ -152,7 +141,7 @@ static void read_line(const char *folder, const char *name, char *line, int size
 
 static void add_port(const char *ports, const char *device, const char *port, struct comm_fabric *out)
 {
-  char folder[768], state[32], rate[48];
+  char folder[1024], state[32], rate[48];
   snprintf(folder, sizeof folder, "%s/%s", ports, port);
   read_line(folder, "state", state, sizeof state); /* "4: ACTIVE" */
   read_line(folder, "rate", rate, sizeof rate);

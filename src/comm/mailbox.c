@@ -32,6 +32,17 @@ void mailbox_set_half(int64_t bytes)
   half_bytes = bytes;
 }
 
+static int64_t half_for(int size)
+{
+  const int64_t least = (int64_t)size * LINE;
+  return half_bytes > least ? half_bytes : least;
+}
+
+int64_t mailbox_bytes(int size)
+{
+  return size * ((int64_t)sizeof(struct posted) + 2 * half_for(size));
+}
+
 enum status mailbox_create(struct comm *comm, int size, struct mailbox **out)
 {
   void *block;
@@ -39,9 +50,8 @@ enum status mailbox_create(struct comm *comm, int size, struct mailbox **out)
   if (status)
     return status;
   struct mailbox *box = block;
-  const int64_t least = (int64_t)size * LINE;
-  *box = (struct mailbox){.half = half_bytes > least ? half_bytes : least, .size = size, .index = comm->rank % size};
-  status = comm_shared_create_as(comm, MEM_META, size, size * ((int64_t)sizeof *box->posted + 2 * box->half), &box->shared);
+  *box = (struct mailbox){.half = half_for(size), .size = size, .index = comm->rank % size};
+  status = comm_shared_create_as(comm, MEM_META, size, mailbox_bytes(size), &box->shared);
   if (status) {
     mem_free(box);
     if (status == STATUS_MEMORY && comm->rank == 0)

@@ -10,6 +10,8 @@ struct mailbox;
 /* For each block of `size` consecutive ranks; *out is NULL where a block spans nodes, or where the node has no room for it (a warning says so). Collective. */
 enum status mailbox_create(struct comm *comm, int size, struct mailbox **out);
 void mailbox_destroy(struct mailbox *box); /* takes NULL; Collective */
+/* Bytes of the memory that a block shares. */
+int64_t mailbox_bytes(int size);
 
 /* As in comm.h. Return when the buffers may be reused. Collective over the block. */
 enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);

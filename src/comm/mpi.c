@@ -181,9 +181,9 @@ static enum status create_sibling(struct comm *comm, struct comm **out)
   struct mpi_comm *sibling = block;
   *sibling = *mpi_comm(comm);
   sibling->is_sibling = true;
-  status = comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup");
+  status = comm_agree(comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
   if (status)
-    mem_free(sibling);
+    mem_free(sibling); /* a communicator that some ranks do not have the others cannot free */
   else
     *out = &sibling->base;
   return status;
@@ -242,9 +242,9 @@ static enum status group_create(struct comm *comm, int color, int index, struct 
   if (status)
     return status;
   struct mpi_group *group = block;
-  status = comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split");
+  status = comm_agree(comm, comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split"));
   if (status)
-    mem_free(block);
+    mem_free(block); /* and not the communicator, as for a sibling */
   else
     *out = &group->base;
   return status;
@@ -268,10 +268,9 @@ static enum status group_barrier(struct comm_group *group)
 
 /* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
 
-/* Boxes belong to consecutive ranks: of replicas these are only all of the job. */
 static enum status open_mailbox(struct comm_group *group)
 {
-  if (group->kind == COMM_REPLICA && group->size != group->comm->ranks)
+  if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
   return mailbox_create(group->comm, group->size, &group->mailbox);
 }
@@ -340,21 +339,12 @@ static const struct comm_ops mpi_ops = {
     .group_barrier = group_barrier,
 };
 
-bool comm_mpi_is_cuda_aware(void)
+int comm_mpi_cuda_aware(void)
 {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support();
+  return MPIX_Query_cuda_support() != 0;
 #else
-  return false;
-#endif
-}
-
-static const char *cuda_awareness(void)
-{
-#if defined(MPIX_CUDA_AWARE_SUPPORT)
-  return comm_mpi_is_cuda_aware() ? "CUDA-aware" : "not CUDA-aware";
-#else
-  return "not known to be CUDA-aware";
+  return -1;
 #endif
 }
 
@@ -370,7 +360,11 @@ static enum status describe(struct comm *comm)
   char *v = strstr(version, " v");
   if (v)
     memmove(v + 1, v + 2, strlen(v + 2) + 1);
-  snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %s", version, cuda_awareness());
+  const int aware = comm_mpi_cuda_aware();
+  snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %sCUDA-aware", version,
+           aware > 0    ? ""
+           : aware == 0 ? "not "
+                        : "not known to be ");
   return STATUS_OK;
 }
 

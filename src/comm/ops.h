@@ -24,6 +24,7 @@ struct comm_group {
   struct stage *stage; /* of MPI's for memory of a device */
   enum comm_kind kind;
   int index, size;
+  bool parts; /* it is made for all-gathers and reduce-scatters */
 };
 
 enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
@@ -67,6 +68,9 @@ enum status comm_carrier_open_nothing(struct comm_group *group);
 void comm_carrier_close_nothing(struct comm_group *group);
 enum status comm_carrier_check_nothing(struct comm_group *group);
 enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
+
+/* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are. */
+bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
 
 /* Whether the ranks can be split into groups of `size`: STATUS_USAGE. */
 enum status comm_check_group_size(const struct comm *comm, int size);

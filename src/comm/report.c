@@ -32,8 +32,9 @@ enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_rep
   *report = (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .bytes = (int)bytes};
   if (world && comm_ranks(comm) > 1)
     status = comm_mpi_check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
+  status = comm_agree(comm, status);
   if (status)
-    mem_free(report);
+    mem_free(report); /* a communicator that some ranks do not have the others cannot free */
   else
     *out = report;
   return status;
@@ -135,10 +136,9 @@ static enum status collect(struct comm_report *report, double seconds, char *sta
   status = ask_all(report, states, asked, answer);
   if (!status)
     status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
-  if (!status)
-    status = give_up(ranks, asked, answer);
+  const enum status end = give_up(ranks, asked, answer);
   mem_free(block);
-  return status;
+  return status ? status : end;
 }
 
 enum status comm_report_collect(struct comm_report *report, const void *mine, double seconds, void *states, bool *answered)

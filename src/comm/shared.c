@@ -79,10 +79,16 @@ static enum status check_one_node(const struct comm *comm, MPI_Comm members, int
   return node == comm->node ? STATUS_OK : refuse_span(size);
 }
 
+const char *comm_shared_folder(void)
+{
+  const char *set = getenv("OMPI_MCA_osc_sm_backing_directory");
+  return set ? set : "/dev/shm";
+}
+
 /* MPI makes a file of it, for which it looks alone on the first member: where that one gave up the others would wait for it. */
 static enum status check_room(const struct comm *comm, enum mem_tag tag, int size, int64_t bytes)
 {
-  const char *set = getenv("OMPI_MCA_osc_sm_backing_directory"), *folder = set ? set : "/dev/shm";
+  const char *folder = comm_shared_folder();
   struct statvfs system;
   if (statvfs(folder, &system) != 0)
     return STATUS_OK; /* then MPI keeps it elsewhere */
@@ -93,7 +99,8 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
   return status_set(STATUS_MEMORY,
                     "what the ranks of a node share takes %.1f MiB of %s, which has room for %.1f MiB: make it larger (mount -o remount,size=..., a "
                     "container's --shm-size)%s",
-                    need / 0x1p20, folder, have / 0x1p20, tag == MEM_ARENA_PERSISTENT ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce" : "");
+                    need / 0x1p20, folder, have / 0x1p20,
+                    tag == MEM_ARENA_PERSISTENT ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce" : "");
 }
 
 /* All of it is asked for by the first member; the page that it begins in may be MPI's own. */
@@ -104,7 +111,7 @@ static enum status open_window(struct comm *comm, struct comm_shared *shared, in
   enum status status =
       comm_mpi_check(MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window), "MPI_Win_allocate_shared");
   status = comm_agree(comm, status);
-  shared->opened = !status; /* what some members do not have the others cannot free */
+  shared->opened = !status; /* as for the members */
   return status;
 }
 
@@ -142,9 +149,12 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
 {
   const MPI_Comm *world = comm_mpi(comm);
   const int place = comm->rank % size;
-  enum status status = comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &shared->members), "MPI_Comm_split");
-  if (!status)
-    status = check_one_node(comm, shared->members, size);
+  MPI_Comm members;
+  enum status status = comm_agree(comm, comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &members), "MPI_Comm_split"));
+  if (status)
+    return status; /* what some members do not have the others cannot free */
+  shared->members = members;
+  status = check_one_node(comm, shared->members, size);
   if (!status)
     status = check_room(comm, shared->tag, size, bytes);
   status = comm_agree(comm, status);

@@ -14,6 +14,7 @@ static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
 static const char *const moment_types[] = {"fp32", "bf16", NULL}; /* in fp16 a second moment is zero where a gradient is below 2e-4 */
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
+static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
@@ -96,7 +97,8 @@ const struct option deck_table[] = {
 
     {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
      .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},
-    {"shard.group", OPTION_STRING, AT(shard.group), "world", .text = "ranks in a group of hybrid_shard: node, or a number; world otherwise"},
+    {"shard.group", OPTION_STRING, AT(shard.group), "auto",
+     .text = "ranks in a group of hybrid_shard: node, or a number; auto: node with hybrid_shard, world otherwise"},
     {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
      .text = "units gathered ahead of the one computed"},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
@@ -116,6 +118,8 @@ const struct option deck_table[] = {
     {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
      .text = "of blocks: keep, or recompute from the input on the device, the host or NVMe: recompute, host, nvme; :K every K-th; a,b in turn"},
     {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir"},
+    {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
+     .text = "tight: attention's backward pass takes less room while activations fill the GPU, which is slower there"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},
@@ -284,7 +288,7 @@ bool deck_parse_activations(const char *text, int64_t layers, struct deck_patter
   return true;
 }
 
-enum { GROUP_WORLD = 0, GROUP_NODE = -1, GROUP_BAD = -2 };
+enum { GROUP_WORLD = 0, GROUP_NODE = -1, GROUP_AUTO = -2, GROUP_BAD = -3 };
 
 static int parse_group(const char *text)
 {
@@ -293,6 +297,8 @@ static int parse_group(const char *text)
     return GROUP_WORLD;
   if (strcmp(text, "node") == 0)
     return GROUP_NODE;
+  if (strcmp(text, "auto") == 0)
+    return GROUP_AUTO;
   return parse_count(text, INT32_MAX, &ranks) ? ranks : GROUP_BAD;
 }
 
@@ -323,12 +329,13 @@ static enum status check_shard(const struct deck *deck)
   const char *given = deck->shard.group;
   int group = parse_group(given);
   if (group == GROUP_BAD)
-    return status_set(STATUS_USAGE, "%s must be world, node or a number of ranks, not '%s'", cite(deck, "shard.group").text, given);
+    return status_set(STATUS_USAGE, "%s must be auto, world, node or a number of ranks, not '%s'", cite(deck, "shard.group").text, given);
   if (deck->shard.strategy == STRATEGY_HYBRID_SHARD && group == GROUP_WORLD)
-    return status_set(STATUS_USAGE, "%s is hybrid_shard, which needs a group smaller than the world; set shard.group=node or shard.group=N ranks",
-                      cite(deck, "shard.strategy").text);
-  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD && group != GROUP_WORLD)
-    return status_set(STATUS_USAGE, "%s is '%s', but %s is %s, which works on all ranks; use shard.group=world, or shard.strategy=hybrid_shard",
+    return status_set(STATUS_USAGE,
+                      "%s is world, but %s is hybrid_shard, whose groups are smaller; leave it out, which means node, or set shard.group=N ranks",
+                      cite(deck, "shard.group").text, cite(deck, "shard.strategy").text);
+  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD && group != GROUP_WORLD && group != GROUP_AUTO)
+    return status_set(STATUS_USAGE, "%s is '%s', but %s is %s, which works on all ranks; leave it out, or use shard.strategy=hybrid_shard",
                       cite(deck, "shard.group").text, given, cite(deck, "shard.strategy").text, strategies[deck->shard.strategy]);
   return STATUS_OK;
 }
@@ -475,10 +482,10 @@ static enum status resolve_group(const struct deck *deck, int ranks, int local_r
     return STATUS_OK;
   }
   int group = parse_group(deck->shard.group);
-  if (group == GROUP_NODE) {
+  if (group == GROUP_NODE || group == GROUP_AUTO) {
     if (ranks % local_ranks != 0)
-      return status_set(STATUS_USAGE, "%s is node, but %d ranks do not fill nodes of %d; start the same number of ranks on every node",
-                        cite(deck, "shard.group").text, ranks, local_ranks);
+      return status_set(STATUS_USAGE, "%s is %s, but %d ranks do not fill nodes of %d; start the same number of ranks on every node",
+                        cite(deck, "shard.group").text, group == GROUP_NODE ? "node" : "auto, which means node here", ranks, local_ranks);
     *out = local_ranks;
     return STATUS_OK;
   }
@@ -535,6 +542,7 @@ static enum status resolve_tiers(const struct deck *deck, int local_ranks, struc
   shape->cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && shape->group > 1;
   shape->one_node = local_ranks % shape->group == 0;
   shape->immediate = updates_at_once(deck);
+  shape->tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT;
   shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
   if (shape->params_full && !shape->one_node)
     return status_set(
@@ -568,9 +576,9 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir",       "run.steps",  "run.minutes",           "run.threads", "run.counters",
-                                       "topo.bind",     "topo.cores", "topo.controller",       "train.trace", "comm.timeout",
-                                       "transfer.rate", "tiers.nvme", "checkpoint.background", NULL};
+  static const char *const except[] = {"run.dir",       "run.steps",  "run.minutes",     "run.threads",           "run.counters",
+                                       "topo.bind",     "topo.cores", "topo.controller", "train.trace",           "comm.timeout",
+                                       "transfer.rate", "tiers.nvme", "tiers.workspace", "checkpoint.background", NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 

@@ -16,6 +16,7 @@ enum deck_grads { DECK_GPU_REDUCE, DECK_CPU_REDUCE };
 enum deck_update { DECK_UPDATE_AUTO, DECK_UPDATE_DEFERRED, DECK_UPDATE_IMMEDIATE };
 enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
+enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -34,9 +35,9 @@ struct deck {
                                                                           freeze: patterns; trace: steps from, to (excluded); empty: none */
   struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
-  struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "world", "node" or a number of ranks */
+  struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;
-  struct { int params, optimizer; char *activations, *nvme; } tiers;   /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir */
+  struct { int params, optimizer; char *activations, *nvme; int workspace; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
@@ -83,6 +84,7 @@ struct deck_shape {
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
+  bool tight;              /* attention's backward pass takes the least room while hardly any activations have been given back */
   bool host_state;         /* masters, moments and gradients in host memory, of parameters only windows on the device */
   bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
   bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
@@ -94,7 +96,7 @@ struct deck_shape {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
 /* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, comm.timeout, transfer.rate, tiers.nvme,
- * checkpoint.background). out: at least 17 bytes. */
+ * tiers.workspace, checkpoint.background). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -269,6 +269,7 @@ struct device {
   int64_t chunk_logits;   /* elements of logits that are best made at a time */
   int64_t row_multiple;   /* elements of which rows of logits are best a multiple; 64 is one of it */
   bool host_memory;       /* the host reads and writes its memory */
+  bool plain_memory;      /* set before the first alloc(): its blocks are to be of the kind that MPI can open to other processes, not of the one that NCCL can */
   char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
   char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
 };

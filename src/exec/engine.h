@@ -66,6 +66,9 @@ struct device *exec_device_of(const struct exec *exec, enum plan_lane lane);
 /* Whether it is a host beside a device whose work goes on behind its calls: an operation there has finished when its token says so. */
 bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
 
+/* Find the memory of each buffer of the plan in the arenas; NULL for those on the disk. */
+enum status exec_place_buffers(struct exec *exec);
+
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
 /* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */

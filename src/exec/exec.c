@@ -1,18 +1,14 @@
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <sched.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/engine.h"
-#include "io/store.h"
-
-static const char *const tier_names[TIER_COUNT] = {
-    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host", [TIER_DISK] = "NVMe"};
 
 struct device *exec_device_of(const struct exec *exec, enum plan_lane lane)
 {
@@ -22,226 +18,6 @@ struct device *exec_device_of(const struct exec *exec, enum plan_lane lane)
 bool exec_is_beside(const struct exec *exec, enum plan_lane lane)
 {
   return exec_device_of(exec, lane) != exec->config.device;
-}
-
-static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag, int64_t bytes, void **out)
-{
-  if (bytes == 0 || (tier != TIER_DEVICE && tier != TIER_HOST))
-    return STATUS_OK;
-  enum status status =
-      tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : device->ops->alloc_host(device, tag, (size_t)bytes, out);
-  if (status != STATUS_MEMORY)
-    return status;
-  return status_set(STATUS_MEMORY,
-                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
-                    "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host would need less of a device",
-                    (double)bytes / (1 << 30), tier_names[tier], mem_tag_name(tag), status_text());
-}
-
-static void free_arena(struct device *device, enum plan_tier tier, void *arena)
-{
-  if (arena && tier == TIER_DEVICE)
-    device->ops->release(device, arena);
-  else if (arena)
-    device->ops->release_host(device, arena);
-}
-
-/* Where in its arena a buffer begins, and the one that has an offset of its own. */
-static int64_t offset_of(const struct plan *plan, int buffer, int *root)
-{
-  int64_t offset = 0;
-  for (; plan->buffer[buffer].parent >= 0; buffer = plan->buffer[buffer].parent)
-    offset += plan->buffer[buffer].parent_offset;
-  *root = buffer;
-  return offset + plan->buffer[buffer].offset;
-}
-
-static bool same_place(const struct plan *a, int in_a, const struct plan *b, int in_b)
-{
-  int root_a, root_b;
-  if (in_a < 0 || in_b < 0)
-    return true;
-  int64_t at_a = offset_of(a, in_a, &root_a), at_b = offset_of(b, in_b, &root_b);
-  const struct plan_buffer *ra = &a->buffer[root_a], *rb = &b->buffer[root_b];
-  return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent && a->buffer[in_a].bytes == b->buffer[in_b].bytes;
-}
-
-static enum status check_same_state(const struct plan *a, const struct plan *b)
-{
-  for (int u = 0; u < a->input.model->units; u++)
-    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) ||
-        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]) ||
-        !same_place(a, a->working[u], b, b->working[u]) || !same_place(a, a->shared[u], b, b->shared[u]))
-      return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
-  return STATUS_OK;
-}
-
-static enum status size_arenas(struct exec_memory *memory, const struct plan *const plans[], int n)
-{
-  enum status status = STATUS_OK;
-  for (int p = 0; !status && p < n; p++) {
-    status = check_same_state(plans[0], plans[p]);
-    for (int tier = 0; tier < TIER_COUNT; tier++) {
-      if (plans[p]->persistent_bytes[tier] > memory->persistent_bytes[tier])
-        memory->persistent_bytes[tier] = plans[p]->persistent_bytes[tier];
-      if (plans[p]->transient_bytes[tier] > memory->transient_bytes[tier])
-        memory->transient_bytes[tier] = plans[p]->transient_bytes[tier];
-    }
-  }
-  return status;
-}
-
-static enum status alloc_arenas(struct exec_memory *memory)
-{
-  enum status status = STATUS_OK;
-  for (int tier = 0; !status && tier < TIER_COUNT; tier++) {
-    status = alloc_arena(memory->device, tier, MEM_ARENA_PERSISTENT, memory->persistent_bytes[tier], &memory->persistent[tier]);
-    if (!status)
-      status = alloc_arena(memory->device, tier, MEM_ARENA_TRANSIENT, memory->transient_bytes[tier], &memory->transient[tier]);
-  }
-  return status;
-}
-
-static int64_t whole_pages(int64_t bytes)
-{
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  return (bytes + page - 1) / page * page;
-}
-
-/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned. */
-static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr, int64_t bytes, void **out)
-{
-  const enum status status = comm_agree(comm, memory->device->ops->pin(memory->device, ptr, (size_t)bytes));
-  if (!status)
-    *out = ptr;
-  return status;
-}
-
-/* What the group has one copy of. */
-static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
-{
-  const int64_t bytes = whole_pages(memory->persistent_bytes[TIER_SHARED]);
-  if (bytes == 0)
-    return STATUS_OK;
-  const enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
-  return status ? status : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes, &memory->persistent[TIER_SHARED]);
-}
-
-/* And what each of its members has for itself, for the others to read: memory apart from the other, so that a member's region is the part that it touches first. */
-static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
-{
-  const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
-  if (bytes == 0)
-    return STATUS_OK;
-  const enum status status = comm_shared_create(comm, group, group * bytes, &memory->regions);
-  if (status)
-    return status;
-  memory->region_bytes = bytes;
-  char *mine = (char *)comm_shared_memory(memory->regions) + comm_rank(comm) % group * bytes;
-  return pin_shared(memory, comm, mine, bytes, &memory->transient[TIER_SHARED]);
-}
-
-static enum status create_store(struct exec_memory *memory, struct comm *comm, const char *nvme)
-{
-  const int64_t bytes = memory->persistent_bytes[TIER_DISK] + memory->transient_bytes[TIER_DISK];
-  return bytes > 0 ? store_create(comm, nvme, bytes, &memory->store) : STATUS_OK;
-}
-
-enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n,
-                               struct exec_memory *out)
-{
-  struct exec_memory memory = {.device = device};
-  enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
-  if (!status)
-    status = comm_agree(comm, alloc_arenas(&memory));
-  if (!status)
-    status = create_shared(&memory, comm, plans[0]->input.shape.group);
-  if (!status)
-    status = create_regions(&memory, comm, plans[0]->input.shape.group);
-  if (!status)
-    status = create_store(&memory, comm, nvme);
-  if (status)
-    exec_memory_destroy(&memory);
-  else
-    *out = memory;
-  return status;
-}
-
-void exec_memory_destroy(struct exec_memory *memory)
-{
-  void *const pinned[] = {memory->persistent[TIER_SHARED], memory->transient[TIER_SHARED]};
-  for (int p = 0; p < 2; p++)
-    if (pinned[p])
-      memory->device->ops->unpin(memory->device, pinned[p]);
-  comm_shared_destroy(memory->shared);
-  comm_shared_destroy(memory->regions);
-  store_destroy(memory->store);
-  for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
-    free_arena(memory->device, tier, memory->persistent[tier]);
-    free_arena(memory->device, tier, memory->transient[tier]);
-  }
-  *memory = (struct exec_memory){0};
-}
-
-/* Where a buffer begins in the file of its tier. */
-static int64_t offset_on_disk(const struct exec_memory *memory, const struct plan *plan, int buffer)
-{
-  int root;
-  const int64_t offset = offset_of(plan, buffer, &root);
-  return offset + (plan->buffer[root].persistent ? 0 : memory->persistent_bytes[TIER_DISK]);
-}
-
-static char *address_of(const struct exec_memory *memory, const struct plan *plan, int buffer)
-{
-  int root;
-  const int64_t offset = offset_of(plan, buffer, &root);
-  const enum plan_tier tier = plan->buffer[root].tier;
-  return (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
-}
-
-static enum status check_range(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes)
-{
-  const struct plan_buffer *b = &plan->buffer[buffer];
-  if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
-    return status_set(STATUS_INTERNAL, "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64, bytes, offset, b->name,
-                      b->bytes);
-  if (b->tier == TIER_DEVICE && !memory->device->host_memory)
-    return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
-  return STATUS_OK;
-}
-
-enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out)
-{
-  enum status status = check_range(memory, plan, buffer, offset, bytes);
-  if (status)
-    return status;
-  if (plan->buffer[buffer].tier == TIER_DISK)
-    return store_read(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, out);
-  memcpy(out, address_of(memory, plan, buffer) + offset, (size_t)bytes);
-  return STATUS_OK;
-}
-
-enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data)
-{
-  enum status status = check_range(memory, plan, buffer, offset, bytes);
-  if (status)
-    return status;
-  if (plan->buffer[buffer].tier == TIER_DISK)
-    return store_write(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, data);
-  memcpy(address_of(memory, plan, buffer) + offset, data, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static enum status place_buffers(struct exec *exec)
-{
-  const struct plan *plan = exec->plan;
-  const struct exec_memory *memory = exec->config.memory;
-  for (int tier = 0; tier < TIER_COUNT; tier++)
-    if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] || plan->transient_bytes[tier] > memory->transient_bytes[tier])
-      return status_set(STATUS_INTERNAL, "the arenas in %s memory were made for other plans than this one", tier_names[tier]);
-  for (int b = 0; b < plan->buffers; b++)
-    exec->pointer[b] = plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
-  return STATUS_OK;
 }
 
 static enum status make_segments(struct exec *exec)
@@ -332,7 +108,7 @@ static enum status prepare(struct exec *exec)
   if (!status)
     status = alloc_table((size_t)exec->config.model->units, sizeof *exec->segments, &exec->segments);
   if (!status)
-    status = place_buffers(exec);
+    status = exec_place_buffers(exec);
   if (!status && (has_op(plan, OP_ADAM) || has_op(plan, OP_ADAM_NOW)))
     status = make_segments(exec);
   if (!status)
@@ -353,42 +129,72 @@ static enum status prepare(struct exec *exec)
   return STATUS_OK;
 }
 
+static enum plan_lane lane_of_group(enum group group)
+{
+  return group == GROUP_GATHER ? LANE_GATHER : LANE_REDUCE;
+}
+
 /* Its lane works on the host's memory. */
 static bool is_host_group(const struct exec *exec, enum group group)
 {
-  return exec_is_beside(exec, group == GROUP_GATHER ? LANE_GATHER : LANE_REDUCE);
+  return exec_is_beside(exec, lane_of_group(group));
+}
+
+struct group_use {
+  bool wanted, parts; /* parts: all-gathers and reduce-scatters, not barriers and sums alone */
+  enum comm_kind kind;
+};
+
+static struct group_use use_of_group(const struct plan *plan, enum group group)
+{
+  const bool gathers = gathers_between_ranks(plan), reduces = has_op(plan, OP_REDUCE);
+  switch (group) {
+  case GROUP_GATHER: return (struct group_use){gathers || has_op(plan, OP_PUBLISH), gathers, COMM_SHARD};
+  case GROUP_REDUCE:
+    return (struct group_use){reduces || has_op(plan, OP_SUM_SHARED), reduces || (has_op(plan, OP_GATHER_GRADS) && plan->input.shape.replicas == 1),
+                              COMM_SHARD};
+  case GROUP_REPLICAS: return (struct group_use){has_op(plan, OP_REPLICA_REDUCE), true, COMM_REPLICA};
+  default: return (struct group_use){has_op(plan, OP_METRICS), false, COMM_WORLD};
+  }
+}
+
+int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart)
+{
+  int64_t bytes = 0;
+  for (int g = 0; g < GROUP_COUNT; g++) {
+    const struct group_use use = use_of_group(plan, g);
+    if (use.wanted && use.parts && (!apart || plan->on_host[lane_of_group(g)]))
+      bytes += comm_group_shared_bytes(comm, use.kind, plan->input.shape.group);
+  }
+  return bytes;
+}
+
+static enum status make_group(struct exec *exec, enum group group, const struct group_use *use)
+{
+  const int size = exec->plan->input.shape.group;
+  enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;
+  return create(exec->config.comm, use->kind, size, &exec->group[group]);
 }
 
 /* MPI carries what lies in the host's memory. */
-static enum status make_group(struct exec *exec, enum group group, enum comm_kind kind)
+static enum status make_host_group(struct exec *exec, enum group group, const struct group_use *use)
 {
   struct comm *comm = exec->config.comm;
-  const int size = exec->plan->input.shape.group;
   const char *const carrier = comm_carrier(comm);
-  if (!is_host_group(exec, group))
-    return comm_group_create(comm, kind, size, &exec->group[group]);
   enum status status = comm_set_carrier(comm, "mpi");
   if (!status)
-    status = comm_group_create(comm, kind, size, &exec->group[group]);
+    status = make_group(exec, group, use);
   return status ? status : comm_set_carrier(comm, carrier);
 }
 
 static enum status make_groups(struct exec *exec)
 {
-  const struct plan *plan = exec->plan;
-  const struct {
-    bool wanted;
-    enum comm_kind kind;
-  } groups[GROUP_COUNT] = {
-      [GROUP_GATHER] = {gathers_between_ranks(plan) || has_op(plan, OP_PUBLISH), COMM_SHARD},
-      [GROUP_REDUCE] = {has_op(plan, OP_REDUCE) || has_op(plan, OP_SUM_SHARED), COMM_SHARD},
-      [GROUP_REPLICAS] = {has_op(plan, OP_REPLICA_REDUCE), COMM_REPLICA},
-      [GROUP_WORLD] = {has_op(plan, OP_METRICS), COMM_WORLD},
-  };
   enum status status = STATUS_OK;
-  for (int g = 0; !status && g < GROUP_COUNT; g++)
-    if (groups[g].wanted)
-      status = make_group(exec, g, groups[g].kind);
+  for (int g = 0; !status && g < GROUP_COUNT; g++) {
+    const struct group_use use = use_of_group(exec->plan, g);
+    if (use.wanted)
+      status = is_host_group(exec, g) ? make_host_group(exec, g, &use) : make_group(exec, g, &use);
+  }
   return status;
 }
 
@@ -446,19 +252,6 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
   return set_affinity(&narrow);
 }
 
-static enum status start_lane(struct exec *exec, enum plan_lane which)
-{
-  struct driver *driver = &exec->driver[which];
-  struct device *device = exec_device_of(exec, which);
-  if (driver->n == 0)
-    return STATUS_OK;
-  bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
-  enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
-  if (!status && exec->config.tally)
-    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
-  return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
-}
-
 /* The CPUs that a lane computes on, or waits for the disk; 0: wherever this process may run. */
 static int cores_of(const struct exec *exec, enum plan_lane lane, const int **out)
 {
@@ -470,12 +263,42 @@ static int cores_of(const struct exec *exec, enum plan_lane lane, const int **ou
   return math && config->cores ? config->threads : 0;
 }
 
-typedef enum status start(struct exec *exec, enum plan_lane lane);
-
-static enum status start_on_cores(struct exec *exec, enum plan_lane lane, start *begin)
+/* The optimizer's workers beside a device: each has a CPU of its own where there are as many. Elsewhere lanes share CPUs, and whom the scheduler finds busy it moves out of the way. */
+static bool is_pinned(const struct exec *exec, enum plan_lane lane)
 {
   const int *cores;
   const int n = cores_of(exec, lane, &cores);
+  if (lane != LANE_HOST)
+    return false;
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++)
+      if (cores[i] == cores[j])
+        return false;
+  return n > 0;
+}
+
+static enum status start_lane(struct exec *exec, enum plan_lane which)
+{
+  struct driver *driver = &exec->driver[which];
+  struct device *device = exec_device_of(exec, which);
+  if (driver->n == 0)
+    return STATUS_OK;
+  bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
+  if (!status && is_pinned(exec, which))
+    status = team_pin(driver->lane->team, exec->config.cores);
+  if (!status && exec->config.tally)
+    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
+  return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
+}
+
+typedef enum status start(struct exec *exec, enum plan_lane lane);
+
+/* On the first `most` of a lane's CPUs. */
+static enum status start_on_cores(struct exec *exec, enum plan_lane lane, int most, start *begin)
+{
+  const int *cores;
+  const int all = cores_of(exec, lane, &cores), n = all < most ? all : most;
   struct affinity before;
   if (n == 0)
     return begin(exec, lane);
@@ -499,7 +322,7 @@ static enum status start_threads(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     if (exec->driver[lane].n > 0 && lane != LANE_IO)
-      status = lane == LANE_COMPUTE ? start_thread(exec, lane) : start_on_cores(exec, lane, start_thread);
+      status = lane == LANE_COMPUTE ? start_thread(exec, lane) : start_on_cores(exec, lane, is_pinned(exec, lane) ? 1 : INT_MAX, start_thread);
   return status;
 }
 
@@ -507,7 +330,7 @@ static enum status start_lanes(struct exec *exec)
 {
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
-    status = start_on_cores(exec, lane, start_lane);
+    status = start_on_cores(exec, lane, INT_MAX, start_lane);
   return status ? status : tally_start(exec->driver[LANE_IO].tally); /* the other lanes' threads do it themselves */
 }
 
@@ -602,8 +425,8 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   return STATUS_OK;
 }
 
-/* Step n takes the arguments' and the marks' place of step n - 2. That every lane has issued that step is enough for the waits on its marks; that it is complete, which its times and
- * results need, exec_step() made sure of before it returned from step n - 1. */
+/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_step() made sure of it before it returned from step n - 1. An instruction of that one may still have to
+ * wait for a mark of step n - 2; what it waits for conflicts with it, and so does not run again, and set the mark anew, before that wait. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->released > 0 && args->step != exec->next_step)

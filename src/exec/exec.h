@@ -46,8 +46,8 @@ struct exec_config {
   exec_load *load;
   void *load_arg;
   int threads;              /* of the compute, reduce and host lanes */
-  const int *cores;         /* `threads` logical CPUs that the compute lane's team shares, or, beside a device apart, all threads of the lanes that compute on the host; NULL: wherever this
-                             * process may run */
+  const int *cores;         /* `threads` logical CPUs that the compute lane's team shares, or, beside a device apart, all threads of the lanes that compute on the host: there
+                             * the host lane's thread i has the CPU cores[i] to itself, if none is named twice; NULL: wherever this process may run */
   int io_cpus;              /* of the thread that reads and writes tiers on disk; 0: wherever this process may run */
   const int *io_cores;
   exec_trace *trace;        /* NULL: none. Called by exec_step() and exec_drain() for every instruction of steps trace_from .. trace_to - 1 when its times are known */
@@ -56,6 +56,9 @@ struct exec_config {
   struct tally *tally;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
   double timeout_s;         /* > 0: a job in which nothing has moved for so long while a step is under way is ended with a report (exec/watchdog.h) */
 };
+
+/* What the groups of a plan, once it is started, hold of the memory that the ranks of this node share (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
+int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart);
 
 /* Checks that all ranks hold plans with the same collectives. On a device that learns by trying, rank 0 tries the plan's operations on the transient memory and on gradients, and
  * the others learn from it: nothing but parameters, moments and frozen parameters keeps its values. Collective. */

@@ -153,16 +153,15 @@ static enum status run_move(const struct call *call)
   return move(call, 0, 1);
 }
 
+/* What a GATHER is going to complete is written here already. */
 static enum status run_fetch(const struct call *call)
 {
   struct exec *exec = call->exec;
   const int window = call->instr->use[1].buffer;
-  if (!is_window(exec, window))
-    return run_move(call);
   enum status status = open_window(call, window);
   if (!status)
     status = run_move(call);
-  if (!status)
+  if (!status && is_window(exec, window))
     atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
   return status;
 }

@@ -7,6 +7,7 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/engine.h \
 	src/exec/exec.c \
 	src/exec/exec.h \
+	src/exec/exec_memory.c \
 	src/exec/handlers.c \
 	src/exec/hardware.c \
 	src/exec/hardware.h \

@@ -10,8 +10,6 @@
 #include "base/mem.h"
 #include "plan/builder.h"
 
-enum { MOST_VISITS = 1 << 20 };
-
 static enum status alloc_array(int64_t count, size_t size, void *out)
 {
   void *block;
@@ -22,81 +20,6 @@ static enum status alloc_array(int64_t count, size_t size, void *out)
 }
 
 /* ---- what is asked for ---- */
-
-static enum status check_input(const struct plan_input *input)
-{
-  const struct deck_shape *shape = &input->shape;
-  if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
-    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
-  if (shape->group < 1 || shape->replicas < 1 || (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
-    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks", shape->replicas, shape->group, input->ranks);
-  if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
-    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch");
-  if (input->mode == PLAN_GENERATE && shape->micros != 1)
-    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
-  if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
-    return status_set(STATUS_USAGE, "a cache of %lld tokens cannot take the %lld new ones of a step", (long long)input->capacity,
-                      (long long)shape->sequence);
-  if (input->model->blocks < 1)
-    return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
-  if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
-                      dtype_name(input->device->compute), dtype_name(input->device->gradient));
-  if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
-    return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
-  if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
-    return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
-  if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
-    return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
-                      (long long)shape->micros, input->model->units);
-  return STATUS_OK;
-}
-
-static enum status size_from(size_t bytes, int64_t *out)
-{
-  if (bytes > (size_t)1 << 62)
-    return status_set(STATUS_USAGE, "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
-  *out = (int64_t)bytes;
-  return STATUS_OK;
-}
-
-static enum status measure_decode(const struct plan_input *input, struct model_shape s, struct sizes *size)
-{
-  const struct model_ops *ops = input->model->ops;
-  enum status status = size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads), &size->work_decode);
-  return status ? status : size_from(ops->cache_bytes(input->model, input->device, s.B, input->capacity), &size->cache);
-}
-
-static enum status measure(const struct plan_input *input, struct sizes *size)
-{
-  const struct model *model = input->model;
-  const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
-  enum model_work head = input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT : input->mode == PLAN_EVAL ? WORK_LOSS : WORK_LOGITS;
-  enum status status = layout_mul(s.B, s.T, &size->tokens);
-  if (!status)
-    status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
-  if (!status)
-    status = layout_mul(s.B, model->config.vocab, &size->logits);
-  if (!status)
-    status = layout_mul(size->logits, sizeof(float), &size->logits);
-  if (!status)
-    status = size_from(model_stream_bytes(model, input->device, s), &size->x);
-  if (!status)
-    status = size_from(model->ops->saved_bytes(model, input->device, s), &size->saved);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads), &size->work_forward);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads), &size->work_forward_saved);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads), &size->work_backward_tight);
-  if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
-  if (!status && input->mode == PLAN_GENERATE)
-    status = measure_decode(input, s, size);
-  return status;
-}
 
 static void place_lanes(struct plan *plan)
 {
@@ -354,98 +277,6 @@ static void add_storage(struct builder *b)
   }
 }
 
-/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
-static void add_staging(struct builder *b)
-{
-  int64_t most = 0;
-  for (int u = 0; u < b->model->units; u++)
-    if (build_trained_bytes(b, u) > most)
-      most = build_trained_bytes(b, u);
-  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
-  b->plan->buffer[b->staging].first = b->plan->n;
-}
-
-/* ---- gradients ---- */
-
-/* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum writes, later ones add. */
-static void use_gradient(struct builder *b, struct instr *instr, int u, int m)
-{
-  struct unit_buffers *unit = &b->unit[u];
-  bool fresh = m == 0 || b->reduce_micros;
-  if (unit->grads < 0)
-    return;
-  if (fresh)
-    unit->dparams = b->grads_whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
-  build_use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
-}
-
-void build_norm(struct builder *b, int u)
-{
-  const struct plan *plan = b->plan;
-  struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
-  build_use(squares, b->unit[u].piece, ACCESS_READ);
-  build_use(squares, plan->squares >= 0 ? plan->squares : plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
-  b->squares = true;
-}
-
-static void emit_gather_grads(struct builder *b, int u, int part, int whole)
-{
-  struct instr *gather = build_emit(b, OP_GATHER_GRADS, u, -1);
-  build_use(gather, part, ACCESS_READ);
-  build_use(gather, whole, ACCESS_WRITE);
-}
-
-/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads. */
-static void emit_reduce(struct builder *b, int u, int m)
-{
-  const struct unit_buffers *unit = &b->unit[u];
-  if (b->host) {
-    build_host_reduce(b, u, m);
-    return;
-  }
-  if (b->group > 1) {
-    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
-    build_use(reduce, unit->dparams, ACCESS_ADD);
-    build_use(reduce, b->staging, ACCESS_WRITE);
-    build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
-  }
-  if (m < b->micros - 1)
-    return;
-  if (b->replicas > 1) {
-    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
-    build_use(reduce, unit->shard, ACCESS_ADD);
-    build_use(reduce, b->staging, ACCESS_WRITE);
-    build_use(reduce, unit->piece, ACCESS_WRITE);
-  }
-  build_norm(b, u);
-  if (b->replicas > 1)
-    emit_gather_grads(b, u, unit->piece, unit->shard);
-  if (unit->shard != unit->grads)
-    emit_gather_grads(b, u, unit->shard, unit->grads);
-}
-
-/* The gradient of a unit is complete, for this micro-batch or the step. */
-static void add_pending(struct builder *b, int u, int m)
-{
-  if (b->unit[u].grads < 0)
-    return;
-  if (b->host)
-    build_host_pending(b, u, m);
-  else if (b->staging < 0 && b->plan->input.ranks > 1)
-    add_staging(b);
-  struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
-  if (grads->first > b->plan->n) /* from where the reduce may start, beside the next backward pass */
-    grads->first = b->plan->n;
-  b->pending[b->n_pending++] = u;
-}
-
-static void emit_pending(struct builder *b, int m)
-{
-  for (int i = 0; i < b->n_pending; i++)
-    emit_reduce(b, b->pending[i], m);
-  b->n_pending = 0;
-}
-
 /* ---- the walk ---- */
 
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
@@ -551,7 +382,7 @@ static void emit_head(struct builder *b, const struct visit *visit, int params)
     return;
   b->d[visit->micro] = build_transient(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
   build_use(head, b->d[visit->micro], ACCESS_WRITE);
-  use_gradient(b, head, visit->unit, visit->micro);
+  build_use_gradient(b, head, visit->unit, visit->micro);
 }
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
@@ -565,11 +396,11 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, b->unit[u].saved, ACCESS_WRITE);
 }
 
-/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. */
+/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes a quarter longer. */
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
-  return is_recomputed(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
+  return !b->plan->input.shape.tight || is_recomputed(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
@@ -583,7 +414,7 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   build_use(backward, b->unit[u].saved, ACCESS_READ);
   build_use(backward, b->d[visit->micro], ACCESS_ADD);
   build_use(backward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, backward_room(b, u)), ACCESS_WRITE);
-  use_gradient(b, backward, u, visit->micro);
+  build_use_gradient(b, backward, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
@@ -592,7 +423,7 @@ static void emit_embed_backward(struct builder *b, int m)
   build_use(backward, b->plan->tokens[m], ACCESS_READ);
   build_use(backward, b->d[m], ACCESS_READ);
   if (b->model->head > 0)
-    use_gradient(b, backward, 0, m);
+    build_use_gradient(b, backward, 0, m);
   else
     build_use(backward, b->unit[0].dparams, ACCESS_ADD); /* to what the head wrote */
 }
@@ -625,7 +456,7 @@ static void end_walk(struct builder *b, int m, bool ready)
   for (int k = at_once ? m : 0; k <= m && (at_once || ready); k++)
     emit_embed_backward(b, k);
   if (ready)
-    add_pending(b, 0, m);
+    build_add_pending(b, 0, m);
 }
 
 /* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
@@ -634,50 +465,19 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
   bool ready = b->reduce_micros || m == b->micros - 1;
+  b->earlier = b->before;
   b->before = b->plan->n;
   if (visit->op == OP_FORWARD)
-    emit_pending(b, m - 1);
+    build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds))
-    add_pending(b, u, m);
+    build_add_pending(b, u, m);
   if (visit->op != OP_BACKWARD)
     return;
-  emit_pending(b, m);
+  build_reduce_pending(b, m);
   if (ready)
-    add_pending(b, u, m);
+    build_add_pending(b, u, m);
   if (u == b->lowest)
     end_walk(b, m, ready);
-}
-
-/* The root first: its parameters are the first to be used, and so gathered, in the next step. */
-static void emit_updates(struct builder *b)
-{
-  const struct plan *plan = b->plan;
-  if (b->host) {
-    build_host_updates(b);
-    return;
-  }
-  for (int u = 0; u < b->model->units; u++) {
-    if (plan->master[u] < 0)
-      continue;
-    struct instr *adam = build_emit(b, OP_ADAM, u, -1);
-    build_use(adam, plan->metrics, ACCESS_READ);
-    build_use(adam, b->unit[u].grads, ACCESS_READ);
-    build_use(adam, plan->master[u], ACCESS_ADD);
-    build_use(adam, plan->moment1[u], ACCESS_ADD);
-    build_use(adam, plan->moment2[u], ACCESS_ADD);
-  }
-}
-
-static void emit_metrics(struct builder *b)
-{
-  const struct plan *plan = b->plan;
-  if (plan->loss_host >= 0)
-    build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
-  struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
-  build_use(metrics, plan->loss_host >= 0 ? plan->loss_host : plan->loss, ACCESS_ADD);
-  build_use(metrics, plan->metrics, plan->input.mode == PLAN_TRAIN && plan->squares < 0 ? ACCESS_ADD : ACCESS_WRITE);
-  if (plan->squares >= 0)
-    build_use(metrics, plan->squares, ACCESS_READ);
 }
 
 static void emit_step(struct builder *b)
@@ -692,10 +492,10 @@ static void emit_step(struct builder *b)
   }
   if (mode == PLAN_GENERATE)
     return;
-  emit_pending(b, b->micros - 1);
-  emit_metrics(b);
+  build_reduce_pending(b, b->micros - 1);
+  build_metrics(b);
   if (mode == PLAN_TRAIN)
-    emit_updates(b);
+    build_updates(b);
 }
 
 /* ---- */
@@ -756,9 +556,9 @@ static enum status build(struct builder *b)
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
   struct builder b = {.model = input->model, .staging = -1};
-  enum status status = check_input(input);
+  enum status status = build_check_input(input);
   if (!status)
-    status = measure(input, &b.size);
+    status = build_measure(input, &b.size);
   if (!status)
     status = alloc_array(1, sizeof *b.plan, &b.plan);
   if (status)

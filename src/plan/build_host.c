@@ -295,18 +295,23 @@ static void update(struct builder *b, int u)
 }
 
 /* Of immediate updates some wait until the backward pass is over, and run beside the next forward pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
- * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, so that the others have work all the time; the head's, whose gradient comes
- * first and whose parameters are wanted last, is one of them. */
+ * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, so that the others have work all the time. A head of its own does not wait: its
+ * gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
-  return !b->plan->input.shape.immediate || u > b->model->blocks || u % EVERY == EVERY - 1;
+  return !b->plan->input.shape.immediate || u % EVERY == EVERY - 1;
 }
 
+/* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits
+ * for its place, so does the d2h lane, and behind it the reduce and the compute lane. */
 void build_host_pending(struct builder *b, int u, int m)
 {
+  struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
   b->unit[u].since = b->plan->n;
   b->unit[u].landing = b->before;
+  if (grads->first > b->earlier)
+    grads->first = b->earlier;
   if (m == b->micros - 1 && !waits(b, u))
     read_state(b, u);
 }

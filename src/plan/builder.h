@@ -1,4 +1,5 @@
-/* What the files of the builder share: build.c walks through the step, build_host.c adds what masters in host memory need. Private to src/plan. */
+/* What the files of the builder share: build_input.c looks at what is asked for, build.c walks through the step, build_grads.c does what follows from gradients, build_host.c
+ * adds what masters in host memory need. Private to src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -51,7 +52,7 @@ struct builder {
   int next_read, next_fetch;   /* visits up to which activations have been asked back from NVMe, and from host memory */
   int *pending, n_pending;     /* units whose gradients are ready to be reduced */
   int *d, staging;             /* d: of each micro-batch */
-  int before;                  /* instructions before those gradients that became ready a visit ago were reduced */
+  int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
   bool squares;                /* some are summed already */
 };
@@ -77,6 +78,22 @@ void build_use(struct instr *instr, int buffer, enum plan_access access);
 /* An operation that reads one buffer and writes another. */
 void build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
 
+/* ---- build_input.c ---- */
+
+enum status build_check_input(const struct plan_input *input); /* STATUS_USAGE, STATUS_UNSUPPORTED */
+enum status build_measure(const struct plan_input *input, struct sizes *size); /* STATUS_USAGE: one is too large for 64 bits */
+
+/* ---- build_grads.c ---- */
+
+/* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum writes, later ones add. */
+void build_use_gradient(struct builder *b, struct instr *instr, int u, int m);
+/* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what ADAM reads. */
+void build_add_pending(struct builder *b, int u, int m);
+void build_reduce_pending(struct builder *b, int m);
+void build_norm(struct builder *b, int u);
+void build_metrics(struct builder *b);
+void build_updates(struct builder *b);
+
 /* ---- build_host.c ---- */
 
 void build_host_params(struct builder *b, int u);
@@ -95,6 +112,5 @@ void build_host_updates(struct builder *b);
 /* ---- build.c ---- */
 
 enum deck_keep build_keep_of(const struct builder *b, int u);
-void build_norm(struct builder *b, int u);
 
 #endif

@@ -1,8 +1,12 @@
 noinst_LIBRARIES += src/plan/libplan.a
 layers += src/plan/libplan.a
 src_plan_libplan_a_SOURCES = \
+	src/plan/arenas.c \
+	src/plan/arenas.h \
 	src/plan/build.c \
+	src/plan/build_grads.c \
 	src/plan/build_host.c \
+	src/plan/build_input.c \
 	src/plan/builder.c \
 	src/plan/builder.h \
 	src/plan/internal.h \
@@ -12,6 +16,16 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/plan.h \
 	src/plan/print.c \
 	src/plan/simulate.c \
+	src/plan/space.c \
+	src/plan/space.h \
 	src/plan/verify.c \
+	src/plan/verify.h \
+	src/plan/verify_bytes.c \
+	src/plan/verify_counts.c \
+	src/plan/verify_form.c \
+	src/plan/verify_roles.c \
+	src/plan/verify_shape.c \
+	src/plan/verify_values.c \
+	src/plan/verify_windows.c \
 	src/plan/wire.c \
 	src/plan/wire.h

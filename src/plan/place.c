@@ -1,14 +1,23 @@
 /* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start with the same ones agree on them. Transient ones are
  * packed by lifetime, each at the lowest free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the activations that
- * the backward pass takes down again, largest first, largest product of the two first, and in order of use; the tightest result is kept, the first one of equals. */
+ * the backward pass takes down again, largest first, largest product of the two first, and in order of use; the tightest result is kept, the first one of
+ * equals, and nothing more is tried where that is as tight as can be. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "plan/internal.h"
+#include "plan/space.h"
 
 struct block {
-  int64_t begin, end;
+  int64_t bytes, begin;
   int first, last, buffer;
+};
+
+struct packer {
+  struct block *block; /* [buffers] */
+  uint64_t *moment;    /* [n + 1] */
+  struct space *space;
 };
 
 static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
@@ -73,10 +82,6 @@ static int compare(int64_t a, int64_t b)
 {
   return (a > b) - (a < b);
 }
-static int64_t bytes_of(const struct block *block)
-{
-  return block->end - block->begin;
-}
 static int64_t duration_of(const struct block *block)
 {
   return block->last - block->first;
@@ -90,8 +95,9 @@ static int in_order(const struct block *a, const struct block *b)
 
 static int larger_first(const void *left, const void *right)
 {
-  int order = compare(bytes_of(right), bytes_of(left));
-  return order != 0 ? order : in_order(left, right);
+  const struct block *a = left, *b = right;
+  int order = compare(b->bytes, a->bytes);
+  return order != 0 ? order : in_order(a, b);
 }
 
 static int longer_first(const void *left, const void *right)
@@ -102,30 +108,14 @@ static int longer_first(const void *left, const void *right)
 
 static int more_first(const void *left, const void *right)
 {
-  const double a = (double)bytes_of(left) * (double)(1 + duration_of(left)), b = (double)bytes_of(right) * (double)(1 + duration_of(right));
+  const struct block *l = left, *r = right;
+  const double a = (double)l->bytes * (double)(1 + duration_of(l)), b = (double)r->bytes * (double)(1 + duration_of(r));
   return a != b ? (a < b) - (a > b) : larger_first(left, right);
 }
 
 static int earlier_first(const void *left, const void *right)
 {
   return in_order(left, right);
-}
-
-/* Put `block` into `placed`, which is sorted by begin, at the lowest place where it meets none that lives at the same time. */
-static enum status insert(struct block *placed, int n, struct block block)
-{
-  int64_t bytes = block.end - block.begin, at = 0;
-  for (int i = 0; i < n && placed[i].begin - at < bytes; i++)
-    if (placed[i].first <= block.last && block.first <= placed[i].last && placed[i].end > at)
-      at = placed[i].end;
-  block.begin = at;
-  enum status status = layout_add(at, bytes, &block.end);
-  if (status)
-    return status;
-  for (; n > 0 && placed[n - 1].begin > block.begin; n--)
-    placed[n] = placed[n - 1];
-  placed[n] = block;
-  return STATUS_OK;
 }
 
 static enum status list_transient(const struct plan *plan, enum plan_tier tier, struct block *block, int *n)
@@ -136,41 +126,65 @@ static enum status list_transient(const struct plan *plan, enum plan_tier tier, 
     if (buffer->persistent || buffer->parent >= 0 || buffer->tier != tier || buffer->first > buffer->last || buffer->bytes == 0)
       continue;
     block[*n] = (struct block){.first = buffer->first, .last = buffer->last, .buffer = b};
-    enum status status = round_up(tier, buffer->bytes, &block[(*n)++].end);
+    enum status status = round_up(tier, buffer->bytes, &block[(*n)++].bytes);
     if (status)
       return status;
   }
   return STATUS_OK;
 }
 
-static enum status pack(struct plan *plan, const struct block *block, int n, struct block *placed, int64_t best, int64_t *out)
+/* What no layout can go below: all bytes that are needed at one moment. It wraps round where no layout exists, which packing finds out. */
+static uint64_t peak_of(const struct packer *p, int n, int moments)
+{
+  uint64_t bytes = 0, peak = 0;
+  memset(p->moment, 0, ((size_t)moments + 1) * sizeof *p->moment);
+  for (int i = 0; i < n; i++) {
+    p->moment[p->block[i].first] += (uint64_t)p->block[i].bytes;
+    p->moment[p->block[i].last + 1] -= (uint64_t)p->block[i].bytes;
+  }
+  for (int i = 0; i < moments; i++) {
+    bytes += p->moment[i];
+    if (bytes > peak)
+      peak = bytes;
+  }
+  return peak;
+}
+
+/* One block after the other, each at the lowest place where it meets none that lives at the same time; up to the one that makes it no tighter than `*best`.
+ * */
+static enum status pack(struct plan *plan, struct space *space, struct block *block, int n, int64_t *best)
 {
   int64_t bytes = 0;
+  space_clear(space);
   for (int i = 0; i < n; i++) {
-    enum status status = insert(placed, i, block[i]);
+    int64_t end;
+    block[i].begin = space_find(space, block[i].first, block[i].last, block[i].bytes);
+    enum status status = layout_add(block[i].begin, block[i].bytes, &end);
+    if (!status && end >= *best)
+      return STATUS_OK;
+    if (!status)
+      status = space_take(space, block[i].first, block[i].last, block[i].begin, end);
     if (status)
       return status;
+    if (end > bytes)
+      bytes = end;
   }
   for (int i = 0; i < n; i++)
-    if (placed[i].end > bytes)
-      bytes = placed[i].end;
-  *out = bytes < best ? bytes : best;
-  if (bytes >= best)
-    return STATUS_OK;
-  for (int i = 0; i < n; i++)
-    plan->buffer[placed[i].buffer].offset = placed[i].begin;
+    plan->buffer[block[i].buffer].offset = block[i].begin;
+  *best = bytes;
   return STATUS_OK;
 }
 
-static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct block *block, struct block *placed)
+static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct packer *p)
 {
   int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first};
   int n;
   int64_t bytes = INT64_MAX;
-  enum status status = list_transient(plan, tier, block, &n);
-  for (size_t o = 0; !status && o < sizeof orders / sizeof *orders; o++) {
-    qsort(block, (size_t)n, sizeof *block, orders[o]);
-    status = pack(plan, block, n, placed, bytes, &bytes);
+  enum status status = list_transient(plan, tier, p->block, &n);
+  const uint64_t peak = status ? 0 : peak_of(p, n, plan->n);
+  for (size_t o = 0; !status && (uint64_t)bytes != peak && o < sizeof orders / sizeof *orders; o++) {
+    qsort(p->block, (size_t)n, sizeof *p->block, orders[o]);
+    status = pack(plan, p->space, p->block, n, &bytes);
   }
   if (!status)
     plan->transient_bytes[tier] = bytes;
@@ -179,15 +193,20 @@ static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct bloc
 
 enum status plan_pack(struct plan *plan)
 {
-  void *room;
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)plan->buffers * sizeof(struct block), &room);
-  if (status)
-    return status;
-  struct block *block = room;
-  status = place_persistent(plan);
+  void *block = NULL, *moment = NULL;
+  struct space *space = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(struct block), &block);
+  if (!status)
+    status = mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof(uint64_t), &moment);
+  if (!status)
+    status = space_create(plan->n, &space);
+  if (!status)
+    status = place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
-    status = pack_tier(plan, (enum plan_tier)tier, block, block + plan->buffers);
-  mem_free(room);
+    status = pack_tier(plan, (enum plan_tier)tier, &(struct packer){block, moment, space});
+  space_destroy(space);
+  mem_free(moment);
+  mem_free(block);
   if (!status)
     place_views(plan);
   return status;

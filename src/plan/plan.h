@@ -39,15 +39,16 @@
  * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
  * METRICS       reduce   + loss, = or + metrics [, squares]                    exact sums over all ranks; clip factor; finite or not
  * ADAM          host     metrics, grads, + master, + m, + v [, = working]
+ * Where a block's input waits in another tier for its backward pass (shape.activations), wherever the masters are:
+ * SAVE_ACT      d2h      x, = act                                              a block's input to host memory
+ * WRITE_ACT     disk     act, = slot
+ * READ_ACT      disk     slot, = act
+ * FETCH_ACT     h2d      act, = x
  * With masters in host memory (shape.host_state):
  * FETCH         h2d      source, = params                                      parameters to the device: a unit's window, this rank's part of it at its place, or its
  *                                                                              frozen shard; from the working copy, or from the master where it is computed with
  * PUBLISH       gather   working_part, = working                               what the members of the shard group have written into the copy that they share is
  *                                                                              there for all of them (shape.params_full)
- * SAVE_ACT      d2h      x, = act                                              a block's input to host memory
- * WRITE_ACT     disk     act, = slot
- * READ_ACT      disk     slot, = act
- * FETCH_ACT     h2d      act, = x
  * FETCH_GRAD    d2h      grads, = landed                                       a gradient to the host: the reduced shard, or the whole unit (shape.cpu_reduce)
  * ACCUMULATE    host     landed, + grads
  * FETCH_LOSS    d2h      loss, = loss_host                                     with cpu_reduce: what METRICS reads and sums, there

@@ -245,12 +245,29 @@ static void print_warnings(const struct topo *topo, FILE *to)
       fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
 }
 
+/* Beside a GPU; elsewhere lanes share what a rank has (exec.h). */
+static void print_workers(const struct topo *topo, FILE *to)
+{
+  int split = 0, own = 0;
+  for (int k = 0; k < topo->ranks; k++) {
+    const struct share *share = &topo->share[k];
+    split += share->split && share->ordinal >= 0;
+    own += share->split && share->ordinal >= 0 && share->threads <= hwloc_bitmap_weight(share->math);
+  }
+  if (split > 0)
+    fputs(own == split ? "Optimizer workers are bound to a CPU each.\n"
+          : own > 0    ? "Optimizer workers are bound to a CPU each, but where a rank has fewer CPUs for math than threads.\n"
+                       : "Optimizer workers share CPUs, of which a rank has fewer for math than threads.\n",
+          to);
+}
+
 static void print_legend(const struct topo *topo, FILE *to)
 {
   bool crowded = false;
   for (int k = 0; k < topo->ranks; k++)
     crowded = crowded || topo->share[k].crowded;
   fputs("\nc controller, i I/O, m math (optimizer workers), . nobody's, * of several ranks\n", to);
+  print_workers(topo, to);
   if (crowded)
     fputs("There are more ranks than cores: they are left to the scheduler.\n", to);
   else if (!topo->options.bind)

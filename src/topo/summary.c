@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topo/topo.h"
+#include "topo/place.h"
 
 static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
 {
@@ -13,23 +13,12 @@ static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
   return n > 0 ? n : 0;
 }
 
-/* Virtual machines may show no cores: then each CPU is one. */
-static hwloc_obj_type_t core_type(hwloc_topology_t machine)
-{
-  return count(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-}
-
 /* All of them where the operating system cannot tell. */
 static int count_own(hwloc_topology_t machine)
 {
   hwloc_bitmap_t mask = hwloc_bitmap_alloc();
-  const hwloc_obj_type_t type = core_type(machine);
-  int n = count(machine, type);
-  if (mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0) {
-    n = 0;
-    for (hwloc_obj_t core = hwloc_get_next_obj_by_type(machine, type, NULL); core; core = hwloc_get_next_obj_by_type(machine, type, core))
-      n += hwloc_bitmap_intersects(core->cpuset, mask) != 0;
-  }
+  const bool told = mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0;
+  const int n = told ? machine_count_cores(machine, mask) : count(machine, machine_core_type(machine));
   hwloc_bitmap_free(mask);
   return n;
 }
@@ -56,7 +45,7 @@ enum status topo_summary_read(struct topo_summary *out)
   }
   struct topo_summary summary = {.packages = count(machine, HWLOC_OBJ_PACKAGE),
                                  .nodes = count_nodes(machine),
-                                 .cores = count(machine, core_type(machine)),
+                                 .cores = count(machine, machine_core_type(machine)),
                                  .cpus = count(machine, HWLOC_OBJ_PU),
                                  .own_cores = count_own(machine),
                                  .quota = topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup")};

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
+#include "plan/arenas.h"
 #include "train/job_state.h"
 
 static int64_t least_of(int64_t a, int64_t b)
@@ -86,10 +87,15 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
 static enum status find_groups(const struct job *job, struct plan_input *input)
 {
   const int group = input->shape.group;
-  int64_t apart = comm_local_rank(job->comm) % group != input->rank % group;
-  const enum status status = comm_max_i64(job->comm, &apart, 1);
-  input->shape.one_node = apart == 0;
-  return status;
+  int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group};
+  const enum status status = comm_max_i64(job->comm, most, 3);
+  input->shape.one_node = most[0] == 0;
+  if (status || most[1] == -most[2])
+    return status;
+  return status_set(STATUS_USAGE,
+                    "nodes have between %lld and %lld ranks, and groups of a node are as large everywhere; start the same number of ranks on every "
+                    "node, or set shard.group to a number",
+                    (long long)-most[2], (long long)most[1]);
 }
 
 static enum status create_plans(struct job *job, enum job_use use)
@@ -352,6 +358,7 @@ static enum status create_device(struct job *job)
     status = check_own_device(job);
   if (status)
     return status;
+  job->device->plain_memory = strcmp(job->place.carrier, "nccl") != 0;
   comm_set_device(job->comm, job->device);
   return comm_set_carrier(job->comm, job->place.carrier);
 }
@@ -376,6 +383,11 @@ static enum status create_parts(struct job *job, enum job_use use)
   return status ? status : comm_agree(job->comm, job_check_fits(job, use, list_plans(job, plans), plans));
 }
 
+static bool is_typed(const struct deck *deck, const char *key)
+{
+  return strcmp(options_where(deck->set, key), OPTIONS_COMMAND_LINE) == 0;
+}
+
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
 {
@@ -383,15 +395,53 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
     const char *key;
     bool other; /* than what is done */
   } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
-              {"shard.group", strcmp(deck->shard.group, "world") != 0},
+              {"shard.group", strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
               {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
-              {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0}};
+              {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0},
+              {"transfer.grads", deck->transfer.grads != DECK_GPU_REDUCE},
+              {"optim.update", deck->optim.update != DECK_UPDATE_AUTO},
+              {"optim.state", deck->optim.state != DECK_STATE_HOST}};
   if (use != JOB_EVAL && use != JOB_GENERATE)
     return;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].other && !strcmp(options_where(deck->set, keys[i].key), OPTIONS_COMMAND_LINE))
-      log_warn("%s is for training and changes nothing here: parameters are sharded over all ranks, and nothing is kept for a backward pass",
+    if (keys[i].other && is_typed(deck, keys[i].key))
+      log_warn("%s is for training and changes nothing here: parameters are sharded over all ranks, nothing is kept for a backward pass, and nothing "
+               "is updated",
                keys[i].key);
+}
+
+static bool uses_lane(const struct plan *plan, enum plan_lane lane)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].lane == lane)
+      return true;
+  return false;
+}
+
+/* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
+static void warn_without_effect(const struct job *job, enum job_use use)
+{
+  const struct deck *deck = job->deck;
+  const struct plan *plan[JOB_PLANS];
+  const int plans = list_plans(job, plan);
+  bool copies = false;
+  for (int p = 0; p < plans; p++)
+    copies |= uses_lane(plan[p], LANE_H2D) || uses_lane(plan[p], LANE_D2H);
+  const struct plan_arenas disk = plan_arenas(plans, plan, TIER_DISK);
+  const struct {
+    const char *key;
+    bool idle;
+    const char *why;
+  } keys[] = {
+      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && deck->tiers.params == DECK_TIER_DEVICE,
+       "parameters are on the device (tiers.params)"},
+      {"transfer.rate", deck->transfer.rate > 0 && !(copies && job->device->host_memory), "nothing is copied between tiers on the host device"},
+      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (keys[i].idle && is_typed(deck, keys[i].key))
+      log_warn("%s changes nothing here: %s", keys[i].key, keys[i].why);
+    else if (keys[i].idle && use != JOB_EVAL && use != JOB_GENERATE)
+      log_info("%s changes nothing here: %s", keys[i].key, keys[i].why);
 }
 
 static void log_tiers(const struct job *job)
@@ -406,6 +456,20 @@ static void log_tiers(const struct job *job)
            shape->cpu_reduce ? hosts : "devices", shape->immediate ? "as their gradients land" : "behind the norm of all gradients");
 }
 
+/* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
+static void log_groups(const struct job *job)
+{
+  const struct deck_shape *shape = &job->shape;
+  if (shape->ranks == 1 || job_state_plan(job)->input.strategy != STRATEGY_HYBRID_SHARD)
+    return;
+  if (shape->group == shape->ranks)
+    log_info("hybrid_shard: all %d ranks are one group, so this is full_shard", shape->ranks);
+  else if (shape->group == 1)
+    log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
+  else
+    log_info("hybrid_shard: %d groups of %d ranks", shape->replicas, shape->group);
+}
+
 static void log_job(const struct job *job)
 {
   const int ranks = comm_ranks(job->comm);
@@ -418,6 +482,7 @@ static void log_job(const struct job *job)
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device, *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", dtype_name(job->place.compute), ranks > 1 ? ", data between ranks by " : "",
            ranks > 1 ? comm_carrier_text(job->comm) : "");
+  log_groups(job);
   if (job->shape.host_state)
     log_tiers(job);
 }
@@ -447,8 +512,10 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
     return status;
   }
   log_job(job);
-  if (comm_rank(comm) == 0)
+  if (comm_rank(comm) == 0) {
     warn_ignored(deck, use);
+    warn_without_effect(job, use);
+  }
   *out = job;
   return STATUS_OK;
 }

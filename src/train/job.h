@@ -60,10 +60,7 @@ enum status job_model(const struct deck *deck, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
 
-/* What the arenas of plans of one job need of one tier on this rank: they share the persistent one, and take turns in the transient one. Local. */
-struct job_arenas { int64_t persistent, transient; };
-struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier);
-/* In all tiers of memory. Local. */
+/* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 /* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
 int64_t job_device_reserve(int ranks);
@@ -76,9 +73,9 @@ struct job_limits {
   int64_t disk;   /* room in `nvme` */
   int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
 };
-/* What of `available` and `total` host memory (mem.h) a job may use that its control groups bound by `limit`: the less of both; but where the limit is above the total, the machine is a
- * virtual one that shows but the part that is in use, and the limit says how much that can become. */
-int64_t job_host_room(int64_t available, int64_t total, int64_t limit);
+/* What of `available` host memory a job may use that its control groups bound by `limit`: the less of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
+ * how much it can become. -1: unknown. */
+int64_t job_host_room(int64_t available, int64_t limit, bool grows);
 /* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
  * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and memory
  * registered with a device apart beyond RLIMIT_MEMLOCK, which its driver may refuse. Local, pure. */

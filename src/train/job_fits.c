@@ -1,31 +1,19 @@
 /* Whether a job fits into its node: what the arenas of its plans need of each memory, against what is there. */
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/store.h"
+#include "plan/arenas.h"
 #include "train/job_state.h"
-
-struct job_arenas job_arenas(int n, const struct plan *const plans[], enum plan_tier tier)
-{
-  struct job_arenas most = {0};
-  for (int i = 0; i < n; i++) {
-    if (plans[i]->persistent_bytes[tier] > most.persistent)
-      most.persistent = plans[i]->persistent_bytes[tier];
-    if (plans[i]->transient_bytes[tier] > most.transient)
-      most.transient = plans[i]->transient_bytes[tier];
-  }
-  return most;
-}
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
 {
   int64_t sum = 0;
   for (int tier = 0; tier < TIER_DISK; tier++) {
-    const struct job_arenas arenas = job_arenas(n, plans, (enum plan_tier)tier);
+    const struct plan_arenas arenas = plan_arenas(n, plans, (enum plan_tier)tier);
     sum += arenas.persistent + arenas.transient;
   }
   return sum;
@@ -39,16 +27,11 @@ int64_t job_device_reserve(int ranks)
   return alone + (ranks > 1 ? between_ranks : 0);
 }
 
-int64_t job_host_room(int64_t available, int64_t total, int64_t limit)
+int64_t job_host_room(int64_t available, int64_t limit, bool grows)
 {
   if (limit < 0 || available < 0)
     return available;
-  return limit > total || limit < available ? limit : available;
-}
-
-static double GiB(double bytes)
-{
-  return bytes / (1 << 30);
+  return grows || limit < available ? limit : available;
 }
 
 static bool trains(enum job_use use)
@@ -69,31 +52,25 @@ static bool moves_state(const struct job *job, enum job_use use)
 
 enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
 
-/* Where MPI has the memory that processes share. */
-static const char *shared_folder(void)
-{
-  const char *set = getenv("OMPI_MCA_osc_sm_backing_directory");
-  return set ? set : "/dev/shm";
-}
-
 /* In doubles: what nobody has may be more than 2^63 bytes on a node. */
 struct need {
   const struct job *job;
   const struct plan *plan; /* the first one, which has the shape */
   enum job_use use;
-  int local;                                    /* ranks of this node */
-  struct job_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
-  double reserve, state;                        /* of a rank: what libraries take of the device, what moves the state between it and files */
-  double bytes[ROOMS], have[ROOMS];             /* of the node, but for the device; have < 0: unknown */
+  int local;                                     /* ranks of this node */
+  struct plan_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
+  double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
+  double mailboxes; /* of the node: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
+  double bytes[ROOMS], have[ROOMS]; /* of the node, but for the device; have < 0: unknown */
 };
 
-static double both(struct job_arenas arenas)
+static double both(struct plan_arenas arenas)
 {
   return (double)arenas.persistent + (double)arenas.transient;
 }
 
 /* One copy, and what each member has for itself. */
-static double shared_by(int group, struct job_arenas arenas)
+static double shared_by(int group, struct plan_arenas arenas)
 {
   return (double)arenas.persistent + group * (double)arenas.transient;
 }
@@ -106,21 +83,23 @@ static struct need need_of(const struct job *job, enum job_use use, int n, const
                       .plan = plans[0],
                       .use = use,
                       .local = local,
-                      .device = job_arenas(n, plans, TIER_DEVICE),
-                      .host = job_arenas(n, plans, TIER_HOST),
-                      .shared = job_arenas(n, plans, TIER_SHARED),
-                      .disk = job_arenas(n, plans, TIER_DISK),
+                      .device = plan_arenas(n, plans, TIER_DEVICE),
+                      .host = plan_arenas(n, plans, TIER_HOST),
+                      .shared = plan_arenas(n, plans, TIER_SHARED),
+                      .disk = plan_arenas(n, plans, TIER_DISK),
                       .have = {(double)limits->device, (double)limits->host, (double)limits->shared, (double)limits->disk}};
   if (!apart) { /* pages are there only when they are touched, in the middle of a step */
     need.host.persistent += need.device.persistent;
     need.host.transient += need.device.transient;
-    need.device = (struct job_arenas){0};
+    need.device = (struct plan_arenas){0};
   }
   need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
   need.state = apart ? (double)job_state_bytes(plans[0], trains(use)) : 0;
+  for (int i = 0; i < n; i++)
+    need.mailboxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
   need.bytes[ROOM_DEVICE] = apart ? both(need.device) + need.reserve : 0;
   need.bytes[ROOM_SHARED] = shared_by(group, need.shared) * ((local + group - 1) / group);
-  need.bytes[ROOM_HOST] = (both(need.host) + need.state) * local + need.bytes[ROOM_SHARED];
+  need.bytes[ROOM_HOST] = (both(need.host) + need.state) * local + need.bytes[ROOM_SHARED] + need.mailboxes;
   need.bytes[ROOM_DISK] = both(need.disk) * local;
   return need;
 }
@@ -176,6 +155,8 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, "tiers.activations=recompute");
   else if (keeps(shape, KEEP_INPUT))
     add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
+  if (keeps(shape, KEEP_ACTIVATIONS) && apart && !shape->tight)
+    add_word(words, "tiers.workspace=tight");
   if (need->plan->input.prefetch > 0 && shape->host_state && apart)
     add_word(words, "a smaller shard.prefetch");
   add_word(words, shape->micro_batch > 1 ? "a smaller data.micro_batch" : "a shorter data.sequence");
@@ -256,21 +237,24 @@ static void describe(const struct need *need, enum room room, struct words *word
     say(words,
         "of the memory of its %s device a rank needs %.2f GiB (%.2f for what stays from step to step, %.2f for a step, %.2f for libraries) and has "
         "%.2f",
-        job->device->ops->name, GiB(bytes), GiB((double)need->device.persistent), GiB((double)need->device.transient), GiB(need->reserve), GiB(have));
+        job->device->ops->name, mem_GiB(bytes), mem_GiB((double)need->device.persistent), mem_GiB((double)need->device.transient),
+        mem_GiB(need->reserve), mem_GiB(have));
     break;
   case ROOM_HOST:
     say(words, "of host memory the %d rank%s of this node %s %.2f GiB (each %.2f for what stays from step to step, %.2f for a step", need->local,
-        plural, verb, GiB(bytes), GiB((double)need->host.persistent), GiB((double)need->host.transient));
+        plural, verb, mem_GiB(bytes), mem_GiB((double)need->host.persistent), mem_GiB((double)need->host.transient));
     if (need->state > 0)
-      say(words, ", %.2f to load and save what its device holds", GiB(need->state));
+      say(words, ", %.2f to load and save what its device holds", mem_GiB(need->state));
     if (need->bytes[ROOM_SHARED] > 0)
-      say(words, "; %.2f that they share", GiB(need->bytes[ROOM_SHARED]));
-    say(words, ") and have %.2f", GiB(have));
+      say(words, "; %.2f that they share", mem_GiB(need->bytes[ROOM_SHARED]));
+    if (need->mailboxes > 0)
+      say(words, "; %.2f by which they exchange data", mem_GiB(need->mailboxes));
+    say(words, ") and have %.2f", mem_GiB(have));
     break;
-  case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", shared_folder(), GiB(bytes), GiB(have)); break;
+  case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", comm_shared_folder(), mem_GiB(bytes), mem_GiB(have)); break;
   default:
     say(words, "of the disk of %s the %d rank%s of this node %s %.2f GiB and have %.2f", job->nvme ? job->nvme : "", need->local, plural, verb,
-        GiB(bytes), GiB(have));
+        mem_GiB(bytes), mem_GiB(have));
   }
 }
 
@@ -318,7 +302,7 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
       STATUS_MEMORY,
       "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): if that is refused, "
       "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK), or use %s",
-      GiB(both(need->shared)), GiB((double)limits->lock), cures.text);
+      mem_GiB(both(need->shared)), mem_GiB((double)limits->lock), cures.text);
   log_warn("%s", status_text());
 }
 
@@ -353,11 +337,11 @@ static int64_t room_in(const char *folder)
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
 {
   struct job_limits limits = {.device = -1,
-                              .host = job_host_room(mem_available_bytes(), mem_total_bytes(), mem_limit_bytes()),
-                              .shared = room_in(shared_folder()),
+                              .host = job_host_room(mem_available_bytes(), mem_limit_bytes(), mem_total_grows("/proc")),
+                              .shared = room_in(comm_shared_folder()),
                               .disk = -1,
                               .lock = mem_lock_limit_bytes()};
-  const struct job_arenas disk = job_arenas(n, plans, TIER_DISK);
+  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
   int64_t used = 0, all = 0;
   enum status status = STATUS_OK;
   if (!job->device->host_memory) {

@@ -33,11 +33,6 @@ struct saver {
   char sentence[2048];
 };
 
-static double GiB(double bytes)
-{
-  return bytes / (1 << 30);
-}
-
 /* Of the file: every rank knows all tensors. */
 static int64_t tensor_bytes(const struct job_state *state)
 {
@@ -111,14 +106,14 @@ static void wait_until_written(struct saver *saver)
 
 /* --- the copy ------------------------------------------------------------------------------------------------------------------- */
 
-/* What the ranks of this node may still take. Of what a control group may hold they have some already; for a limit above the machine's memory see job_host_room(). -1: unknown. */
+/* What the ranks of this node may still take. Of what a control group may hold they have some already; where memory grows with use, the limit alone counts (job_host_room()). -1: unknown. */
 static int64_t free_bytes(int local_ranks)
 {
   const int64_t available = mem_available_bytes(), limit = mem_limit_bytes(), used = mem_resident_bytes() * local_ranks;
   if (limit < 0 || used < 0)
     return available;
   const int64_t left = limit > used ? limit - used : 0;
-  return limit > mem_total_bytes() || available < 0 || left < available ? left : available;
+  return mem_total_grows("/proc") || available < 0 || left < available ? left : available;
 }
 
 /* The same answer on all ranks, and the same numbers: those of the node where it is tightest. */
@@ -135,7 +130,7 @@ static enum status find_room(struct saver *saver, bool *fits)
   *fits = tight[0] <= others * -tight[1];
   if (!*fits)
     log_info("checkpoints hold up the steps: to write them behind, the ranks of a node need %.2f GiB for a copy of the state, and %.2f GiB are free",
-             GiB(tight[0]), GiB(-tight[1]));
+             mem_GiB(tight[0]), mem_GiB(-tight[1]));
   return STATUS_OK;
 }
 
@@ -301,12 +296,28 @@ enum status saver_create(struct job *job, const char *dir, struct saver **out)
   return STATUS_OK;
 }
 
+/* Of a save that nobody asks for any more: the run ends by a failure, whose sentence is not this one. */
+static void tell_fate(const struct saver *saver)
+{
+  const long long step = (long long)saver->report.step;
+  if (comm_rank(saver->job->comm) != 0)
+    return;
+  if (!saver->status)
+    log_info("the checkpoint of step %lld was written all the same: %s", step, saver->path);
+  else if (saver->path)
+    log_warn("the checkpoint of step %lld was written all the same, to %s; %s", step, saver->path, saver->sentence);
+  else
+    log_warn("%s", saver->sentence);
+}
+
 void saver_destroy(struct saver *saver)
 {
   if (!saver)
     return;
   if (saver->pending && saver->report.behind)
     wait_until_written(saver);
+  if (saver->pending)
+    tell_fate(saver);
   drop_background(saver);
   free_meta(saver);
   mem_free(saver->path);

@@ -9,7 +9,7 @@ struct saver;
 
 /* For the checkpoints in folder `dir` of a job whose executors stand. Both must outlive it. Collective. */
 enum status saver_create(struct job *job, const char *dir, struct saver **out);
-/* Waits for a save that is under way. Takes NULL; Collective. */
+/* Waits for a save that is under way, and says in the log whether it was written if it was not finished (saver_finish()). Takes NULL; Collective. */
 void saver_destroy(struct saver *saver);
 
 /* What became of a save. `seconds`: from its beginning until it was complete; `held_s`: for how long it held up the steps, waiting for it included. */

@@ -404,13 +404,16 @@ static enum status lost(struct run *run, const struct exec_result *result, const
                     result->loss, result->grad_norm, what, newest, cure);
 }
 
-/* Such a step has changed nothing. Skipping forgives a bad batch now and then, not a model that is lost. */
+/* Where the job goes on, such a step has changed nothing. Immediate updates have been made, but there is no skipping with them: what they changed is not saved. Skipping forgives a bad batch now
+ * and then, not a model that is lost. */
 static enum status nonfinite(struct run *run, const struct exec_result *result)
 {
   enum { MOST_IN_A_ROW = 10 };
   char times[64];
   if (run->deck->optim.nonfinite == NONFINITE_STOP)
-    return lost(run, result, "", ", or set optim.nonfinite=skip");
+    return lost(run, result, "",
+                run->deck->optim.update == DECK_UPDATE_IMMEDIATE ? ", or set optim.nonfinite=skip with optim.update=deferred"
+                                                                 : ", or set optim.nonfinite=skip");
   run->skipped++;
   snprintf(times, sizeof times, "not finite for %d steps in a row: ", MOST_IN_A_ROW);
   if (++run->bad == MOST_IN_A_ROW)

@@ -204,6 +204,21 @@ static void test_limit(void **state)
   assert_int_equal(system(command), 0);
 }
 
+/* Oracle: a folder like Linux' /proc, and one like that of a kernel without pages. */
+static void test_memory_that_grows(void **state)
+{
+  (void)state;
+  char root[64], command[256];
+  snprintf(root, sizeof root, "%s/procXXXXXX", getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+  assert_non_null(mkdtemp(root));
+  write_limit(root, "", "meminfo", "MemTotal:        2097152 kB\n");
+  assert_true(mem_total_grows(root));
+  write_limit(root, "", "zoneinfo", "Node 0, zone      DMA\n");
+  assert_false(mem_total_grows(root));
+  snprintf(command, sizeof command, "rm -r %s", root);
+  assert_int_equal(system(command), 0);
+}
+
 /* Oracle: the kernel's file of the group at the top, than which no group is less bound; sysconf() and getrlimit(). */
 static void test_limits_of_this_process(void **state)
 {
@@ -273,6 +288,7 @@ int main(void)
       cmocka_unit_test(test_grow),
       cmocka_unit_test(test_available),
       cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_memory_that_grows),
       cmocka_unit_test(test_limits_of_this_process),
       cmocka_unit_test(test_counters),
       cmocka_unit_test(test_alignment_and_zeros),

@@ -141,6 +141,16 @@ static void test_binding(void **state)
     assert_int_equal(seen[1], cores[1]);
     assert_int_equal(seen[2], cores[2]);
   }
+  const int swapped[3] = {cores[0], cores[2], cores[1]};
+  assert_int_equal(team_pin(team, swapped), STATUS_OK);
+  for (int run = 0; run < 50; run++) {
+    team_run(team, where_am_i, seen);
+    assert_int_equal(seen[1], cores[2]);
+    assert_int_equal(seen[2], cores[1]);
+  }
+  assert_int_equal(team_pin(team, (const int[]){0, cores[1], 8000}), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "cannot bind thread 2 of 3 to CPU 8000"));
+  assert_int_equal(team_pin(NULL, cores), STATUS_OK);
   team_destroy(team);
 
   int64_t held = mem_usage(MEM_META).bytes;

@@ -2,6 +2,7 @@ check_scripts += \
 	tests/cli/cli.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
+	tests/cli/cuda_mpi.sh \
 	tests/cli/cuda_offload.sh \
 	tests/cli/decks.sh \
 	tests/cli/doctor.sh \
@@ -12,6 +13,7 @@ check_scripts += \
 	tests/cli/fit.sh \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
+	tests/cli/hybrid.sh \
 	tests/cli/memory.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_tables.sh \
@@ -26,6 +28,7 @@ EXTRA_DIST += \
 	tests/peers/adam.sh \
 	tests/peers/bpe_train.py \
 	tests/peers/bpe_train.sh \
+	tests/peers/carriers.sh \
 	tests/peers/cpu.sh \
 	tests/peers/fsdp2.py \
 	tests/peers/gpt2_cpu.py \

@@ -6,29 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/team.h"
 #include "device/lane.h"
+#include "far.h"
 
-/* An allocation is two mappings: what its pointers name, where nothing can be read or written, and what the lanes read and write in its place. */
-enum { MOST_REGIONS = 16, WORKS = 64 };
-
-struct region {
-  char *named, *real;
-  size_t bytes;
-};
+enum { WORKS = 64 };
 
 static struct {
   const struct device_ops *host;
   struct device_ops ops;
-  struct region region[MOST_REGIONS];
-  int regions;
   bool reached;
 } apart;
 
@@ -64,48 +55,17 @@ struct mark {
   int64_t set, reached;
 };
 
-static const struct region *region_of(const void *ptr)
-{
-  for (int i = 0; i < apart.regions; i++)
-    if ((const char *)ptr >= apart.region[i].named && (const char *)ptr < apart.region[i].named + apart.region[i].bytes)
-      return &apart.region[i];
-  return NULL;
-}
-
-static void *real_of(const void *ptr)
-{
-  const struct region *region = region_of(ptr);
-  return region ? region->real + ((const char *)ptr - region->named) : (void *)(uintptr_t)ptr;
-}
-
-static void *map(size_t bytes, int access)
-{
-  void *ptr = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(ptr != MAP_FAILED);
-  return ptr;
-}
-
 static enum status apart_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   (void)device, (void)tag;
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page) / page * page;
-  assert_true(apart.regions < MOST_REGIONS);
-  struct region region = {.real = map(whole, PROT_READ | PROT_WRITE), .bytes = whole};
-  region.named = apart.reached ? region.real : map(whole, PROT_NONE);
-  apart.region[apart.regions++] = region;
-  *out = region.named;
+  *out = far_alloc(bytes, apart.reached);
   return STATUS_OK;
 }
 
 static void apart_release(struct device *device, void *ptr)
 {
   (void)device;
-  struct region *region = (struct region *)region_of(ptr);
-  assert_true(region && region->named == ptr);
-  assert_int_equal(munmap(region->real, region->bytes), 0);
-  if (region->named != region->real)
-    assert_int_equal(munmap(region->named, region->bytes), 0);
-  *region = apart.region[--apart.regions];
+  far_free(ptr);
 }
 
 /* --- a lane: a thread that takes its work from a queue -------------------------------------------------------------------------- */
@@ -132,8 +92,8 @@ static void reach(const struct work *work)
 
 static enum status do_work(struct lane *host, const struct work *work)
 {
-  void *to = real_of(work->to);
-  const void *from = real_of(work->from);
+  void *to = far_real(work->to);
+  const void *from = far_real(work->from);
   switch (work->kind) {
   case WORK_COPY: return apart.host->copy(host, to, from, work->bytes);
   case WORK_ZERO: return apart.host->zero(host, to, work->bytes);
@@ -193,10 +153,9 @@ static void apart_lane_destroy(struct lane *base)
 /* A copy is within an allocation: of the device's, of the test's, or from one to the other. */
 static enum status apart_copy(struct lane *lane, void *to, const void *from, size_t bytes)
 {
-  const struct region *target = region_of(to), *source = region_of(from);
-  assert_true(target || source);
-  assert_true(!target || (char *)to + bytes <= target->named + target->bytes);
-  assert_true(!source || (const char *)from + bytes <= source->named + source->bytes);
+  assert_true(far_holds(to) || far_holds(from));
+  far_check(to, bytes);
+  far_check(from, bytes);
   return put(lane, (struct work){.kind = WORK_COPY, .to = to, .from = from, .bytes = bytes});
 }
 
@@ -284,17 +243,17 @@ struct device *apart_create(bool reached)
 
 void apart_destroy(struct device *device)
 {
-  assert_int_equal(apart.regions, 0);
+  assert_int_equal(far_allocations(), 0);
   device->ops = apart.host;
   device_destroy(device);
 }
 
 void apart_put(void *to, const void *from, size_t bytes)
 {
-  memcpy(real_of(to), from, bytes);
+  memcpy(far_real(to), from, bytes);
 }
 
 void apart_get(const void *from, size_t bytes, void *to)
 {
-  memcpy(to, real_of(from), bytes);
+  memcpy(to, far_real(from), bytes);
 }

@@ -4,8 +4,23 @@ check_PROGRAMS += \
 	tests/comm/test_data \
 	tests/comm/test_device \
 	tests/comm/test_fake \
+	tests/comm/test_init \
 	tests/comm/test_report \
 	tests/comm/test_shared \
 	tests/comm/test_survey \
 	tests/comm/test_threads
-tests_comm_test_device_SOURCES = tests/comm/test_device.c tests/comm/apart.c tests/comm/apart.h
+comm_fixture = \
+	tests/comm/fixture.c \
+	tests/comm/fixture.h
+comm_apart = \
+	tests/comm/apart.c \
+	tests/comm/apart.h \
+	tests/comm/far.c \
+	tests/comm/far.h
+tests_comm_test_control_SOURCES = tests/comm/test_control.c $(comm_fixture)
+tests_comm_test_data_SOURCES = tests/comm/test_data.c $(comm_fixture)
+tests_comm_test_device_SOURCES = tests/comm/test_device.c $(comm_apart) $(comm_fixture)
+tests_comm_test_report_SOURCES = tests/comm/test_report.c $(comm_fixture)
+tests_comm_test_shared_SOURCES = tests/comm/test_shared.c $(comm_fixture)
+tests_comm_test_survey_SOURCES = tests/comm/test_survey.c $(comm_fixture)
+tests_comm_test_threads_SOURCES = tests/comm/test_threads.c $(comm_fixture)

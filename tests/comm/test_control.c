@@ -2,6 +2,7 @@
 /* ranks: 1 2 3 5 */
 #include <limits.h>
 #include <math.h>
+#include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +14,23 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
+#include "comm/report.h"
 #include "config.h"
+#include "fixture.h"
 
-static struct comm *job;
+static bool communicator_fails; /* on this rank */
+
+int MPI_Comm_dup(MPI_Comm from, MPI_Comm *out)
+{
+  const int error = PMPI_Comm_dup(from, out);
+  return communicator_fails ? MPI_ERR_NO_MEM : error;
+}
+
+int MPI_Comm_split(MPI_Comm from, int color, int key, MPI_Comm *out)
+{
+  const int error = PMPI_Comm_split(from, color, key, out);
+  return communicator_fails ? MPI_ERR_NO_MEM : error;
+}
 
 static void ranks_are_numbered(void **state)
 {
@@ -204,23 +219,36 @@ static void carriers_are_those_of_the_build(void **state)
   assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
   assert_int_equal(comm_group_check(group), STATUS_OK);
   comm_group_destroy(group);
-}
-
-static int start(void **state)
-{
-  (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  return comm_create_mpi(&argc, &argv, &job);
-}
-
-static int stop(void **state)
-{
-  (void)state;
-  comm_destroy(job);
   comm_destroy(NULL);
-  return 0;
+}
+
+/* Where one rank alone gets no communicator all of them turn back, and come together again. */
+static void a_communicator_is_had_by_all_or_by_none(void **state)
+{
+  (void)state;
+  const int last = comm_ranks(job) - 1;
+  struct comm *sibling = NULL;
+  struct comm_group *group = NULL;
+  struct comm_report *report = NULL;
+  struct comm_shared *shared = NULL;
+  char split[64];
+  snprintf(split, sizeof split, "rank %d: MPI_Comm_split failed: MPI_ERR_NO_MEM", last);
+  const char *text = last > 0 ? split : "MPI_Comm_split failed: MPI_ERR_NO_MEM";
+  communicator_fails = comm_rank(job) == last;
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), text));
+  assert_int_equal(comm_create_sibling(job, &sibling), STATUS_LIBRARY);
+  assert_non_null(strstr(status_text(), "MPI_Comm_dup failed: MPI_ERR_NO_MEM"));
+  if (last > 0) {
+    assert_int_equal(comm_report_create(job, 8, &report), STATUS_LIBRARY);
+    assert_non_null(strstr(status_text(), "MPI_Comm_dup failed: MPI_ERR_NO_MEM"));
+    assert_int_equal(comm_shared_create(job, last + 1, 8, &shared), STATUS_LIBRARY);
+    assert_non_null(strstr(status_text(), text));
+  }
+  communicator_fails = false;
+  assert_true(!sibling && !group && !report && !shared);
+  assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
+  comm_group_destroy(group);
 }
 
 int main(void)
@@ -237,6 +265,7 @@ int main(void)
       cmocka_unit_test(more_than_mpi_can_count_is_refused),
       cmocka_unit_test(groups_divide_the_ranks),
       cmocka_unit_test(carriers_are_those_of_the_build),
+      cmocka_unit_test(a_communicator_is_had_by_all_or_by_none),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

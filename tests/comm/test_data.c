@@ -11,12 +11,13 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "comm/mailbox.h"
 #include "comm/ops.h"
 #include "device/device.h"
 #include "device/lane.h"
+#include "fixture.h"
 
-static struct comm *job;
 static struct device *device;
 static struct lane *lane;
 
@@ -365,24 +366,47 @@ static void a_node_without_room_sends_messages(void **state)
   comm_group_destroy(group);
 }
 
-static int start(void **state)
+/* Told before, as by a job that is not there, and counted by the first member of each block: what is made for sums alone holds none of it, and gathers and reduces all the same. */
+static void what_a_node_holds_is_known_before(void **state)
 {
   (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  if (comm_create_mpi(&argc, &argv, &job) || device_create("host", 0, DTYPE_F32, &device))
+  struct grouping list[2 * MOST_RANKS + 1];
+  const int n = groupings(list);
+  struct comm *fake;
+  assert_int_equal(comm_create_fake(comm_rank(job), comm_ranks(job), comm_local_ranks(job), &fake), STATUS_OK);
+  for (int i = 0; i < n; i++) {
+    const int64_t told = comm_group_shared_bytes(job, list[i].kind, list[i].size);
+    assert_int_equal(comm_group_shared_bytes(fake, list[i].kind, list[i].size), told);
+    for (int sums = 0; sums < 2; sums++) {
+      struct comm_group *group;
+      int64_t held = -mem_usage(MEM_META).bytes;
+      assert_int_equal((sums ? comm_group_create_for_sums : comm_group_create)(job, list[i].kind, list[i].size, &group), STATUS_OK);
+      held += mem_usage(MEM_META).bytes;
+      assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
+      assert_in_range(held - (sums ? 0 : told), 0, comm_ranks(job) * (4096 + 1024)); /* a rest of a page, and what describes it */
+      assert_true(!sums || !group->mailbox);
+      gather(list[i], group);
+      reduce(list[i], group);
+      group_sum(list[i], group);
+      comm_group_destroy(group);
+    }
+  }
+  assert_int_equal(comm_group_shared_bytes(job, COMM_WORLD, 0) > 0, comm_ranks(job) > 1);
+  comm_destroy(fake);
+}
+
+static int start(void **state)
+{
+  if (start_job(state) || device_create("host", 0, DTYPE_F32, &device))
     return -1;
   return device->ops->lane_create(device, "test", 1, &lane) ? -1 : 0;
 }
 
 static int stop(void **state)
 {
-  (void)state;
   device->ops->lane_destroy(lane);
   device_destroy(device);
-  comm_destroy(job);
-  return 0;
+  return stop_job(state);
 }
 
 int main(void)
@@ -392,8 +416,7 @@ int main(void)
       cmocka_unit_test(reduce_scatter_in_every_group),      cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
       cmocka_unit_test(exact_sums_in_every_group),          cmocka_unit_test(two_stages_equal_one),
       cmocka_unit_test(gradients_travel_in_two_types),      cmocka_unit_test(carriers_live_side_by_side),
-      cmocka_unit_test(a_node_without_room_sends_messages),
-
+      cmocka_unit_test(a_node_without_room_sends_messages), cmocka_unit_test(what_a_node_holds_is_known_before),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -15,6 +15,7 @@
 #include "base/team.h"
 #include "comm/ops.h"
 #include "device/lane.h"
+#include "fixture.h"
 
 enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
 
@@ -24,8 +25,6 @@ const char *__tsan_default_options(void)
 {
   return "history_size=7";
 }
-
-static struct comm *job;
 
 static float value(int salt, int rank, int64_t element)
 {
@@ -221,13 +220,6 @@ static enum status work(void *arg)
   return status;
 }
 
-static void must(enum status status)
-{
-  if (status)
-    print_error("%s\n", status_text());
-  assert_int_equal(status, STATUS_OK);
-}
-
 static void use_one_lane(struct device *device)
 {
   static struct worker w;
@@ -360,22 +352,6 @@ static void failing_is_a_collective_decision(void **state)
   apart_destroy(device);
 }
 
-static int start(void **state)
-{
-  (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  return comm_create_mpi(&argc, &argv, &job);
-}
-
-static int stop(void **state)
-{
-  (void)state;
-  comm_destroy(job);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -387,5 +363,5 @@ int main(void)
       cmocka_unit_test(a_device_has_to_be_named),
       cmocka_unit_test(failing_is_a_collective_decision),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

@@ -11,10 +11,9 @@
 
 #include "base/clock.h"
 #include "comm/report.h"
+#include "fixture.h"
 
 enum { MOST_RANKS = 8 };
-
-static struct comm *job;
 
 struct state {
   int64_t rank, square;
@@ -134,22 +133,6 @@ static void a_state_of_no_size(void **state)
   comm_report_destroy(NULL);
 }
 
-static int start(void **state)
-{
-  (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  return comm_create_mpi(&argc, &argv, &job);
-}
-
-static int stop(void **state)
-{
-  (void)state;
-  comm_destroy(job);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -158,5 +141,5 @@ int main(void)
       cmocka_unit_test(without_mpi_there_is_nobody),
       cmocka_unit_test(a_state_of_no_size),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

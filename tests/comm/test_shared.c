@@ -17,8 +17,7 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
-
-static struct comm *job;
+#include "fixture.h"
 
 static bool allocate_fails, lock_fails;
 
@@ -178,6 +177,7 @@ static void room_is_looked_for_first(void **state)
     return;
   struct comm_shared *shared = NULL;
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0); /* where Open MPI would keep it */
+  assert_string_equal(comm_shared_folder(), "/proc");
   assert_int_equal(comm_shared_create(job, comm_ranks(job), 1000, &shared), STATUS_MEMORY);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
   assert_non_null(strstr(status_text(), " MiB of /proc, which has room for 0.0 MiB"));
@@ -240,22 +240,6 @@ static void the_barrier_orders(void **state)
   for_every_size(nobody_passes_before_the_last);
 }
 
-static int start(void **state)
-{
-  (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  return comm_create_mpi(&argc, &argv, &job);
-}
-
-static int stop(void **state)
-{
-  (void)state;
-  comm_destroy(job);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -267,5 +251,5 @@ int main(void)
       cmocka_unit_test(a_failure_of_one_is_that_of_all),
       cmocka_unit_test(the_barrier_orders),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

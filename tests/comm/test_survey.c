@@ -15,10 +15,9 @@
 #include "comm/library.h"
 #include "comm/ops.h"
 #include "comm/survey.h"
+#include "fixture.h"
 
 enum { MOST_RANKS = 8 };
-
-static struct comm *job;
 
 static void gathers(void **state)
 {
@@ -153,7 +152,7 @@ static void reads_fabrics(void **state)
   assert_int_equal(rmdir(root), 0);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gathers),           cmocka_unit_test(refuses_what_is_too_much),
@@ -161,9 +160,5 @@ int main(int argc, char **argv)
       cmocka_unit_test(estimates_offsets), cmocka_unit_test(reads_the_library),
       cmocka_unit_test(reads_fabrics),
   };
-  if (comm_create_mpi(&argc, &argv, &job))
-    return 1;
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  comm_destroy(job);
-  return failed;
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

@@ -16,8 +16,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "device/lane.h"
-
-static struct comm *job;
+#include "fixture.h"
 
 enum { COUNT = 512, MOST_RANKS = 5, ROUNDS = 40 };
 
@@ -214,22 +213,6 @@ static void siblings_do_not_wait_for_each_other(void **state)
   comm_destroy(sibling);
 }
 
-static int start(void **state)
-{
-  (void)state;
-  static char name[] = "test", *args[] = {name, NULL};
-  int argc = 1;
-  char **argv = args;
-  return comm_create_mpi(&argc, &argv, &job);
-}
-
-static int stop(void **state)
-{
-  (void)state;
-  comm_destroy(job);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -237,5 +220,5 @@ int main(void)
       cmocka_unit_test(siblings_do_not_share_an_order),
       cmocka_unit_test(siblings_do_not_wait_for_each_other),
   };
-  return cmocka_run_group_tests(tests, start, stop);
+  return cmocka_run_group_tests(tests, start_job, stop_job);
 }

@@ -39,18 +39,18 @@ static void test_impossible_combinations(void **state)
       {"data.sequence=2048",
        "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
       {"shard.group=4",
-       "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; use shard.group=world, or "
+       "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; leave it out, or use "
        "shard.strategy=hybrid_shard"},
       {"shard.strategy=no_shard shard.group=node",
        "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which works on all "
-       "ranks; use shard.group=world, or shard.strategy=hybrid_shard"},
-      {"shard.strategy=hybrid_shard",
-       "shard.strategy (command line) is hybrid_shard, which needs a group smaller than the world; set shard.group=node or "
-       "shard.group=N ranks"},
-      {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be world, node or a number of ranks, not '0'"},
-      {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be world, node or a number of ranks, not 'two'"},
-      {"shard.group=", "shard.group (command line) must be world, node or a number of ranks, not ''"},
-      {"shard.group=9999999999", "shard.group (command line) must be world, node or a number of ranks, not '9999999999'"},
+       "ranks; leave it out, or use shard.strategy=hybrid_shard"},
+      {"shard.strategy=hybrid_shard shard.group=world",
+       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, whose groups are smaller; leave it out, which means "
+       "node, or set shard.group=N ranks"},
+      {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be auto, world, node or a number of ranks, not '0'"},
+      {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be auto, world, node or a number of ranks, not 'two'"},
+      {"shard.group=", "shard.group (command line) must be auto, world, node or a number of ranks, not ''"},
+      {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number of ranks, not '9999999999'"},
       {"tiers.activations=recompute:13",
        "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
        "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
@@ -359,6 +359,22 @@ static void test_resolve(void **state)
        8,
        4,
        {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard",
+       8,
+       4,
+       {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard",
+       4,
+       4, /* one node: full_shard */
+       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.strategy=hybrid_shard",
+       2,
+       1, /* a rank a node: nothing is sharded */
+       {.group = 1, .replicas = 2, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
+      {"shard.group=world",
+       4,
+       2,
+       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
       {"shard.strategy=hybrid_shard shard.group=4",
        4,
        4,
@@ -456,6 +472,8 @@ static void test_does_not_fit(void **state)
        "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
       {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
        "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+      {"shard.strategy=hybrid_shard", 8, 3,
+       "shard.group (default) is auto, which means node here, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
       {"tiers.params=host tiers.optimizer=host transfer.params=full", 8, 4,
        "transfer.params (command line) is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 8 "
        "ranks and a node 4: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node"},

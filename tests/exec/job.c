@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/mem.h"
+#include "late.h"
 
 struct comm *job_start_mpi(void)
 {
@@ -97,8 +98,9 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.transfer.rate = setup->rate;
   job->deck.comm.gradients = setup->narrow_wire ? DECK_GRADIENTS_BF16 : DECK_GRADIENTS_FP32;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  check(device_create("host", 0, setup->half ? DTYPE_BF16 : DTYPE_F32, &job->device));
-  if (setup->beside)
+  const enum dtype compute = setup->half ? DTYPE_BF16 : DTYPE_F32;
+  check(setup->late ? late_device_create(compute, &job->device) : device_create("host", 0, compute, &job->device));
+  if (setup->beside || setup->late)
     check(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {
     job->device->by_sequence = false;
@@ -308,6 +310,7 @@ struct job_record job_run(struct comm *comm, const struct job_setup *setup)
   }
   record.n = job_parameters(&job);
   record.params = job_collect(&job);
+  record.copies = setup->late ? late_device_copies(job.device) : 0;
   job_close(&job);
   return record;
 }

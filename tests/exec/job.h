@@ -26,6 +26,7 @@ struct job_setup {
   bool host, params_full, cpu_reduce, one_node, immediate; /* deck_shape's host_state and what goes with it */
   bool narrow_wire;               /* comm.gradients=bf16 */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
+  bool late;                      /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;
   double nvme_state;
   bool stochastic;
@@ -76,6 +77,7 @@ struct job_record {
   double loss[JOB_STEPS], grad_norm[JOB_STEPS];
   float *params;
   int64_t n;
+  int64_t copies; /* with `late`, those that were put off */
 };
 struct job_record job_run(struct comm *comm, const struct job_setup *setup);
 void job_record_free(struct job_record *record);

@@ -7,11 +7,12 @@ check_PROGRAMS += \
 	tests/exec/test_generate \
 	tests/exec/test_guards \
 	tests/exec/test_host \
+	tests/exec/test_late \
 	tests/exec/test_ranks \
 	tests/exec/test_tally \
 	tests/exec/test_trace \
 	tests/exec/test_watchdog
-exec_job = tests/exec/job.c tests/exec/job.h
+exec_job = tests/exec/job.c tests/exec/job.h tests/exec/late.c tests/exec/late.h
 tests_exec_test_alloc_SOURCES = tests/exec/test_alloc.c $(exec_job)
 tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
 tests_exec_test_failure_SOURCES = tests/exec/test_failure.c $(exec_job)
@@ -19,6 +20,7 @@ tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
 tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)
 tests_exec_test_host_SOURCES = tests/exec/test_host.c $(exec_job)
+tests_exec_test_late_SOURCES = tests/exec/test_late.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)
 exec_reopen = tests/exec/reopen.c tests/exec/reopen.h $(exec_job)
 tests_exec_test_trace_SOURCES = tests/exec/test_trace.c $(exec_reopen)

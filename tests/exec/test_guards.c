@@ -1,6 +1,7 @@
 /* The executor's guards, each made to fire, and its services. One process without MPI; where windows are wanted, as one rank of two without the peer.
  * Oracle: what exec.h promises. */
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -159,17 +160,29 @@ static void gather_into_the_window_of_another(struct plan *plan)
   plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer = plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer;
 }
 
+/* Behind what was gathered: it waits for what the use waits for. */
 static void release_before_the_use(struct plan *plan)
 {
   int i = find(plan, OP_FORWARD, 1);
   assert_int_equal(plan->instr[i + 1].op, OP_RELEASE);
   struct instr forward = plan->instr[i];
   plan->instr[i] = plan->instr[i + 1];
+  plan->instr[i].n_wait = forward.n_wait;
+  memcpy(plan->instr[i].wait, forward.wait, sizeof forward.wait);
   plan->instr[i + 1] = forward;
 }
 
+static void add_wait(struct plan *plan, int instr, int other)
+{
+  struct instr *waits = &plan->instr[instr];
+  assert_true(waits->n_wait < PLAN_MAX_WAIT);
+  waits->wait[waits->n_wait++] = (struct plan_wait){other, 0};
+}
+
+/* Nobody uses and releases the one below before the other is asked for. */
 static void lay_a_window_over_another(struct plan *plan)
 {
+  add_wait(plan, find(plan, OP_FORWARD, 1), find(plan, OP_GATHER, 2));
   struct plan_buffer *first = &plan->buffer[plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer];
   plan->buffer[plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer].offset = first->offset + first->bytes - 4;
 }
@@ -214,6 +227,33 @@ static void windows_hold_what_is_used(void **state)
   refuses(gather_into_the_window_of_another, "belongs to another unit");
   refuses(release_before_the_use, "params.h.0 has not been gathered");
   refuses(lay_a_window_over_another, "lies over one that has not been released");
+}
+
+/* This rank's part of a window, which a GATHER completes. */
+static void fetch_into_the_window_of_another(struct plan *plan)
+{
+  plan->instr[find(plan, OP_FETCH, 2)].use[1].buffer = plan->instr[find(plan, OP_FETCH, 1)].use[1].buffer;
+}
+
+/* While the window below is held: behind its GATHER, and before its use. */
+static void fetch_over_the_window_of_another(struct plan *plan)
+{
+  lay_a_window_over_another(plan);
+  add_wait(plan, find(plan, OP_FETCH, 2), find(plan, OP_GATHER, 1));
+}
+
+static void windows_are_guarded_where_they_are_fetched(void **state)
+{
+  (void)state;
+  struct job_setup setup = {.prefetch = 1, .host = true};
+  refuses_with(&setup, NULL, "");
+  refuses_with(&setup, fetch_into_the_window_of_another, "FETCH h.1");
+  refuses_with(&setup, fetch_into_the_window_of_another, "mine.h.0 belongs to another unit");
+  refuses_with(&setup, fetch_over_the_window_of_another, "FETCH h.1");
+  refuses_with(&setup, fetch_over_the_window_of_another, "mine.h.1 lies over one that has not been released");
+  setup.params_full = true;
+  refuses_with(&setup, NULL, "");
+  refuses_with(&setup, fetch_into_the_window_of_another, "params.h.0 belongs to another unit");
 }
 
 /* ---- memory ---- */
@@ -481,6 +521,32 @@ static void host_lanes_keep_to_their_cores(void **state)
   comm_destroy(comm);
 }
 
+/* One to a CPU, where there are as many; they share what there is where not. The kernel tells. */
+static void the_optimizers_workers_have_a_cpu_each(void **state)
+{
+  (void)state;
+  struct comm *comm = make_comm(1);
+  struct job job;
+  cpu_set_t before;
+  int cpu[2] = {0, CPU_SETSIZE - 1};
+  char name[16];
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  while (!CPU_ISSET(cpu[0], &before))
+    cpu[0]++;
+  while (!CPU_ISSET(cpu[1], &before))
+    cpu[1]--;
+  snprintf(name, sizeof name, "%s", program_invocation_short_name); /* workers have the name of the thread that started them */
+  for (int twice = 0; twice < 2 && cpu[0] != cpu[1]; twice++) {
+    struct job_setup setup = {.prefetch = 1, .host = true, .beside = true, .threads = twice ? 3 : 2, .cores = (const int[]){cpu[0], cpu[1], cpu[0]}};
+    job_open(&job, comm, &setup);
+    job_step(&job, 0);
+    assert_int_equal(keeps_to("host", cpu[0]), !twice);
+    assert_int_equal(keeps_to(name, cpu[1]), !twice);
+    job_close(&job);
+  }
+  comm_destroy(comm);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -489,6 +555,7 @@ int main(void)
       cmocka_unit_test(steps_count_up_by_one),
       cmocka_unit_test(windows_hold_what_is_used),
       cmocka_unit_test(windows_of_two_parts_hold_both),
+      cmocka_unit_test(windows_are_guarded_where_they_are_fetched),
       cmocka_unit_test(what_does_not_fit_says_what_would),
       cmocka_unit_test(plans_share_their_state),
       cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
@@ -497,6 +564,7 @@ int main(void)
       cmocka_unit_test(times_are_told_once),
       cmocka_unit_test(the_compute_lane_keeps_to_its_cores),
       cmocka_unit_test(host_lanes_keep_to_their_cores),
+      cmocka_unit_test(the_optimizers_workers_have_a_cpu_each),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

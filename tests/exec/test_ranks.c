@@ -1,4 +1,4 @@
-/* P ranks against one. Oracle: the same batch on one rank without MPI, within bounds that follow from fp32 rounding of sums in another order (below). */
+/* P ranks against one, and what they decide together. Oracle: the same batch on one rank without MPI, within bounds that follow from fp32 rounding of sums in another order (below). */
 /* ranks: 2 3 4 5 */
 #include <math.h>
 #include <setjmp.h>
@@ -64,6 +64,56 @@ static void all_ranks_skip_what_one_finds_not_finite(void **state)
   job_close(&job);
 }
 
+/* ---- memory that the device of one rank does not take ---- */
+
+static int pinned, asked, refused; /* refused: which of the pins that are asked for */
+
+static enum status count_pin(struct device *device, void *ptr, size_t bytes)
+{
+  (void)device, (void)ptr, (void)bytes;
+  if (++asked == refused)
+    return status_set(STATUS_MEMORY, "no more than %d", pinned);
+  pinned++;
+  return STATUS_OK;
+}
+
+static void count_unpin(struct device *device, void *ptr)
+{
+  (void)device, (void)ptr;
+  pinned--;
+}
+
+static void expect_pins(const struct job *job, struct device *device, int refuse)
+{
+  const struct plan *const plans[] = {job->plan};
+  struct exec_memory memory = {.device = device};
+  const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
+  asked = 0;
+  refused = last ? refuse : 0;
+  const enum status status = exec_memory_create(device, comm, "", plans, 1, &memory);
+  assert_int_equal(status, refuse > 0 ? STATUS_MEMORY : STATUS_OK);
+  assert_int_equal(pinned, refuse > 0 ? 0 : 2);
+  if (!status)
+    exec_memory_destroy(&memory);
+  assert_int_equal(pinned, 0);
+}
+
+/* What the ranks of a node share, and what each has for the others to read. Oracle: as many are unpinned as were pinned, on the ranks whose devices took the memory too. */
+static void what_one_rank_cannot_pin_no_rank_keeps(void **state)
+{
+  (void)state;
+  struct job job;
+  job_plan(&job, comm, &(struct job_setup){.prefetch = 1, .host = true, .params_full = true, .cpu_reduce = true, .one_node = true});
+  struct device_ops ops = *job.device->ops;
+  struct device device = *job.device;
+  ops.pin = count_pin;
+  ops.unpin = count_unpin;
+  device.ops = &ops;
+  for (int refuse = 0; refuse <= 2; refuse++)
+    expect_pins(&job, &device, refuse);
+  job_close(&job);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -80,6 +130,10 @@ static int stop(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_agree_with_one), cmocka_unit_test(all_ranks_skip_what_one_finds_not_finite)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ranks_agree_with_one),
+      cmocka_unit_test(all_ranks_skip_what_one_finds_not_finite),
+      cmocka_unit_test(what_one_rank_cannot_pin_no_rank_keeps),
+  };
   return cmocka_run_group_tests(tests, start, stop);
 }

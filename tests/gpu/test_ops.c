@@ -1721,6 +1721,21 @@ static void test_devices(void **state)
   assert_null(none);
 }
 
+/* The oracle is the runtime: it makes handles of blocks that other processes can open, as MPI does, or does not. */
+static void test_memory_for_others(void **state)
+{
+  struct device *plain = NULL;
+  cudaIpcMemHandle_t handle;
+  void *block = NULL;
+  (void)state;
+  must(cuda_device_create(0, compute, &plain));
+  plain->plain_memory = true;
+  must(plain->ops->alloc(plain, MEM_META, 1 << 20, &block));
+  assert_int_equal(cudaIpcGetMemHandle(&handle, block), cudaSuccess);
+  plain->ops->release(plain, block);
+  device_destroy(plain);
+}
+
 /* --- measuring ---------------------------------------------------------------------------------------------------------------------------------- */
 
 static void expect_none(const struct class_total *total, enum device_class but)

@@ -1,6 +1,7 @@
 check_PROGRAMS += \
 	tests/io/test_bpe_train \
 	tests/io/test_checkpoint \
+	tests/io/test_checkpoint_beside \
 	tests/io/test_checkpoint_damage \
 	tests/io/test_checkpoint_folder \
 	tests/io/test_checkpoint_full \
@@ -28,17 +29,23 @@ io_sample = \
 	tests/io/sample.c \
 	tests/io/sample.h
 tests_io_test_checkpoint_SOURCES = tests/io/test_checkpoint.c $(io_sample)
+tests_io_test_checkpoint_beside_SOURCES = tests/io/test_checkpoint_beside.c $(io_sample)
+tests_io_test_checkpoint_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush -Wl,--wrap=fsync
 tests_io_test_checkpoint_damage_SOURCES = tests/io/test_checkpoint_damage.c $(io_sample)
 tests_io_test_checkpoint_folder_SOURCES = tests/io/test_checkpoint_folder.c $(io_sample)
+tests_io_test_checkpoint_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir
 tests_io_test_checkpoint_full_SOURCES = tests/io/test_checkpoint_full.c $(io_sample)
 tests_io_test_checkpoint_kill_SOURCES = tests/io/test_checkpoint_kill.c $(io_sample)
+tests_io_test_checkpoint_kill_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dcreate2
 io_corpus = \
 	tests/io/corpus.c \
 	tests/io/corpus.h
 tests_io_test_bpe_train_SOURCES = tests/io/test_bpe_train.c $(io_corpus)
+tests_io_test_file_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=fsync
 tests_io_test_prepare_SOURCES = tests/io/test_prepare.c $(io_corpus)
 tests_io_test_prepare_process_SOURCES = tests/io/test_prepare_process.c $(io_corpus)
 tests_io_test_safetensors_SOURCES = tests/io/test_safetensors.c $(io_sample)
+tests_io_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=unlink
 tests_io_test_tokens_SOURCES = tests/io/test_tokens.c $(io_corpus)
 EXTRA_DIST += \
 	tests/io/data/bpe_train/corpus.jsonl \

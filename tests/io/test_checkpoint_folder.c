@@ -1,5 +1,7 @@
 /* The checkpoints of a folder and what is printed of them. Oracles: what was saved, which file was damaged and how, lists written out here. */
 /* ranks: 1 3 */
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +21,22 @@
 #include "io/file.h"
 #include "sample.h"
 
+struct dirent *__wrap_readdir(DIR *folder);
+struct dirent *__real_readdir(DIR *folder);
+
 static struct comm *job;
 static char *dir;
+static int readable = -1; /* entries of a folder before its disk fails; -1: all */
+
+struct dirent *__wrap_readdir(DIR *folder)
+{
+  if (readable == 0)
+    errno = EIO;
+  if (readable == 0)
+    return NULL;
+  readable -= readable > 0;
+  return __real_readdir(folder);
+}
 
 static void save(int64_t step, int seed)
 {
@@ -134,6 +150,24 @@ static void damaged_ones_are_passed_over_and_told(void **state)
   mem_free(newest);
 }
 
+/* A part of a list is not taken for the whole: the run would go on from an older checkpoint, or start anew. */
+static void a_folder_that_cannot_be_read_is_told(void **state)
+{
+  (void)state;
+  save(10, 1);
+  for (int n = 0; n < 3; n++) {
+    char *found = NULL;
+    readable = n;
+    const enum status status = checkpoint_find(job, dir, true, &found);
+    readable = -1;
+    assert_int_equal(status, STATUS_IO);
+    assert_null(found);
+    assert_non_null(strstr(status_text(), "cannot list the folder "));
+    assert_non_null(strstr(status_text(), strerror(EIO)));
+  }
+  expect_newest("step-00000010.h5");
+}
+
 static void wrong_checksums_are_passed_over(void **state)
 {
   (void)state;
@@ -189,6 +223,46 @@ static void when_all_are_damaged_nothing_starts_anew(void **state)
   assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-00000030.h5"));
 }
 
+/* Files of an interrupted save, of MPI-IO's too, and names that are alike. */
+static void only_what_a_save_leaves_is_cleaned(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    bool goes;
+  } files[] = {
+      {".step-00000020.h5.tmp", true},
+      {".step-00000020.h5.tmp-671154177-17667.lock", true},
+      {".step-100000000.h5.tmp-4294967295-1.lock", true},
+      {".step-00000020.h5.tmp.locktest.0", true},
+      {".step-00000020.h5.tmp.locktest.15", true},
+      {".step-20.h5.tmp-671154177-17667.lock", false},
+      {"step-00000020.h5.tmp-671154177-17667.lock", false},
+      {".step-00000020.h5-671154177-17667.lock", false},
+      {".step-00000020.h5.tmp-671154177.lock", false},
+      {".step-00000020.h5.tmp-671154177-.lock", false},
+      {".step-00000020.h5.tmp--17667.lock", false},
+      {".step-00000020.h5.tmp-671154177-17667", false},
+      {".step-00000020.h5.tmp-671154177-17667.lock~", false},
+      {".step-00000020.h5.tmp-a-17667.lock", false},
+      {".step-00000020.h5.tmp.lock", false},
+      {".step-00000020.h5.tmp.locktest.", false},
+      {".step-00000020.h5.tmp.locktest.0x", false},
+      {".step-00000020.h5.bak.tmp", false},
+  };
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    make_file(files[i].name, "x");
+  expect_newest(NULL);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (exists(files[i].name) == files[i].goes)
+      fail_msg("%s is %s", files[i].name, files[i].goes ? "there" : "gone");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "x");
+  save(10, 1); /* cleans, too */
+  assert_false(exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+}
+
 /* A folder's owner may be writing that very file. */
 static void only_the_owner_cleans(void **state)
 {
@@ -196,6 +270,7 @@ static void only_the_owner_cleans(void **state)
   char *found = NULL;
   save(10, 1);
   make_file(".step-00000020.h5.tmp", "another job is writing it");
+  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "with others of its ranks");
   if (comm_rank(job) == 0)
     assert_int_equal(chmod(dir, 0500), 0);
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -205,10 +280,10 @@ static void only_the_owner_cleans(void **state)
     assert_int_equal(chmod(dir, 0700), 0);
   assert_non_null(found);
   assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
-  assert_true(exists(".step-00000020.h5.tmp"));
+  assert_true(exists(".step-00000020.h5.tmp") && exists(".step-00000020.h5.tmp-671154177-17667.lock"));
   assert_int_equal(comm_barrier(job), STATUS_OK);
   expect_newest("step-00000010.h5");
-  assert_false(exists(".step-00000020.h5.tmp"));
+  assert_false(exists(".step-00000020.h5.tmp") || exists(".step-00000020.h5.tmp-671154177-17667.lock"));
   mem_free(found);
 }
 
@@ -507,8 +582,10 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
       cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_read_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
       cmocka_unit_test_setup_teardown(when_all_are_damaged_nothing_starts_anew, setup, teardown),
+      cmocka_unit_test_setup_teardown(only_what_a_save_leaves_is_cleaned, setup, teardown),
       cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
       cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
       cmocka_unit_test_setup_teardown(what_cannot_be_set_aside_is_told, setup, teardown),

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
+#include "io/store.h"
 #include "sample.h"
 
 enum { RANKS = 2, OLD = 10, NEW = 20, AFTER = 30, SEED = 5 };
@@ -99,6 +100,26 @@ static int run_check(char **argv)
   return 0;
 }
 
+/* A store of which one rank cannot make its part, when the others can. */
+hid_t __real_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
+static bool breaks;
+
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access)
+{
+  return breaks ? H5I_INVALID_HID : __real_H5Dcreate2(parent, name, type, space, link, creation, access);
+}
+
+static int run_store(char **argv)
+{
+  struct store *store = NULL;
+  breaks = comm_rank(job) == 1;
+  enum status status = store_create(job, argv[0], 1000, &store);
+  store_destroy(store);
+  comm_destroy(job);
+  return status == STATUS_OK ? 0 : 99; /* has come back */
+}
+
 static int run_job(char **argv)
 {
   if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
@@ -107,6 +128,8 @@ static int run_job(char **argv)
     return run_save(argv + 1);
   if (strcmp(argv[0], "check") == 0)
     return run_check(argv + 1);
+  if (strcmp(argv[0], "store") == 0)
+    return run_store(argv + 1);
   enum status status = save(argv[1], OLD, false); /* first */
   comm_destroy(job);
   return status_exit_code(status);
@@ -158,6 +181,32 @@ static void killed_in_every_phase(void **state)
   }
 }
 
+/* Of a job whose ranks MPI-IO holds to be on several nodes: it makes a file more. */
+static void one_of_several_nodes(void **state)
+{
+  (void)state;
+  refill();
+  setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
+  const int killed = shell("%s -n %d %s save '%s' %d 1 >/dev/null 2>&1", mpirun, RANKS, self, dir, (int)CHECKPOINT_OPENED);
+  unsetenv("OMPI_MCA_sharedfp");
+  assert_int_not_equal(killed, 0);
+  const bool left = shell("ls '%s'/.step-00000020.h5.tmp-*.lock >/dev/null 2>&1", dir) == 0;
+  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
+  if (!left)
+    skip(); /* this MPI makes none */
+}
+
+/* Laid out on some ranks only, a store cannot be closed: the job ends at once, instead of waiting for ever. */
+static void a_store_that_one_rank_cannot_make(void **state)
+{
+  (void)state;
+  refill();
+  assert_int_equal(shell("timeout 60 %s -n %d %s store '%s/nvme' >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, dir),
+                   status_exit_code(STATUS_IO));
+  assert_int_equal(shell("grep -q 'rank 1: %s/nvme/sluice-.*: cannot create the dataset rank-0' '%s.errors'", dir, dir), 0);
+  assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
+}
+
 /* HDF5 cannot close a file that rank 0 cannot write to: the job ends, with the sentence and the right exit code. */
 static void a_disk_that_fails_under_rank_0(void **state)
 {
@@ -193,6 +242,8 @@ int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed_in_every_phase),
+      cmocka_unit_test(one_of_several_nodes),
+      cmocka_unit_test(a_store_that_one_rank_cannot_make),
       cmocka_unit_test(a_disk_that_fails_under_rank_0),
   };
   if (argc > 2)

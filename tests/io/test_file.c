@@ -18,7 +18,21 @@
 #include "base/mem.h"
 #include "io/file.h"
 
+int __wrap_fsync(int fd);
+int __real_fsync(int fd);
+
 static char dir[256];
+
+static ino_t synced[16];
+static int syncs;
+
+int __wrap_fsync(int fd)
+{
+  struct stat info;
+  if (syncs < 16 && fstat(fd, &info) == 0)
+    synced[syncs++] = info.st_ino;
+  return __real_fsync(fd);
+}
 
 static const char *in_dir(const char *name)
 {
@@ -50,6 +64,36 @@ static void folders(void **state)
   assert_true(file_exists(in_dir("relative/path")));
   assert_int_equal(file_write_all("plain", "y", 1), STATUS_OK); /* a name without a folder */
   assert_int_equal(file_size(in_dir("plain")), 1);
+}
+
+static int is_synced(const char *path)
+{
+  struct stat info;
+  int n = 0;
+  assert_int_equal(stat(path, &info), 0);
+  for (int i = 0; i < syncs; i++)
+    n += synced[i] == info.st_ino;
+  return n;
+}
+
+/* A folder is on the disk when the one that it lies in is: of each that was made, and of no other. */
+static void folders_last(void **state)
+{
+  (void)state;
+  char path[4][512];
+  snprintf(path[0], sizeof path[0], "%s", dir);
+  snprintf(path[1], sizeof path[1], "%s/last", dir);
+  snprintf(path[2], sizeof path[2], "%s/last/ing", dir);
+  snprintf(path[3], sizeof path[3], "%s/last/ing/ly", dir);
+  syncs = 0;
+  assert_int_equal(file_make_folders(path[1]), STATUS_OK);
+  assert_int_equal(syncs, 1);
+  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  assert_int_equal(syncs, 3);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(is_synced(path[i]), 1);
+  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  assert_int_equal(syncs, 3);
 }
 
 static void written_and_read(void **state)
@@ -197,6 +241,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(folders),
+      cmocka_unit_test(folders_last),
       cmocka_unit_test(written_and_read),
       cmocka_unit_test(what_has_no_size_is_read),
       cmocka_unit_test(what_cannot_be_read),

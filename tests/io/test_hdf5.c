@@ -4,18 +4,21 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/team.h"
 #include "io/file.h"
 #include "io/hdf5.h"
 
@@ -224,6 +227,63 @@ static void bytes_are_reproducible(void **state)
   mem_free(second);
 }
 
+/* Turns: a thread that has the lock again and again, as one that writes a checkpoint, and one that asks for it now and then. */
+
+static atomic_int asker; /* its thread, once it is about to ask */
+static atomic_bool served;
+
+static enum status ask(void *arg)
+{
+  (void)arg;
+  atomic_store(&asker, (int)syscall(SYS_gettid));
+  hdf5_lock();
+  atomic_store(&served, true);
+  hdf5_unlock();
+  return STATUS_OK;
+}
+
+static bool sleeps(int thread)
+{
+  char name[64], text[512] = "";
+  snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
+  FILE *file = fopen(name, "r");
+  const bool read = file && fgets(text, sizeof text, file);
+  if (file)
+    fclose(file);
+  return read && strstr(text, ") S ");
+}
+
+/* An unfair lock would mostly be had again by who has just given it back. */
+static void who_waits_comes_next(void **state)
+{
+  (void)state;
+  for (int round = 0; round < 20; round++) {
+    struct thread *thread = NULL;
+    bool others = false;
+    int turns = 0;
+    atomic_store(&asker, 0);
+    atomic_store(&served, false);
+    hdf5_lock();
+    hdf5_lock(); /* by the same thread: no turn of its own */
+    assert_int_equal(thread_start("asker", ask, NULL, &thread), STATUS_OK);
+    for (int ms = 0; ms < 10000 && !(others = atomic_load(&asker) && sleeps(atomic_load(&asker))); ms++)
+      usleep(1000);
+    assert_true(others);
+    hdf5_unlock();
+    assert_false(atomic_load(&served));
+    hdf5_unlock();
+    do {
+      hdf5_lock();
+      turns++;
+      others = atomic_load(&served);
+      usleep(100); /* a transfer */
+      hdf5_unlock();
+    } while (!others && turns < 1000);
+    assert_int_equal(thread_join(thread), STATUS_OK);
+    assert_int_equal(turns, 1);
+  }
+}
+
 /* The disk is full from the `when`-th dataset on. Returns 0 if finishing failed as it should; the process then has to end in peace. */
 static int fill_disk(int when, int datasets)
 {
@@ -331,6 +391,7 @@ int main(void)
       cmocka_unit_test(every_range),
       cmocka_unit_test(shapes_that_cannot_be),
       cmocka_unit_test(bytes_are_reproducible),
+      cmocka_unit_test(who_waits_comes_next),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -25,6 +25,9 @@
 #include "io/hdf5.h"
 #include "io/store.h"
 
+int __wrap_unlink(const char *path);
+int __real_unlink(const char *path);
+
 enum { BLOCK = 4096, ROOM = 300 * 1000 };
 
 static struct comm *job;
@@ -194,6 +197,48 @@ static void no_room_is_told(void **state)
   assert_true(told("GiB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory"));
   assert_int_equal(files_in(dir), before);
   assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+/* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way; nothing is left. */
+static void a_limit_is_found_before_anything_is_made(void **state)
+{
+  (void)state;
+  static const rlim_t limits[] = {0, 100, 65536, (1 << 20) + 100, (2 << 20) + 100};
+  const int before = files_in(dir);
+  struct rlimit usual;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    struct store *store = NULL;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], usual.rlim_max}), 0);
+    const enum status status = store_create(job, dir, ROOM, &store);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(status, STATUS_IO);
+    assert_true(told("raise the limit (ulimit -f)"));
+    assert_false(hdf5_is_broken());
+    assert_int_equal(files_in(dir), before);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(make(ROOM));
+}
+
+/* As long as the file has a name it takes next to no room: of a job that is killed just then nothing is left that fills the disk. */
+static int64_t named_blocks = -1;
+
+int __wrap_unlink(const char *path)
+{
+  struct stat info;
+  if (strstr(path, "/sluice-") && strstr(path, ".h5") && stat(path, &info) == 0)
+    named_blocks = info.st_blocks;
+  return __real_unlink(path);
+}
+
+static void with_a_name_it_takes_no_room(void **state)
+{
+  (void)state;
+  named_blocks = -1;
+  store_destroy(make((int64_t)64 << 20));
+  assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20 : named_blocks == -1);
 }
 
 static void free_bytes_of_what_is_not_there_yet(void **state)
@@ -385,6 +430,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(ranks_may_differ_in_room),
       cmocka_unit_test(no_file_is_left),
       cmocka_unit_test(no_room_is_told),
+      cmocka_unit_test(a_limit_is_found_before_anything_is_made),
+      cmocka_unit_test(with_a_name_it_takes_no_room),
       cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
       cmocka_unit_test(a_folder_that_cannot_be),
       cmocka_unit_test(a_short_write_is_told),

@@ -1,7 +1,12 @@
 #include "fixture.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 
@@ -156,6 +161,7 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .cpu_reduce = point->cpu_reduce,
                                        .one_node = point->one_node,
                                        .immediate = point->immediate,
+                                       .tight = point->tight,
                                        .moments = point->moments,
                                        .nvme_state = point->nvme_state}};
 }
@@ -179,6 +185,41 @@ const char *fixture_name(const struct point *point)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe", point->params_full ? "full" : "shard",
              point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred", point->nvme_state);
   return name;
+}
+
+struct plan *fixture_plan(const struct model *model, const struct point *point, int rank)
+{
+  struct plan_input input = fixture_input(model, point, rank);
+  struct plan *plan = NULL;
+  if (plan_create(&input, &plan) != STATUS_OK)
+    fail_msg("%s: %s", fixture_name(point), status_text());
+  return plan;
+}
+
+int fixture_find(const struct plan *plan, enum op op, int unit, int micro)
+{
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    if (instr->op == op && (unit < 0 || instr->unit == unit) && (micro < 0 || instr->micro == micro))
+      return i;
+  }
+  return -1;
+}
+
+int fixture_count(const struct plan *plan, enum op op)
+{
+  int n = 0;
+  for (int i = 0; i < plan->n; i++)
+    n += plan->instr[i].op == op;
+  return n;
+}
+
+int64_t fixture_flat_bytes(const struct plan *plan)
+{
+  int64_t elements = 0;
+  for (int u = 0; u < plan->input.model->units; u++)
+    elements += plan->layout[u].flat;
+  return elements * (int64_t)sizeof(float);
 }
 
 enum { CHOICES = 3 * 3 * 3 * 2 };

@@ -25,7 +25,8 @@ struct point {
   bool reduce_every_micro;
   enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
   enum freeze freeze;
-  bool half; /* on fixture_half */
+  bool half;  /* on fixture_half */
+  bool tight; /* backward passes take less room while activations fill the memory */
   bool host, params_full, cpu_reduce, one_node, immediate; /* host: masters in host memory */
   double nvme_state;
   enum dtype moments;
@@ -39,6 +40,13 @@ void fixture_model_of(struct model *model, int blocks, const struct point *point
 void fixture_free(struct model *model); /* takes a zeroed one */
 
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank);
+/* A plan of all steps; where there is none the test fails and says why. */
+struct plan *fixture_plan(const struct model *model, const struct point *point, int rank);
+/* The first such instruction, -1: none; how many there are of an operation. `unit`, `micro`: -1 for any. */
+int fixture_find(const struct plan *plan, enum op op, int unit, int micro);
+int fixture_count(const struct plan *plan, enum op op);
+/* Of all parameters, in fp32. */
+int64_t fixture_flat_bytes(const struct plan *plan);
 /* "full_shard ranks 4 group 4 prefetch 1 ..." for messages. Static storage. */
 const char *fixture_name(const struct point *point);
 

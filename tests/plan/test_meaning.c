@@ -316,9 +316,7 @@ static void machine_create(struct machine *m, const struct point *point)
   *m = (struct machine){.ranks = point->ranks, .half = point->half, .half_moments = point->moments != DTYPE_F32};
   fixture_model_of(&m->model, BLOCKS, point);
   for (int rank = 0; rank < m->ranks; rank++) {
-    struct plan_input input = fixture_input(&m->model, point, rank);
-    if (plan_create(&input, &m->plan[rank]) != STATUS_OK)
-      fail_msg("%s: %s", fixture_name(point), status_text());
+    m->plan[rank] = fixture_plan(&m->model, point, rank);
     create_arenas(m, rank);
   }
 }

@@ -104,9 +104,7 @@ static void plans_are_printed_as_in_the_golden_files(void **state)
   for (int c = 0; c < CASES; c++) {
     struct model model;
     fixture_model_of(&model, 3, &cases[c].point);
-    struct plan_input input = fixture_input(&model, &cases[c].point, cases[c].rank);
-    struct plan *plan;
-    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    struct plan *plan = fixture_plan(&model, &cases[c].point, cases[c].rank);
     char *text = printed(plan), *path = mem_printf("%s/tests/plan/golden/%s.txt", top ? top : ".", cases[c].file);
     if (golden && strcmp(golden, "write") == 0)
       write_golden(path, text);

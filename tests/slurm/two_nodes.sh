@@ -1,6 +1,6 @@
 #!/bin/sh
 # slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit, requeued, resumed; cancelled; with a rank, a slurmd and
-# a node killed. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where Slurm is not installed or namespaces are forbidden.
+# a node killed; MPI goes from node to node by TCP. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where Slurm is not installed or namespaces are forbidden.
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 
@@ -89,6 +89,15 @@ ends() {
   is "$1" || failed "the job is $(state), not $1"
 }
 
+no_ranks() { ! pgrep -f "^$SLUICE " > pids; }
+# kill_rank SECONDS: the newest one; for so long may the others live on.
+kill_rank() {
+  pkill -KILL -n -f "^$SLUICE train" || failed "there is no rank to kill"
+  wait_until "$1" "the other ranks are gone" no_ranks
+  ends FAILED 20
+  wait_until 10 "its processes are gone" quiet
+}
+
 start_cluster
 make_data
 make_deck
@@ -131,6 +140,20 @@ told "the cluster is up"
   says "mpirun (as SLUICE_LAUNCH says)"
   told "stopped by its script, requeued, cancelled"
 
+  # --- The same under srun, and of a rank that is killed under mpirun.
+  submit ended -- "$scripts/train.sbatch" tiny.yaml run.dir=ended $endless
+  wait_until 30 "it trains" has_steps 17
+  scancel "$job"
+  ends CANCELLED 20
+  wait_until 20 "its processes are gone" quiet
+  whole
+  SLUICE_LAUNCH=mpirun submit hit -- "$scripts/train.sbatch" tiny.yaml run.dir=hit $endless
+  wait_until 30 "it trains" has_steps 17
+  kill_rank 12
+  says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
+  whole
+  told "cancelled, ended by a killed rank"
+
   # --- USR1 to the ranks themselves, as --signal without B: sends it: the job is requeued. Then a rank is killed: the others end, and the job says why.
   submit killed -- "$scripts/train.sbatch" tiny.yaml run.dir=killed $endless
   wait_until 30 "it trains" has_steps 7
@@ -139,12 +162,19 @@ told "the cluster is up"
   hurry
   trained=$(steps)
   wait_until 20 "it trains again" has_steps $((trained + 7))
-  pkill -KILL -n -f "^$SLUICE train"
-  ends FAILED 30
-  wait_until 10 "its processes are gone" quiet
+  kill_rank 15
   whole
   says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
   told "stopped by its step, requeued, ended by a killed rank"
+
+  # --- Ranks of one node share memory, and no connection breaks: they are gone before KillWait is over. A part of that node, by the words of the README.
+  submit part --nodes=1 --ntasks-per-node=2 --oversubscribe --gpus-per-node=1 --cpus-per-task=1 --mem=0 -- "$scripts/train.sbatch" tiny.yaml run.dir=part $endless
+  wait_until 30 "it trains" has_steps 17
+  scontrol show job "$job" | grep -q "OverSubscribe=\(YES\|OK\)" || failed "the job has the node to itself"
+  kill_rank 5
+  whole
+  says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
+  told "ended by a killed rank of the same node"
 
   # --- A slurmd is killed, and then a node with all that is on it: Slurm gives the node up and requeues the job, which goes on.
   slow_network 10mbit
@@ -190,6 +220,21 @@ ending 137 "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."
 SLUICE=$PWD/ending submit starved -- "$scripts/train.sbatch" tiny.yaml run.dir=starved
 ends FAILED 20
 says "killed by signal 9: the node was out of memory"
+# Where nobody wrote it down, accounting knows.
+mkdir accounts
+printf '#!/bin/sh\necho COMPLETED\necho OUT_OF_MEMORY\n' > accounts/sacct
+chmod +x accounts/sacct
+ending 137
+PATH=$PWD/accounts:$PATH SLUICE=$PWD/ending submit counted -- "$scripts/train.sbatch" tiny.yaml run.dir=counted
+ends FAILED 20
+says "killed by signal 9: the node was out of memory"
+# When the job ends, where Slurm does not tell it.
+# shellcheck disable=SC2016 # for the program
+printf '#!/bin/sh\necho "ends at $SLURM_JOB_END_TIME"\n' > ending
+SLUICE=$PWD/ending submit when --time=7 -- "$scripts/train.sbatch" tiny.yaml run.dir=when
+ends COMPLETED 20
+begun=$(scontrol show job "$job" | sed -n 's/.*StartTime=\([^ ]*\) .*/\1/p')
+says "ends at $(($(date -d "$begun" +%s) + 420))"
 told "what is not requeued"
 
 # --- A sweep, a task a node and a rank a GPU; and a benchmark, by ssh, with the words of a site.

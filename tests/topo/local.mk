@@ -1,5 +1,6 @@
 check_PROGRAMS += \
 	tests/topo/test_machines \
+	tests/topo/test_memory \
 	tests/topo/test_topo
 # Machines as hwloc writes them: one virtual machine's own, the others by make_machines.py.
 EXTRA_DIST += \
@@ -29,7 +30,9 @@ EXTRA_DIST += \
 	tests/topo/golden/masks-socket.txt \
 	tests/topo/golden/masks-wrong.txt \
 	tests/topo/golden/memory-alone.txt \
+	tests/topo/golden/mixed-threads.txt \
 	tests/topo/golden/more-ranks.txt \
+	tests/topo/golden/more-threads.txt \
 	tests/topo/golden/nps4.txt \
 	tests/topo/golden/one-side.txt \
 	tests/topo/golden/unbound.txt \

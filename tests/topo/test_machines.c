@@ -23,6 +23,7 @@ struct machine {
   int gpus, ranks;         /* as asked: -1 and 0 for what the machine shows */
   int rows;                /* ranks that come out */
   const char *near[RANKS]; /* CPUs of the domain of each rank's GPU */
+  const char *memory;      /* NUMA node of each rank; NULL: not looked at */
   char *mask[RANKS];
   struct topo_options options;
   const char *warning; /* a part of it; NULL: there is none */
@@ -34,7 +35,13 @@ struct machine {
 #define RIGHT "16-31,48-63"
 
 static struct machine machines[] = {
-    {.file = "2s4g-ht", .cores = 32, .gpus = -1, .rows = 8, .near = {LEFT, LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT}, BOUND},
+    {.file = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {LEFT, LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT},
+     .memory = "00001111",
+     BOUND},
     {.file = "2s4g", .cores = 32, .gpus = -1, .rows = 8, .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"}, BOUND},
     {.file = "2s4g-offline",
      .cores = 32,
@@ -44,7 +51,7 @@ static struct machine machines[] = {
               "16-19,21-31,48-61", "16-19,21-31,48-61", "16-19,21-31,48-61"},
      BOUND},
     {.file = "2s4g-allowed", .cores = 32, .gpus = 4, .ranks = 2, .rows = 2, .near = {"4-11", "4-11"}, BOUND},
-    {.file = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"24-31", "8-15", "56-63", "40-47"}, BOUND},
+    {.file = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"24-31", "8-15", "56-63", "40-47"}, .memory = "3175", BOUND},
     {.file = "1n8g", .cores = 24, .gpus = -1, .rows = 8, .near = {"0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47"}, BOUND},
     {.file = "more-ranks",
      .xml = "one-side",
@@ -54,8 +61,14 @@ static struct machine machines[] = {
      .rows = 6,
      .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"},
      BOUND},
-    {.file = "one-side", .cores = 24, .gpus = -1, .rows = 4, .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"}, BOUND},
-    {.file = "memory-alone", .cores = 16, .gpus = -1, .rows = 2, .near = {"0-7,16-23", "8-15,24-31"}, BOUND},
+    {.file = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"},
+     .memory = "1111",
+     BOUND},
+    {.file = "memory-alone", .cores = 16, .gpus = -1, .rows = 2, .near = {"0-7,16-23", "8-15,24-31"}, .memory = "01", BOUND},
     {.file = "blind", .cores = 16, .gpus = -1, .rows = 3, .near = {"0-15", "0-15", "0-15"}, BOUND},
     {.file = "vm", .cores = 2, .gpus = -1, .ranks = 2, .rows = 2, .near = {"0", "1"}, BOUND},
     {.file = "assumed",
@@ -123,6 +136,21 @@ static struct machine machines[] = {
      .rows = 4,
      .near = {"48-63", "0-15", "16-31", "32-47"},
      .options = {.bind = true, .threads = 4, .controller = 3, .lists = 4, .list = (char *[]){"48-63", "0-15", "16-31", "32-47"}}},
+    {.file = "more-threads",
+     .xml = "2s4g",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"},
+     .options = {.bind = true, .threads = 3}},
+    {.file = "mixed-threads",
+     .xml = "1n8g",
+     .cores = 24,
+     .gpus = 2,
+     .rows = 2,
+     .near = {"0-7,24-31", "8-10"},
+     .mask = {"0-7,24-31", "8-10"},
+     .options = {.bind = true, .threads = 3}},
     {.file = "unbound", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"0-63", "0-63", "0-63", "0-63"}},
     {.file = "crowded", .xml = "1n8g", .cores = 24, .gpus = 8, .ranks = 16, .rows = 16, .mask = {"0-7"}, BOUND, .crowded = true},
 };
@@ -213,6 +241,7 @@ static void read_list(const char *text, bool has[CPUS])
 
 struct row {
   int gpu, cores, threads;
+  char memory;
   bool list[LISTS][CPUS]; /* controller, I/O, math */
 };
 
@@ -232,6 +261,7 @@ static int read_rows(const char *text, struct row rows[RANKS])
       at = strchr(at, ' ');
     assert_int_equal(sscanf(at, "%31s %d %127s %127s %127s %d", memory, &rows[n].cores, list[0], list[1], list[2], &rows[n].threads), 6);
     assert_int_equal(rank, n);
+    rows[n].memory = memory[1] ? '*' : memory[0];
     for (int l = 0; l < LISTS; l++)
       read_list(list[l], rows[n].list[l]);
   }
@@ -242,6 +272,8 @@ static int read_rows(const char *text, struct row rows[RANKS])
 static void check_rows(const struct machine *m, const struct row *rows)
 {
   int owner[CPUS];
+  for (int k = 0; m->memory && k < m->rows; k++)
+    assert_int_equal(rows[k].memory, m->memory[k]);
   memset(owner, -1, sizeof owner);
   for (int k = 0; k < m->rows; k++) {
     bool near[CPUS];

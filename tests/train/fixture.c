@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
+
+#include "tests/comm/far.h"
 
 static void must(enum status status)
 {
@@ -19,12 +19,7 @@ static void must(enum status status)
 
 /* --- memory apart --------------------------------------------------------------------------------------------------------------- */
 
-enum { MOST_REGIONS = 64, MOST_COPIES = 256 };
-
-struct region {
-  char *begin;
-  size_t bytes; /* whole pages */
-};
+enum { MOST_COPIES = 256 };
 
 struct pending {
   char *to;
@@ -35,57 +30,32 @@ struct pending {
 static struct {
   const struct device_ops *host;
   struct device_ops ops;
-  struct region region[MOST_REGIONS];
   struct pending pending[MOST_COPIES];
-  int regions, copies;
+  int copies;
   struct apart_counts counts;
   int64_t used, all;
 } apart = {.used = -1};
 
-static const struct region *region_of(const void *ptr)
-{
-  for (int i = 0; i < apart.regions; i++)
-    if ((const char *)ptr >= apart.region[i].begin && (const char *)ptr < apart.region[i].begin + apart.region[i].bytes)
-      return &apart.region[i];
-  return NULL;
-}
-
-static void open_region(const struct region *region, int access)
-{
-  if (region)
-    assert_int_equal(mprotect(region->begin, region->bytes, access), 0);
-}
-
 static enum status apart_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
-  (void)device;
-  (void)tag;
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page) / page * page;
-  void *block = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(block != MAP_FAILED && apart.regions < MOST_REGIONS);
-  apart.region[apart.regions++] = (struct region){block, whole};
-  *out = block;
+  (void)device, (void)tag;
+  *out = far_alloc(bytes, false);
   return STATUS_OK;
 }
 
 static void apart_release(struct device *device, void *ptr)
 {
   (void)device;
-  struct region *region = (struct region *)region_of(ptr);
-  assert_true(region && region->begin == ptr);
-  assert_int_equal(munmap(region->begin, region->bytes), 0);
-  *region = apart.region[--apart.regions];
+  far_free(ptr);
 }
 
 static enum status apart_copy(struct lane *lane, void *to, const void *from, size_t bytes)
 {
   (void)lane;
-  const struct region *target = region_of(to), *source = region_of(from);
-  assert_true((target != NULL) != (source != NULL)); /* between host and device, and inside one allocation */
-  if (target)
-    assert_true((char *)to + bytes <= target->begin + target->bytes);
-  else
-    assert_true((const char *)from + bytes <= source->begin + source->bytes);
+  const bool target = far_holds(to);
+  assert_true(target != far_holds(from)); /* between host and device, and inside one allocation */
+  far_check(to, bytes);
+  far_check(from, bytes);
   assert_true(apart.copies < MOST_COPIES);
   apart.pending[apart.copies++] = (struct pending){to, from, bytes};
   apart.counts.copies++;
@@ -95,13 +65,8 @@ static enum status apart_copy(struct lane *lane, void *to, const void *from, siz
 
 static enum status apart_wait(struct mark *mark)
 {
-  for (int i = 0; i < apart.copies; i++) {
-    const struct pending *p = &apart.pending[i];
-    const struct region *region = region_of(p->to) ? region_of(p->to) : region_of(p->from);
-    open_region(region, PROT_READ | PROT_WRITE);
-    memcpy(p->to, p->from, p->bytes);
-    open_region(region, PROT_NONE);
-  }
+  for (int i = 0; i < apart.copies; i++)
+    memcpy(far_real(apart.pending[i].to), far_real(apart.pending[i].from), apart.pending[i].bytes);
   apart.copies = 0;
   return apart.host->mark_wait(mark);
 }
@@ -146,10 +111,7 @@ struct apart_counts apart_counts(void)
 
 void apart_read(const void *from, size_t bytes, void *to)
 {
-  const struct region *region = region_of(from);
-  open_region(region, PROT_READ);
-  memcpy(to, from, bytes);
-  open_region(region, PROT_NONE);
+  memcpy(to, far_real(from), bytes);
 }
 
 void apart_set_memory(int64_t used, int64_t all)

@@ -167,7 +167,8 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
       "the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 for what stays from step to step, 2.00 for a step, 2.25 "
-      "for libraries) and has 7.25: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=recompute, a smaller "
+      "for libraries) and has 7.25: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=recompute, tiers.workspace=tight, "
+      "a smaller "
       "data.micro_batch");
   assert_int_equal(sized_check(&sized, JOB_EVAL, &limits), STATUS_MEMORY);
   check_text(": use more ranks, a shorter data.sequence, a smaller data.micro_batch");
@@ -322,6 +323,7 @@ static void state_that_cannot_be_saved_is_refused(void **state)
 static void the_host_device_is_asked_for_the_host_s_memory(void **state)
 {
   (void)state;
+  const int64_t mailboxes = 2 * 2 * ((2 << 20) + 128); /* of two groups, which gather and reduce, two halves and a line for each rank */
   struct sized sized;
   sized_open(&sized, false);
   struct job_limits limits = no_limits;
@@ -329,30 +331,34 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   sized.plan.persistent_bytes[TIER_HOST] = INT64_C(2) * GI;
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) * GI;
   limits.device = 0;
-  limits.host = INT64_C(12) * GI;
+  limits.host = INT64_C(12) * GI + mailboxes;
+  limits.shared = 0; /* then messages take their place */
   must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.shared = -1;
   limits.host--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of host memory the 2 ranks of this node need 12.00 GiB (each 5.00 for what stays from step to step, 1.00 for a "
-             "step) and have "
-             "12.00: use more nodes, optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch");
+  check_text("the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each 5.00 for what stays from step to step, 1.00 for a "
+             "step; 0.01 by which they exchange data) and have "
+             "12.01: use more nodes, optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch");
   const struct plan *plans[] = {&sized.plan};
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("of host memory the 2 ranks of this node need 2147483658.00 GiB");
+  check_text("of host memory the 2 ranks of this node need 2147483658.01 GiB");
   sized_close(&sized);
 }
 
-/* A control group bounds what is available; one that is larger than the machine says what a virtual one can become. */
+/* A control group bounds what is available, and promises nothing beyond it; but where the machine shows more only when more is in use, it is all that is known. */
 static void limits_bound_what_is_available(void **state)
 {
   (void)state;
   static const struct {
-    int64_t available, total, limit, room;
-  } known[] = {{100, 120, -1, 100},  {100, 120, 80, 80}, {100, 120, 110, 100}, {100, 120, 120, 100},
-               {100, 120, 121, 121}, {-1, -1, 50, -1},   {-1, 7, -1, -1}};
+    int64_t available, limit;
+    bool grows;
+    int64_t room;
+  } known[] = {{100, -1, false, 100}, {100, 80, false, 80}, {100, 110, false, 100},  {100, 1000, false, 100}, {-1, 50, false, -1},
+               {-1, -1, false, -1},   {100, -1, true, 100}, {100, 1000, true, 1000}, {100, 80, true, 80},     {-1, 50, true, -1}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    assert_int_equal(job_host_room(known[i].available, known[i].total, known[i].limit), known[i].room);
+    assert_int_equal(job_host_room(known[i].available, known[i].limit, known[i].grows), known[i].room);
 }
 
 /* What CUDA's update and copies do not have is refused when the plan is made. */

@@ -13,27 +13,30 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "fixture.h"
 #include "io/file.h"
 #include "train/saver.h"
 
 int64_t __wrap_mem_available_bytes(void);
-int64_t __wrap_mem_total_bytes(void);
+bool __wrap_mem_total_grows(const char *proc);
 int64_t __wrap_mem_limit_bytes(void);
 
 static struct comm *comm;
 static char *root;
-static int64_t available = -1, total = -1, limit = -1;
+static int64_t available = -1, limit = -1;
+static bool grows;
 
 int64_t __wrap_mem_available_bytes(void)
 {
   return available;
 }
 
-int64_t __wrap_mem_total_bytes(void)
+bool __wrap_mem_total_grows(const char *proc)
 {
-  return total;
+  (void)proc;
+  return grows;
 }
 
 int64_t __wrap_mem_limit_bytes(void)
@@ -147,8 +150,9 @@ static void check_same_file(struct fixture *a, struct fixture *b, int64_t step)
 
 static void plenty(void)
 {
-  available = total = INT64_C(1) << 40;
+  available = INT64_C(1) << 40;
   limit = -1;
+  grows = false;
 }
 
 /* So is the last one, which no step follows. */
@@ -186,6 +190,42 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
   }
 }
 
+static char *log_path(void)
+{
+  return mem_printf("%s/log.txt", root);
+}
+
+/* What rank 0 says from here on. */
+static void start_log(void)
+{
+  char *path = log_path();
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0) {
+    must(log_open_file(path)); /* takes what was said before */
+    must(log_open_file(NULL));
+    assert_int_equal(unlink(path), 0);
+    must(log_open_file(path));
+  }
+  mem_free(path);
+}
+
+/* The one line that rank 0 has said since start_log() has these words. */
+static void end_log(const char *words, const char *more)
+{
+  char *path = log_path(), *text = NULL;
+  size_t bytes = 0;
+  if (comm_rank(comm) == 0) {
+    must(log_open_file(NULL));
+    must(file_read_all(path, 1 << 20, &text, &bytes));
+    if (!strstr(text, words) || !strstr(text, more) || strchr(text, '\n') != text + bytes - 1)
+      fail_msg("\"%s\", \"%s\" and nothing else are not in: %s", words, more, text);
+    assert_int_equal(unlink(path), 0);
+  }
+  mem_free(text);
+  mem_free(path);
+  must(comm_barrier(comm));
+}
+
 /* A saver that is destroyed loses nothing, and one at a time is written. */
 static void what_is_under_way_is_waited_for(void **arg)
 {
@@ -195,7 +235,9 @@ static void what_is_under_way_is_waited_for(void **arg)
   open_fixture(&f, "left", false, "checkpoint.background=true");
   must(begin(&f, 7, true));
   assert_int_equal(begin(&f, 8, true), STATUS_INTERNAL);
+  start_log();
   saver_destroy(f.saver);
+  end_log("the checkpoint of step 7 was written all the same: ", "/step-00000007.h5");
   f.saver = NULL;
   check_and_remove(&f, 1, (const int64_t[]){7});
   must(saver_create(&f.job, f.dir, &f.saver));
@@ -204,22 +246,24 @@ static void what_is_under_way_is_waited_for(void **arg)
   close_fixture(&f);
 }
 
-/* Memory that is free, and a limit, of which the ranks of a node have used some. A machine whose limit is above its memory shows but a part of it. */
+/* Memory that is free, and a limit, of which the ranks of a node have used some, or which is above what there is; it alone counts where memory grows with use. */
 static void without_room_for_a_copy_it_saves_at_once(void **arg)
 {
   (void)arg;
   const int64_t resident = mem_resident_bytes() * comm_local_ranks(comm), big = INT64_C(1) << 40;
   const struct {
-    int64_t available, total, limit;
-    bool behind;
-  } cases[] = {{0, big, -1, false},  {big, big, 4096, false}, {big, big, resident / 2, false}, {0, big, big / 2, false}, {big, big, big / 2, true},
-               {big, big, -1, true}, {-1, -1, -1, true},      {0, big / 2, big, true}};
+    int64_t available, limit;
+    bool grows, behind;
+  } cases[] = {{0, -1, false, false},      {big, 4096, false, false},   {big, resident / 2, false, false},
+               {0, big / 2, false, false}, {big, big / 2, false, true}, {big, -1, false, true},
+               {-1, -1, false, true},      {0, big, false, false},      {0, big, true, true},
+               {0, 4096, true, false},     {-1, big, false, true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct fixture f;
     struct saver_report report;
     available = cases[c].available;
-    total = cases[c].total;
     limit = cases[c].limit;
+    grows = cases[c].grows;
     open_fixture(&f, "room", false, "checkpoint.background=true");
     for (int64_t step = 1; step <= 2; step++) {
       set_state(&f, (float)step);
@@ -269,6 +313,61 @@ static void a_failure_is_told_on_every_rank(void **arg)
   close_fixture(&f);
 }
 
+/* A run that ends before it asks what became of its save: the log says so, of a save at once, too. */
+static void a_failure_that_nobody_asks_for_is_told(void **arg)
+{
+  (void)arg;
+  struct fixture f;
+  plenty();
+  open_fixture(&f, "unasked", false, "checkpoint.background=true");
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0)
+    must(file_write_all(f.dir, "x", 1)); /* where the folder should be */
+  must(comm_barrier(comm));
+  must(begin(&f, 4, true));
+  start_log();
+  saver_destroy(f.saver);
+  end_log("the checkpoint of step 4 was not written to ", "a file of that name is in the way");
+  if (comm_rank(comm) == 0)
+    assert_int_equal(unlink(f.dir), 0);
+  must(comm_barrier(comm));
+  must(saver_create(&f.job, f.dir, &f.saver));
+  must(begin(&f, 5, false));
+  start_log();
+  saver_destroy(f.saver);
+  end_log("the checkpoint of step 5 was written all the same: ", "/step-00000005.h5");
+  f.saver = NULL;
+  check_and_remove(&f, 1, (const int64_t[]){5});
+  close_fixture(&f);
+}
+
+/* What is to be pruned cannot be: a folder has its name. */
+static void what_was_written_but_not_pruned_behind_is_told(void **arg)
+{
+  (void)arg;
+  struct fixture f;
+  struct saver_report report;
+  plenty();
+  open_fixture(&f, "unpruned", false, "checkpoint.background=true");
+  must(begin(&f, 2, true));
+  must(finish(&f, &report));
+  char *blocked = path_of(&f, 1);
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0)
+    must(file_make_folders(blocked));
+  must(comm_barrier(comm));
+  must(begin(&f, 3, true));
+  start_log();
+  saver_destroy(f.saver);
+  end_log("the checkpoint of step 3 was written all the same, to ", "cannot remove the old checkpoint ");
+  f.saver = NULL;
+  if (comm_rank(comm) == 0)
+    assert_int_equal(rmdir(blocked), 0);
+  check_and_remove(&f, 2, (const int64_t[]){2, 3});
+  mem_free(blocked);
+  close_fixture(&f);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -292,10 +391,9 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step),
-      cmocka_unit_test(what_is_under_way_is_waited_for),
-      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),
-      cmocka_unit_test(a_failure_is_told_on_every_rank),
+      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step), cmocka_unit_test(what_is_under_way_is_waited_for),
+      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),    cmocka_unit_test(a_failure_is_told_on_every_rank),
+      cmocka_unit_test(a_failure_that_nobody_asks_for_is_told),      cmocka_unit_test(what_was_written_but_not_pruned_behind_is_told),
   };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;

@@ -1,0 +1,229 @@
+/* The arenas of a job's plans, in all tiers: how large they are, whose memory they are, and where in them a buffer lies. */
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exec/engine.h"
+#include "io/store.h"
+#include "plan/arenas.h"
+
+static const char *const tier_names[TIER_COUNT] = {
+    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host", [TIER_DISK] = "NVMe"};
+
+static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag, int64_t bytes, void **out)
+{
+  if (bytes == 0 || (tier != TIER_DEVICE && tier != TIER_HOST))
+    return STATUS_OK;
+  enum status status =
+      tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : device->ops->alloc_host(device, tag, (size_t)bytes, out);
+  if (status != STATUS_MEMORY)
+    return status;
+  return status_set(STATUS_MEMORY,
+                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
+                    "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host would need less of a device",
+                    (double)bytes / (1 << 30), tier_names[tier], mem_tag_name(tag), status_text());
+}
+
+static void free_arena(struct device *device, enum plan_tier tier, void *arena)
+{
+  if (arena && tier == TIER_DEVICE)
+    device->ops->release(device, arena);
+  else if (arena)
+    device->ops->release_host(device, arena);
+}
+
+/* Where in its arena a buffer begins, and the one that has an offset of its own. */
+static int64_t offset_of(const struct plan *plan, int buffer, int *root)
+{
+  int64_t offset = 0;
+  for (; plan->buffer[buffer].parent >= 0; buffer = plan->buffer[buffer].parent)
+    offset += plan->buffer[buffer].parent_offset;
+  *root = buffer;
+  return offset + plan->buffer[buffer].offset;
+}
+
+static bool same_place(const struct plan *a, int in_a, const struct plan *b, int in_b)
+{
+  int root_a, root_b;
+  if (in_a < 0 || in_b < 0)
+    return true;
+  int64_t at_a = offset_of(a, in_a, &root_a), at_b = offset_of(b, in_b, &root_b);
+  const struct plan_buffer *ra = &a->buffer[root_a], *rb = &b->buffer[root_b];
+  return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent && a->buffer[in_a].bytes == b->buffer[in_b].bytes;
+}
+
+static enum status check_same_state(const struct plan *a, const struct plan *b)
+{
+  for (int u = 0; u < a->input.model->units; u++)
+    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) ||
+        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]) ||
+        !same_place(a, a->working[u], b, b->working[u]) || !same_place(a, a->shared[u], b, b->shared[u]))
+      return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
+  return STATUS_OK;
+}
+
+static enum status size_arenas(struct exec_memory *memory, const struct plan *const plans[], int n)
+{
+  enum status status = STATUS_OK;
+  for (int p = 0; !status && p < n; p++)
+    status = check_same_state(plans[0], plans[p]);
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    const struct plan_arenas arenas = plan_arenas(n, plans, tier);
+    memory->persistent_bytes[tier] = arenas.persistent;
+    memory->transient_bytes[tier] = arenas.transient;
+  }
+  return status;
+}
+
+static enum status alloc_arenas(struct exec_memory *memory)
+{
+  enum status status = STATUS_OK;
+  for (int tier = 0; !status && tier < TIER_COUNT; tier++) {
+    status = alloc_arena(memory->device, tier, MEM_ARENA_PERSISTENT, memory->persistent_bytes[tier], &memory->persistent[tier]);
+    if (!status)
+      status = alloc_arena(memory->device, tier, MEM_ARENA_TRANSIENT, memory->transient_bytes[tier], &memory->transient[tier]);
+  }
+  return status;
+}
+
+static int64_t whole_pages(int64_t bytes)
+{
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned, also where another rank's device refuses. */
+static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr, int64_t bytes, void **out)
+{
+  const enum status status = memory->device->ops->pin(memory->device, ptr, (size_t)bytes);
+  if (!status)
+    *out = ptr;
+  return comm_agree(comm, status);
+}
+
+/* What the group has one copy of. */
+static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
+{
+  const int64_t bytes = whole_pages(memory->persistent_bytes[TIER_SHARED]);
+  if (bytes == 0)
+    return STATUS_OK;
+  const enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
+  return status ? status : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes, &memory->persistent[TIER_SHARED]);
+}
+
+/* And what each of its members has for itself, for the others to read: memory apart from the other, so that a member's region is the part that it touches first. */
+static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
+{
+  const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
+  if (bytes == 0)
+    return STATUS_OK;
+  const enum status status = comm_shared_create(comm, group, group * bytes, &memory->regions);
+  if (status)
+    return status;
+  memory->region_bytes = bytes;
+  char *mine = (char *)comm_shared_memory(memory->regions) + comm_rank(comm) % group * bytes;
+  return pin_shared(memory, comm, mine, bytes, &memory->transient[TIER_SHARED]);
+}
+
+static enum status create_store(struct exec_memory *memory, struct comm *comm, const char *nvme)
+{
+  const int64_t bytes = memory->persistent_bytes[TIER_DISK] + memory->transient_bytes[TIER_DISK];
+  return bytes > 0 ? store_create(comm, nvme, bytes, &memory->store) : STATUS_OK;
+}
+
+enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n,
+                               struct exec_memory *out)
+{
+  struct exec_memory memory = {.device = device};
+  enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
+  if (!status)
+    status = comm_agree(comm, alloc_arenas(&memory));
+  if (!status)
+    status = create_shared(&memory, comm, plans[0]->input.shape.group);
+  if (!status)
+    status = create_regions(&memory, comm, plans[0]->input.shape.group);
+  if (!status)
+    status = create_store(&memory, comm, nvme);
+  if (status)
+    exec_memory_destroy(&memory);
+  else
+    *out = memory;
+  return status;
+}
+
+void exec_memory_destroy(struct exec_memory *memory)
+{
+  void *const pinned[] = {memory->persistent[TIER_SHARED], memory->transient[TIER_SHARED]};
+  for (int p = 0; p < 2; p++)
+    if (pinned[p])
+      memory->device->ops->unpin(memory->device, pinned[p]);
+  comm_shared_destroy(memory->shared);
+  comm_shared_destroy(memory->regions);
+  store_destroy(memory->store);
+  for (int tier = TIER_DEVICE; tier <= TIER_HOST; tier++) {
+    free_arena(memory->device, tier, memory->persistent[tier]);
+    free_arena(memory->device, tier, memory->transient[tier]);
+  }
+  *memory = (struct exec_memory){0};
+}
+
+/* Where a buffer begins in the file of its tier. */
+static int64_t offset_on_disk(const struct exec_memory *memory, const struct plan *plan, int buffer)
+{
+  int root;
+  const int64_t offset = offset_of(plan, buffer, &root);
+  return offset + (plan->buffer[root].persistent ? 0 : memory->persistent_bytes[TIER_DISK]);
+}
+
+static char *address_of(const struct exec_memory *memory, const struct plan *plan, int buffer)
+{
+  int root;
+  const int64_t offset = offset_of(plan, buffer, &root);
+  const enum plan_tier tier = plan->buffer[root].tier;
+  return (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
+}
+
+static enum status check_range(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
+    return status_set(STATUS_INTERNAL, "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64, bytes, offset, b->name,
+                      b->bytes);
+  if (b->tier == TIER_DEVICE && !memory->device->host_memory)
+    return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
+  return STATUS_OK;
+}
+
+enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out)
+{
+  enum status status = check_range(memory, plan, buffer, offset, bytes);
+  if (status)
+    return status;
+  if (plan->buffer[buffer].tier == TIER_DISK)
+    return store_read(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, out);
+  memcpy(out, address_of(memory, plan, buffer) + offset, (size_t)bytes);
+  return STATUS_OK;
+}
+
+enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data)
+{
+  enum status status = check_range(memory, plan, buffer, offset, bytes);
+  if (status)
+    return status;
+  if (plan->buffer[buffer].tier == TIER_DISK)
+    return store_write(memory->store, offset_on_disk(memory, plan, buffer) + offset, bytes, data);
+  memcpy(address_of(memory, plan, buffer) + offset, data, (size_t)bytes);
+  return STATUS_OK;
+}
+
+enum status exec_place_buffers(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  const struct exec_memory *memory = exec->config.memory;
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] || plan->transient_bytes[tier] > memory->transient_bytes[tier])
+      return status_set(STATUS_INTERNAL, "the arenas in %s memory were made for other plans than this one", tier_names[tier]);
+  for (int b = 0; b < plan->buffers; b++)
+    exec->pointer[b] = plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
+  return STATUS_OK;
+}

@@ -1,0 +1,122 @@
+/* Gradients and what is made of them: where backward passes write them, their way to the rank that owns them, the norm, the metrics and the update. */
+#include "plan/builder.h"
+
+/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
+static void add_staging(struct builder *b)
+{
+  int64_t most = 0;
+  for (int u = 0; u < b->model->units; u++)
+    if (build_trained_bytes(b, u) > most)
+      most = build_trained_bytes(b, u);
+  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
+  b->plan->buffer[b->staging].first = b->plan->n;
+}
+
+void build_use_gradient(struct builder *b, struct instr *instr, int u, int m)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  bool fresh = m == 0 || b->reduce_micros;
+  if (unit->grads < 0)
+    return;
+  if (fresh)
+    unit->dparams = b->grads_whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
+  build_use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
+}
+
+void build_norm(struct builder *b, int u)
+{
+  const struct plan *plan = b->plan;
+  struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
+  build_use(squares, b->unit[u].piece, ACCESS_READ);
+  build_use(squares, plan->squares >= 0 ? plan->squares : plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
+  b->squares = true;
+}
+
+static void emit_gather_grads(struct builder *b, int u, int part, int whole)
+{
+  struct instr *gather = build_emit(b, OP_GATHER_GRADS, u, -1);
+  build_use(gather, part, ACCESS_READ);
+  build_use(gather, whole, ACCESS_WRITE);
+}
+
+/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads. */
+static void emit_reduce(struct builder *b, int u, int m)
+{
+  const struct unit_buffers *unit = &b->unit[u];
+  if (b->host) {
+    build_host_reduce(b, u, m);
+    return;
+  }
+  if (b->group > 1) {
+    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
+    build_use(reduce, unit->dparams, ACCESS_ADD);
+    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+  }
+  if (m < b->micros - 1)
+    return;
+  if (b->replicas > 1) {
+    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
+    build_use(reduce, unit->shard, ACCESS_ADD);
+    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, unit->piece, ACCESS_WRITE);
+  }
+  build_norm(b, u);
+  if (b->replicas > 1)
+    emit_gather_grads(b, u, unit->piece, unit->shard);
+  if (unit->shard != unit->grads)
+    emit_gather_grads(b, u, unit->shard, unit->grads);
+}
+
+void build_add_pending(struct builder *b, int u, int m)
+{
+  if (b->unit[u].grads < 0)
+    return;
+  if (b->host)
+    build_host_pending(b, u, m);
+  else if (b->staging < 0 && b->plan->input.ranks > 1)
+    add_staging(b);
+  struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
+  if (grads->first > b->plan->n) /* from where the reduce may start, beside the next backward pass */
+    grads->first = b->plan->n;
+  b->pending[b->n_pending++] = u;
+}
+
+void build_reduce_pending(struct builder *b, int m)
+{
+  for (int i = 0; i < b->n_pending; i++)
+    emit_reduce(b, b->pending[i], m);
+  b->n_pending = 0;
+}
+
+/* The root first: its parameters are the first to be used, and so gathered, in the next step. */
+void build_updates(struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  if (b->host) {
+    build_host_updates(b);
+    return;
+  }
+  for (int u = 0; u < b->model->units; u++) {
+    if (plan->master[u] < 0)
+      continue;
+    struct instr *adam = build_emit(b, OP_ADAM, u, -1);
+    build_use(adam, plan->metrics, ACCESS_READ);
+    build_use(adam, b->unit[u].grads, ACCESS_READ);
+    build_use(adam, plan->master[u], ACCESS_ADD);
+    build_use(adam, plan->moment1[u], ACCESS_ADD);
+    build_use(adam, plan->moment2[u], ACCESS_ADD);
+  }
+}
+
+void build_metrics(struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  if (plan->loss_host >= 0)
+    build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
+  struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
+  build_use(metrics, plan->loss_host >= 0 ? plan->loss_host : plan->loss, ACCESS_ADD);
+  build_use(metrics, plan->metrics, plan->input.mode == PLAN_TRAIN && plan->squares < 0 ? ACCESS_ADD : ACCESS_WRITE);
+  if (plan->squares >= 0)
+    build_use(metrics, plan->squares, ACCESS_READ);
+}

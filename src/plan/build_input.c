@@ -1,0 +1,79 @@
+/* What a plan is asked for: whether it can be made, and how large its buffers have to be. */
+#include "plan/builder.h"
+
+enum { MOST_VISITS = 1 << 20 };
+
+enum status build_check_input(const struct plan_input *input)
+{
+  const struct deck_shape *shape = &input->shape;
+  if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
+    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
+  if (shape->group < 1 || shape->replicas < 1 || (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
+    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks", shape->replicas, shape->group, input->ranks);
+  if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
+    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch");
+  if (input->mode == PLAN_GENERATE && shape->micros != 1)
+    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
+  if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
+    return status_set(STATUS_USAGE, "a cache of %lld tokens cannot take the %lld new ones of a step", (long long)input->capacity,
+                      (long long)shape->sequence);
+  if (input->model->blocks < 1)
+    return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
+  if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
+                      dtype_name(input->device->compute), dtype_name(input->device->gradient));
+  if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
+    return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
+  if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
+  if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
+    return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
+                      (long long)shape->micros, input->model->units);
+  return STATUS_OK;
+}
+
+static enum status size_from(size_t bytes, int64_t *out)
+{
+  if (bytes > (size_t)1 << 62)
+    return status_set(STATUS_USAGE, "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
+  *out = (int64_t)bytes;
+  return STATUS_OK;
+}
+
+static enum status measure_decode(const struct plan_input *input, struct model_shape s, struct sizes *size)
+{
+  const struct model_ops *ops = input->model->ops;
+  enum status status = size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads), &size->work_decode);
+  return status ? status : size_from(ops->cache_bytes(input->model, input->device, s.B, input->capacity), &size->cache);
+}
+
+enum status build_measure(const struct plan_input *input, struct sizes *size)
+{
+  const struct model *model = input->model;
+  const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
+  enum model_work head = input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT : input->mode == PLAN_EVAL ? WORK_LOSS : WORK_LOGITS;
+  enum status status = layout_mul(s.B, s.T, &size->tokens);
+  if (!status)
+    status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
+  if (!status)
+    status = layout_mul(s.B, model->config.vocab, &size->logits);
+  if (!status)
+    status = layout_mul(size->logits, sizeof(float), &size->logits);
+  if (!status)
+    status = size_from(model_stream_bytes(model, input->device, s), &size->x);
+  if (!status)
+    status = size_from(model->ops->saved_bytes(model, input->device, s), &size->saved);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads), &size->work_forward);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads), &size->work_forward_saved);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads), &size->work_backward_tight);
+  if (!status)
+    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
+  if (!status && input->mode == PLAN_GENERATE)
+    status = measure_decode(input, s, size);
+  return status;
+}

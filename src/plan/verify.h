@@ -1,0 +1,53 @@
+/* What the parts of verify share. plan_verify() runs them in this order, each on what those before it have proven; each says by status_set(STATUS_PLAN, ...) what is wrong
+ * and leaves the plan as it is. Nothing here is shared with what builds, places and orders plans, but the tables of internal.h. Private to verify*.c.
+ *
+ *   verify_form()     instructions against the table in plan.h, lanes, tiers, arenas, lifetimes; the frozen is never changed. Indices are sound from here on
+ *   verify_windows()  fetch -> gather -> use -> release of the units' parameters
+ *   verify_bytes()    happens-before, and all that meets over the same bytes, through two steps; what a shard group shares
+ *   verify_counts()   how many of each operation a unit has in a micro-batch and in the step
+ *   verify_roles()    which buffer, of which size, stands in which place of an operation; each sum is begun once
+ *   verify_values()   what each buffer holds as the step goes on: sums are whole, moments are the unit's, inputs come back from where they went
+ *
+ * verify.c has the words and the families of buffers, verify_shape.c what follows from the input alone. */
+#ifndef SLUICE_PLAN_VERIFY_H
+#define SLUICE_PLAN_VERIFY_H
+
+#include "plan/internal.h"
+
+/* All Local, pure. Errors: STATUS_PLAN, STATUS_MEMORY. */
+enum status verify_form(const struct plan *plan);
+enum status verify_windows(const struct plan *plan);
+enum status verify_bytes(const struct plan *plan);
+enum status verify_counts(const struct plan *plan);
+enum status verify_roles(const struct plan *plan);
+enum status verify_values(const struct plan *plan);
+
+/* ---- words ---- */
+
+struct verify_label { char text[128]; };
+/* Times count instructions over two steps. "FORWARD h.3 (#41, compute)", and "of the step before" where `now` is of the one after. */
+struct verify_label verify_name(const struct plan *plan, int time, int now);
+const char *verify_verb(enum plan_access access);
+/* "(instruction i) (why)" */
+enum status verify_fail(const struct plan *plan, int i, const char *why);
+
+/* ---- buffers ---- */
+
+/* next[buffers] receives for each buffer another one of its family, a list that begins with the root; -1: the last. */
+void verify_families(const struct plan *plan, int *next);
+/* Bytes of an element of gathered parameters; everything else of a unit is fp32. */
+int64_t verify_element(const struct plan *plan);
+/* Whether the buffer is exactly these elements' place in a window of the unit. */
+bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range);
+
+/* ---- what the input asks for ---- */
+
+bool verify_is_block(const struct plan *plan, int unit);
+bool verify_learns(const struct plan *plan, int unit);      /* false for -1 */
+bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
+bool verify_state_on_disk(const struct plan *plan, int unit);
+bool verify_squares_on_host(const struct plan *plan);       /* gradients add up on the host and metrics are made on the device */
+bool verify_sums_shared(const struct plan *plan);           /* gradients land in memory that the members of a group share, and are added up there */
+int64_t verify_members(const struct plan *plan, enum op op); /* who takes part in a collective, from the shape alone */
+
+#endif

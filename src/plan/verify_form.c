@@ -1,0 +1,255 @@
+/* Form: each instruction is as the table in plan.h has it, on its lane, its buffers in the tiers that the shape wants, inside of their arenas and lifetimes; and
+ * nothing changes what is frozen. */
+#include <string.h>
+
+#include "plan/verify.h"
+
+/* ---- the table in plan.h ---- */
+
+static bool access_fits(char letter, enum plan_access access)
+{
+  switch (letter) {
+  case 'r': return access == ACCESS_READ;
+  case 'w': return access == ACCESS_WRITE;
+  case 'a': return access == ACCESS_ADD;
+  default: return access != ACCESS_READ;
+  }
+}
+
+static enum status check_uses(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct op_traits *traits = &op_traits[instr->op];
+  int required = (int)strlen(traits->uses), most = required + (int)strlen(traits->more);
+  if (instr->n_use < required || instr->n_use > most)
+    return verify_fail(plan, i, "has not the uses that its operation takes");
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_use *use = &instr->use[k];
+    if (use->buffer < 0 || use->buffer >= plan->buffers)
+      return verify_fail(plan, i, "uses a buffer that does not exist");
+    if (!access_fits(k < required ? traits->uses[k] : traits->more[k - required], use->access))
+      return status_set(STATUS_PLAN, "%s %s %s, which its operation does not do in that place", verify_name(plan, i, i).text,
+                        verify_verb(use->access), plan->buffer[use->buffer].name);
+    if (plan->buffer[use->buffer].unit >= 0 && plan->buffer[use->buffer].unit != instr->unit)
+      return status_set(STATUS_PLAN, "%s uses %s, which belongs to another unit", verify_name(plan, i, i).text, plan->buffer[use->buffer].name);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_waits(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  if (instr->n_wait < 0 || instr->n_wait > PLAN_MAX_WAIT)
+    return verify_fail(plan, i, "has more waits than fit");
+  for (int w = 0; w < instr->n_wait; w++) {
+    const struct plan_wait *wait = &instr->wait[w];
+    if (wait->instr < 0 || wait->instr >= plan->n || wait->back < 0 || wait->back > 1)
+      return verify_fail(plan, i, "waits for an instruction that does not exist");
+    if (wait->back == 0 && wait->instr >= i)
+      return status_set(STATUS_PLAN, "%s waits for %s, which does not come before it", verify_name(plan, i, i).text,
+                        verify_name(plan, wait->instr, i).text);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_form(const struct plan *plan)
+{
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 && instr->unit < plan->input.model->units;
+    if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
+      return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
+    if (instr->lane != (instr->op == OP_SQUARES && verify_squares_on_host(plan) ? LANE_HOST : op_traits[instr->op].lane))
+      return verify_fail(plan, i, "is on the wrong lane");
+    enum status status = check_uses(plan, i);
+    if (!status)
+      status = check_waits(plan, i);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* ---- lanes and tiers ---- */
+
+static enum status check_lanes(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  bool host = shape->host_state;
+  const bool want[LANE_COUNT] = {
+      [LANE_HOST] = host, [LANE_DISK] = true, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (plan->on_host[lane] != want[lane])
+      return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
+                        plan->on_host[lane] ? "host" : "device", want[lane] ? "host" : "device");
+  return STATUS_OK;
+}
+
+enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, SHARED = 1 << TIER_SHARED, DISK = 1 << TIER_DISK };
+
+/* What goes in and out of a step. */
+static unsigned outside_tiers(const struct plan *plan)
+{
+  return plan->input.device->host_memory ? DEVICE : HOST;
+}
+
+/* Where gradients are reduced, and the metrics with them. */
+static unsigned reduce_tiers(const struct plan *plan)
+{
+  return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
+}
+
+static unsigned tiers_of_update(const struct plan *plan, enum op op, int k)
+{
+  if (!plan->input.shape.host_state)
+    return DEVICE;
+  if (op == OP_ADAM && k == 0)
+    return reduce_tiers(plan);
+  return k == (op == OP_ADAM ? 5 : 4) ? HOST | SHARED : HOST;
+}
+
+/* Tiers, as bits, where use k of an operation may lie. */
+static unsigned tiers_of(const struct plan *plan, enum op op, int k)
+{
+  switch (op) {
+  case OP_LOAD: return outside_tiers(plan);
+  case OP_EMBED: return k == 1 ? outside_tiers(plan) : DEVICE;
+  case OP_EMBED_BACKWARD: return k == 0 ? outside_tiers(plan) : DEVICE;
+  case OP_LOGITS: return k == 3 ? outside_tiers(plan) : DEVICE;
+  case OP_LOSS: return k == 2 ? outside_tiers(plan) : DEVICE;
+  case OP_REDUCE:
+  case OP_REPLICA_REDUCE:
+  case OP_GATHER_GRADS: return reduce_tiers(plan);
+  case OP_SQUARES: return verify_squares_on_host(plan) ? HOST : reduce_tiers(plan);
+  case OP_METRICS: return k == 2 ? HOST : reduce_tiers(plan);
+  case OP_ADAM:
+  case OP_ADAM_NOW: return tiers_of_update(plan, op, k);
+  case OP_FETCH: return k == 0 ? HOST | SHARED : DEVICE;
+  case OP_PUBLISH: return SHARED;
+  case OP_SAVE_ACT:
+  case OP_FETCH_LOSS: return k == 0 ? DEVICE : HOST;
+  case OP_FETCH_GRAD: return k == 0 ? DEVICE : verify_sums_shared(plan) ? SHARED : HOST;
+  case OP_SUM_SHARED: return k == 0 ? SHARED : HOST;
+  case OP_FETCH_ACT: return k == 0 ? HOST : DEVICE;
+  case OP_WRITE_ACT: return k == 0 ? HOST : DISK;
+  case OP_READ_ACT: return k == 0 ? DISK : HOST;
+  case OP_ACCUMULATE: return HOST;
+  case OP_READ_STATE: return k < 2 ? DISK : HOST;
+  case OP_WRITE_STATE: return k < 2 ? HOST : DISK;
+  default: return DEVICE;
+  }
+}
+
+/* What lands of gradients, and that alone, each member of a group has for itself in the memory that it shares. */
+static bool lands(enum op op)
+{
+  return op == OP_FETCH_GRAD || op == OP_SUM_SHARED;
+}
+
+static enum status check_tiers(const struct plan *plan, int i)
+{
+  static const char *const names[TIER_COUNT] = {
+      [TIER_DEVICE] = "on the device", [TIER_HOST] = "in host memory", [TIER_SHARED] = "in shared memory", [TIER_DISK] = "on the disk"};
+  const struct instr *instr = &plan->instr[i];
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
+    if (!(tiers_of(plan, instr->op, k) >> buffer->tier & 1))
+      return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", verify_name(plan, i, i).text,
+                        verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
+    if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))
+      return status_set(STATUS_PLAN, "%s %s %s, of which %s", verify_name(plan, i, i).text, verify_verb(instr->use[k].access), buffer->name,
+                        buffer->persistent ? "the members of its group have one between them" : "each member of its group has one of its own");
+  }
+  return STATUS_OK;
+}
+
+static enum status check_places(const struct plan *plan)
+{
+  enum status status = check_lanes(plan);
+  for (int i = 0; i < plan->n && !status; i++)
+    status = check_tiers(plan, i);
+  return status;
+}
+
+/* ---- buffers ---- */
+
+static enum status check_buffer(const struct plan *plan, const struct plan_buffer *b)
+{
+  if ((unsigned)b->tier >= TIER_COUNT)
+    return status_set(STATUS_PLAN, "%s lies in no tier", b->name);
+  int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
+  if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)
+    return status_set(STATUS_PLAN, "%s does not lie inside its arena", b->name);
+  if (b->parent < 0)
+    return STATUS_OK;
+  const struct plan_buffer *parent = &plan->buffer[b->parent];
+  bool inside = b->parent_offset >= 0 && b->parent_offset <= parent->bytes - b->bytes && b->offset == parent->offset + b->parent_offset;
+  if (!inside || b->tier != parent->tier || b->persistent != parent->persistent)
+    return status_set(STATUS_PLAN, "%s does not lie inside %s, which it is a part of", b->name, parent->name);
+  return STATUS_OK;
+}
+
+static enum status check_buffers(const struct plan *plan)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    bool used = plan->buffer[b].first <= plan->buffer[b].last;
+    enum status status = used ? check_buffer(plan, &plan->buffer[b]) : STATUS_OK;
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+static enum status check_lifetimes(const struct plan *plan)
+{
+  for (int i = 0; i < plan->n; i++)
+    for (int k = 0; k < plan->instr[i].n_use; k++) {
+      const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
+      if (i < b->first || i > b->last)
+        return status_set(STATUS_PLAN, "%s %s %s outside of its lifetime, #%d to #%d", verify_name(plan, i, i).text,
+                          verify_verb(plan->instr[i].use[k].access), b->name, b->first, b->last);
+    }
+  return STATUS_OK;
+}
+
+/* ---- what is frozen ---- */
+
+/* Of another unit than the instruction's nothing is used: see check_uses(). */
+static enum status check_frozen_of(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  if (instr->unit < 0 || plan->frozen[instr->unit] < 0)
+    return STATUS_OK;
+  const struct plan_buffer *frozen = &plan->buffer[plan->frozen[instr->unit]];
+  for (int k = 0; k < instr->n_use; k++) {
+    const struct plan_buffer *used = &plan->buffer[instr->use[k].buffer];
+    bool meets = used->persistent && used->tier == frozen->tier && used->offset < frozen->offset + frozen->bytes &&
+                 frozen->offset < used->offset + used->bytes;
+    if (meets && instr->use[k].access != ACCESS_READ)
+      return status_set(STATUS_PLAN, "%s %s %s, but %s never changes", verify_name(plan, i, i).text, verify_verb(instr->use[k].access), used->name,
+                        frozen->name);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_frozen(const struct plan *plan)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plan->n && !status; i++)
+    status = check_frozen_of(plan, i);
+  return status;
+}
+
+enum status verify_form(const struct plan *plan)
+{
+  enum status status = check_form(plan);
+  if (!status)
+    status = check_buffers(plan);
+  if (!status)
+    status = check_places(plan);
+  if (!status)
+    status = check_lifetimes(plan);
+  if (!status)
+    status = check_frozen(plan);
+  return status;
+}

@@ -1,0 +1,174 @@
+/* Windows: fetch -> gather -> use -> release. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
+#include "base/mem.h"
+#include "plan/verify.h"
+
+/* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the frozen part, which the group has still to gather,
+ * or what is whole. */
+enum held { HELD_NOT, HELD_SHARD, HELD_FROZEN_SHARD, HELD_WHOLE };
+
+struct windows {
+  const struct plan *plan;
+  enum held *held; /* by buffer */
+  int *next;       /* by buffer: see verify_families() */
+};
+
+static bool reads_params(enum op op)
+{
+  return op == OP_EMBED || op == OP_FORWARD || op == OP_RECOMPUTE || op == OP_LOSS || op == OP_LOGITS || op == OP_DECODE || op == OP_BACKWARD;
+}
+
+/* Whether one of the two parts of a whole unit is there: on this rank all the time, or brought into the buffer or a part of it. */
+static bool part_is_there(const struct windows *w, int buffer, bool frozen)
+{
+  const struct plan *plan = w->plan;
+  int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
+  int64_t trained = plan->layout[u].trained * verify_element(plan), all = plan->layout[u].flat * verify_element(plan);
+  int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
+  if (begin == end)
+    return true;
+  if (mine >= 0 && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
+    return true;
+  for (int b = buffer; b >= 0; b = w->next[b])
+    if (w->held[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin && offset + plan->buffer[b].bytes >= end)
+      return true;
+  return false;
+}
+
+static enum status check_params(const struct windows *w, int i, int buffer)
+{
+  const struct plan *plan = w->plan;
+  const struct plan_buffer *params = &plan->buffer[buffer];
+  int unit = plan->instr[i].unit;
+  if (params->unit != unit)
+    return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", verify_name(plan, i, i).text, params->name);
+  if (params->bytes != plan->layout[unit].flat * verify_element(plan))
+    return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", verify_name(plan, i, i).text, params->name);
+  if (!part_is_there(w, buffer, false) || !part_is_there(w, buffer, true))
+    return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", verify_name(plan, i, i).text, params->name);
+  return STATUS_OK;
+}
+
+/* Which elements of the unit a FETCH brings; none: it reads what no parameters are. */
+static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
+{
+  if (plan->input.shape.params_full)
+    return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat} : (struct layout_range){0, 0};
+  if (buffer == plan->frozen[unit])
+    return plan->frozen_owned[unit];
+  bool master = plan->input.device->compute == DTYPE_F32;
+  return buffer == (master ? plan->master[unit] : plan->working[unit]) ? plan->owned[unit] : (struct layout_range){0, 0};
+}
+
+/* Shards that are cast on their way wait outside of windows. */
+static bool waits_outside(const struct plan *plan, int unit, int buffer, struct layout_range range)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  return b->unit == unit && b->parent < 0 && b->bytes == (range.end - range.begin) * (int64_t)sizeof(float);
+}
+
+static enum status fetch(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  struct layout_range range = range_of_source(plan, instr->unit, from);
+  bool frozen = range.begin >= layout->trained, placed = verify_is_place(plan, instr->unit, to, range);
+  if (range.begin == range.end)
+    return status_set(STATUS_PLAN, "%s reads %s in the place of the unit's parameters", verify_name(plan, i, i).text, plan->buffer[from].name);
+  if (!placed && !(frozen && waits_outside(plan, instr->unit, to, range)))
+    return status_set(STATUS_PLAN, "%s fetches %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[to].name);
+  if (plan->buffer[from].bytes != plan->buffer[to].bytes)
+    return status_set(STATUS_PLAN, "%s copies the %lld bytes of %s into the %lld of %s", verify_name(plan, i, i).text,
+                      (long long)plan->buffer[from].bytes, plan->buffer[from].name, (long long)plan->buffer[to].bytes, plan->buffer[to].name);
+  if (w->held[to] != HELD_NOT)
+    return status_set(STATUS_PLAN, "%s fetches %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
+  int64_t part = frozen ? layout->flat - layout->trained : layout->trained;
+  w->held[to] = placed && range.end - range.begin >= part ? HELD_WHOLE : frozen ? HELD_FROZEN_SHARD : HELD_SHARD;
+  return STATUS_OK;
+}
+
+/* With masters in host memory a FETCH has brought the shard, to its place in the window, or beside it, from where it is cast. */
+static enum status check_fetched(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  bool frozen = w->held[from] == HELD_FROZEN_SHARD;
+  if (w->held[from] != HELD_SHARD && !frozen)
+    return status_set(STATUS_PLAN, "%s gathers from %s, which nothing has fetched", verify_name(plan, i, i).text, plan->buffer[from].name);
+  struct layout_range part = frozen ? (struct layout_range){layout->trained, layout->flat} : (struct layout_range){0, layout->trained};
+  bool same = plan->buffer[from].parent < 0 || plan_root(plan, from, NULL) == plan_root(plan, to, NULL);
+  if (!same || !verify_is_place(plan, instr->unit, to, part))
+    return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[to].name);
+  return STATUS_OK;
+}
+
+static enum status gather(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  int from = plan->instr[i].use[0].buffer, to = plan->instr[i].use[1].buffer;
+  if (w->held[to] != HELD_NOT)
+    return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
+  enum status status = plan->input.shape.host_state ? check_fetched(w, i) : STATUS_OK;
+  w->held[from] = HELD_NOT;
+  w->held[to] = HELD_WHOLE;
+  return status;
+}
+
+/* A window is closed as a whole. */
+static enum status close_window(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  int buffer = plan->instr[i].use[0].buffer, closed = 0;
+  for (int b = buffer; b >= 0; b = w->next[b])
+    if (w->held[b] == HELD_WHOLE && plan_root(plan, b, NULL) == buffer) {
+      w->held[b] = HELD_NOT;
+      closed++;
+    }
+  if (closed == 0)
+    return status_set(STATUS_PLAN, "%s releases %s, which is not gathered", verify_name(plan, i, i).text, plan->buffer[buffer].name);
+  return STATUS_OK;
+}
+
+static enum status check_window(const struct windows *w, int i)
+{
+  const struct instr *instr = &w->plan->instr[i];
+  switch (instr->op) {
+  case OP_FETCH: return fetch(w, i);
+  case OP_GATHER: return gather(w, i);
+  case OP_RELEASE: return close_window(w, i);
+  default: return reads_params(instr->op) ? check_params(w, i, instr->use[0].buffer) : STATUS_OK;
+  }
+}
+
+static enum status walk_windows(const struct windows *w)
+{
+  const struct plan *plan = w->plan;
+  for (int i = 0; i < plan->n; i++) {
+    enum status status = check_window(w, i);
+    if (status)
+      return status;
+  }
+  for (int b = 0; b < plan->buffers; b++)
+    if (w->held[b] != HELD_NOT)
+      return status_set(STATUS_PLAN, w->held[b] == HELD_WHOLE ? "%s is gathered and never released" : "%s is fetched and never gathered",
+                        plan->buffer[b].name);
+  return STATUS_OK;
+}
+
+enum status verify_windows(const struct plan *plan)
+{
+  void *held = NULL, *next = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(enum held), &held);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &next);
+  if (!status) {
+    verify_families(plan, next);
+    status = walk_windows(&(struct windows){plan, held, next});
+  }
+  mem_free(next);
+  mem_free(held);
+  return status;
+}

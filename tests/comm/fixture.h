@@ -1,0 +1,16 @@
+/* The job of a test program that mpirun starts. */
+#ifndef SLUICE_TESTS_COMM_FIXTURE_H
+#define SLUICE_TESTS_COMM_FIXTURE_H
+
+#include "comm/comm.h"
+
+extern struct comm *job;
+
+/* Of a group of cmocka's tests. */
+int start_job(void **state);
+int stop_job(void **state);
+
+/* Fails the test with the sentence. */
+void must(enum status status);
+
+#endif

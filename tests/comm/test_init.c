@@ -1,0 +1,35 @@
+/* A start of MPI that Sluice cannot do with. Oracle: MPI's own call, whose answer is another one here. */
+#include <mpi.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/comm.h"
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+  const int error = PMPI_Init_thread(argc, argv, required, provided);
+  assert_int_equal(required, MPI_THREAD_MULTIPLE);
+  *provided = MPI_THREAD_SERIALIZED;
+  return error;
+}
+
+static void mpi_without_threads_is_refused(void **state)
+{
+  (void)state;
+  struct comm *job = NULL;
+  assert_int_equal(comm_create_mpi(NULL, NULL, &job), STATUS_UNSUPPORTED);
+  assert_null(job);
+  assert_non_null(strstr(status_text(), "(MPI_THREAD_MULTIPLE): use a build with thread support"));
+  assert_int_equal(MPI_Finalize(), MPI_SUCCESS);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mpi_without_threads_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "broken.h"
+#include "plan/internal.h"
+
+enum { BLOCKS = 2 };
+
+const struct point broken_full_shard = {.mode = PLAN_TRAIN,
+                                        .strategy = STRATEGY_FULL_SHARD,
+                                        .ranks = 4,
+                                        .group = 4,
+                                        .prefetch = 1,
+                                        .recompute = 2,
+                                        .micros = 2,
+                                        .reduce_every_micro = true};
+const struct point broken_shard_optim = {.mode = PLAN_TRAIN, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
+const struct point broken_no_shard = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
+
+const struct point broken_no_shard_micros = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2};
+const struct point broken_host_device = {
+    .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST};
+const struct point broken_host_shared = {.strategy = STRATEGY_FULL_SHARD,
+                                         .ranks = 2,
+                                         .group = 2,
+                                         .micros = 2,
+                                         .half = true,
+                                         .host = true,
+                                         .params_full = true,
+                                         .cpu_reduce = true,
+                                         .nvme_state = 1,
+                                         .moments = DTYPE_BF16,
+                                         .keep = KEEP_INPUT_NVME};
+
+const struct point broken_host_one_node = {.strategy = STRATEGY_FULL_SHARD,
+                                           .ranks = 3,
+                                           .group = 3,
+                                           .prefetch = 1,
+                                           .micros = 2,
+                                           .host = true,
+                                           .params_full = true,
+                                           .cpu_reduce = true,
+                                           .one_node = true};
+
+const struct point broken_hybrid_shard = {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2};
+
+static struct model model;
+
+struct plan *broken_start(const struct point *point)
+{
+  fixture_free(&model);
+  fixture_model_of(&model, BLOCKS, point);
+  return fixture_plan(&model, point, point->ranks - 1);
+}
+
+int broken_end(void **state)
+{
+  (void)state;
+  fixture_free(&model);
+  return 0;
+}
+
+static void live_all_step(struct plan *plan)
+{
+  for (int b = 0; b < plan->buffers; b++) {
+    plan->buffer[b].first = 0;
+    plan->buffer[b].last = plan->n - 1;
+  }
+}
+
+void broken_settle(struct plan *plan)
+{
+  live_all_step(plan);
+  assert_int_equal(plan_order(plan), STATUS_OK);
+}
+
+void broken_spread(struct plan *plan)
+{
+  live_all_step(plan);
+  assert_int_equal(plan_pack(plan), STATUS_OK);
+  assert_int_equal(plan_order(plan), STATUS_OK);
+}
+
+void broken_delete(struct plan *plan, int i)
+{
+  plan->n--;
+  memmove(&plan->instr[i], &plan->instr[i + 1], (size_t)(plan->n - i) * sizeof *plan->instr);
+  broken_settle(plan);
+}
+
+void broken_refused(struct plan *plan, const char *words)
+{
+  assert_int_equal(plan_verify(plan), STATUS_PLAN);
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+  plan_destroy(plan);
+}
+
+void broken_without(const struct point *point, enum op op, int unit, const char *words)
+{
+  struct plan *plan = broken_start(point);
+  broken_delete(plan, fixture_find(plan, op, unit, -1));
+  broken_refused(plan, words);
+}

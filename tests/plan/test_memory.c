@@ -1,0 +1,594 @@
+/* Where the bytes of a plan go. Oracles: the sizes of the layout, counting, and a brute-force sweep over lifetimes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fixture.h"
+#include "plan/internal.h"
+
+enum { BLOCKS = 3 };
+
+static struct model model;
+
+/* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and how many. */
+static int64_t live_at(const struct plan *plan, int i, enum plan_purpose purpose, int *n)
+{
+  int64_t bytes = 0;
+  *n = 0;
+  for (int b = 0; b < plan->buffers; b++) {
+    const struct plan_buffer *buffer = &plan->buffer[b];
+    if (buffer->persistent || buffer->parent >= 0 || i < buffer->first || i > buffer->last)
+      continue;
+    if (purpose != PURPOSE_COUNT && buffer->purpose != purpose)
+      continue;
+    bytes += (buffer->bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    ++*n;
+  }
+  return bytes;
+}
+
+static int64_t most_live(const struct plan *plan, enum plan_purpose purpose, int *most)
+{
+  int64_t bytes = 0;
+  *most = 0;
+  for (int i = 0; i < plan->n; i++) {
+    int n;
+    int64_t now = live_at(plan, i, purpose, &n);
+    if (now > bytes)
+      bytes = now;
+    if (n > *most)
+      *most = n;
+  }
+  return bytes;
+}
+
+static void check_packing(void *arg, const struct point *point)
+{
+  double *waste = arg;
+  struct plan *plan = fixture_plan(&model, point, 0);
+  int n;
+  int64_t live = most_live(plan, PURPOSE_COUNT, &n), arena = plan->transient_bytes[TIER_DEVICE];
+  assert_true(arena >= live);
+  assert_true((double)arena <= 1.10 * (double)live);
+  waste[0] += (double)arena / (double)live - 1;
+  waste[1] += 1;
+  for (int b = 0; b < plan->buffers; b++)
+    assert_int_equal(plan->buffer[b].offset % PLAN_ALIGN, 0);
+  plan_destroy(plan);
+}
+
+static void memory_is_packed_tightly_and_aligned(void **state)
+{
+  (void)state;
+  double waste[2] = {0, 0};
+  fixture_grid(check_packing, waste);
+  assert_true(waste[0] / waste[1] < 0.02);
+}
+
+static void full_sharding_keeps_exactly_its_part(void **state)
+{
+  (void)state;
+  for (int ranks = 1; ranks <= 6; ranks++) {
+    struct plan *plan =
+        fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
+    assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks,
+                     (ranks > 1 ? 3 : 4) * fixture_flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
+    assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
+    plan_destroy(plan);
+  }
+}
+
+static void other_strategies_keep_what_they_do_not_shard(void **state)
+{
+  (void)state;
+  static const struct {
+    enum deck_strategy strategy;
+    int group, whole, shards;
+  } row[] = {
+      /* of 6 ranks */
+      {STRATEGY_SHARD_GRAD_OP, 6, 0, 3}, {STRATEGY_SHARD_OPTIM, 6, 1, 2},  {STRATEGY_NO_SHARD, 6, 4, 0},
+      {STRATEGY_HYBRID_SHARD, 2, 0, 3},  {STRATEGY_HYBRID_SHARD, 1, 4, 0},
+  };
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false, TIED, FREEZE_NOTHING}, 5);
+    assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
+                     row[r].whole * fixture_flat_bytes(plan) + row[r].shards * fixture_flat_bytes(plan) / row[r].group);
+    plan_destroy(plan);
+  }
+}
+
+static void owned_ranges_are_those_of_the_masters(void **state)
+{
+  (void)state;
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
+    for (int rank = 0; rank < 6; rank++) {
+      int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
+      struct plan *plan =
+          fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true, TIED, FREEZE_NOTHING}, rank);
+      for (int u = 0; u <= BLOCKS; u++) {
+        int64_t flat = plan->layout[u].flat, part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
+        assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
+        assert_int_equal(plan->owned[u].begin, strategy == STRATEGY_NO_SHARD ? 0 : rank % group * part);
+        assert_int_equal(plan->buffer[plan->master[u]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->moment1[u]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->moment2[u]].bytes, part * 4);
+      }
+      plan_destroy(plan);
+    }
+}
+
+/* Bytes of the trained and the frozen part of all units. */
+static void part_bytes(const struct plan *plan, int64_t *trained, int64_t *frozen)
+{
+  *trained = *frozen = 0;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    *trained += plan->layout[u].trained * 4;
+    *frozen += (plan->layout[u].flat - plan->layout[u].trained) * 4;
+  }
+}
+
+static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
+{
+  (void)state;
+  static const struct {
+    enum deck_strategy strategy;
+    int group;
+    int whole, shards, frozen_whole; /* how often the trained part is kept whole and split; whether the frozen one is whole */
+  } row[] = {
+      /* of 4 ranks */
+      {STRATEGY_FULL_SHARD, 4, 0, 3, 0}, {STRATEGY_SHARD_GRAD_OP, 4, 0, 3, 0}, {STRATEGY_SHARD_OPTIM, 4, 1, 2, 1},
+      {STRATEGY_NO_SHARD, 4, 4, 0, 1},   {STRATEGY_HYBRID_SHARD, 2, 0, 3, 0},
+  };
+  for (int variant = 2; variant < 2 * FREEZES; variant++)
+    for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+      const struct point point = {
+          PLAN_TRAIN, row[r].strategy, 4, row[r].group, 1, 0, 1, true, variant % 2 ? UNTIED : TIED, (enum freeze)(variant / 2)};
+      struct model mine;
+      int64_t trained, frozen;
+      fixture_model_of(&mine, BLOCKS, &point);
+      struct plan *plan = fixture_plan(&mine, &point, 3);
+      part_bytes(plan, &trained, &frozen);
+      assert_true(frozen > 0);
+      assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
+                       row[r].whole * trained + row[r].shards * trained / row[r].group + frozen / (row[r].frozen_whole ? 1 : row[r].group));
+      for (int u = 0; u < mine.units; u++) {
+        bool learns = plan->layout[u].trained > 0, stays = plan->layout[u].flat > plan->layout[u].trained;
+        assert_int_equal(plan->master[u] >= 0, learns);
+        assert_int_equal(plan->moment1[u] >= 0, learns);
+        assert_int_equal(plan->moment2[u] >= 0, learns);
+        assert_int_equal(plan->frozen[u] >= 0, stays);
+        if (stays)
+          assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
+        assert_int_equal(fixture_find(plan, OP_ADAM, u, -1) >= 0, learns);
+        assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
+        assert_int_equal(fixture_find(plan, OP_REDUCE, u, -1) >= 0, learns);
+      }
+      plan_destroy(plan);
+      fixture_free(&mine);
+    }
+}
+
+/* Counted by hand for three blocks. */
+static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
+{
+  (void)state;
+  static const struct {
+    enum freeze freeze;
+    int backward[2], embed[2], saved, loss_uses[2]; /* tied, untied */
+  } row[] = {
+      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {7, 7}},  {FREEZE_ODD, {3, 3}, {1, 1}, 3, {7, 7}}, {FREEZE_LOW, {2, 2}, {0, 0}, 2, {7, 7}},
+      {FREEZE_MIDDLE, {3, 3}, {1, 1}, 3, {7, 6}}, /* a tied head is the embedding's matrix, which is trained */
+      {FREEZE_BUT_HEAD, {0, 0}, {0, 0}, 0, {7, 7}},
+  };
+  for (size_t r = 0; r < sizeof row / sizeof row[0]; r++)
+    for (int untied = 0; untied < 2; untied++) {
+      const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, untied ? UNTIED : TIED, row[r].freeze};
+      struct model mine;
+      int saved = 0;
+      fixture_model_of(&mine, 3, &point);
+      struct plan *plan = fixture_plan(&mine, &point, 0);
+      assert_int_equal(fixture_count(plan, OP_BACKWARD), row[r].backward[untied]);
+      assert_int_equal(fixture_count(plan, OP_EMBED_BACKWARD), row[r].embed[untied]);
+      for (int u = 1; u <= 3; u++)
+        saved += plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].n_use > 4;
+      assert_int_equal(saved, row[r].saved);
+      assert_int_equal(plan->instr[fixture_find(plan, OP_LOSS, mine.head, 0)].n_use, row[r].loss_uses[untied]);
+      plan_destroy(plan);
+      fixture_free(&mine);
+    }
+}
+
+/* Nothing is kept of blocks that no gradient passes: oracle: a recomputing plan keeps no more of them. */
+static void blocks_below_keep_no_activations(void **state)
+{
+  (void)state;
+  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_BUT_HEAD};
+  for (int recompute = 0; recompute < 2; recompute++) {
+    struct model mine;
+    int streams;
+    point.recompute = recompute;
+    fixture_model_of(&mine, 12, &point);
+    struct plan *plan = fixture_plan(&mine, &point, 0);
+    assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_ACTIVATIONS, false), 0);
+    assert_int_equal(fixture_count(plan, OP_RECOMPUTE), 0);
+    most_live(plan, PURPOSE_STREAM, &streams);
+    assert_int_equal(streams, 2);
+    plan_destroy(plan);
+    fixture_free(&mine);
+  }
+}
+
+static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
+{
+  (void)state;
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true, UNTIED, FREEZE_NOTHING};
+  struct model mine;
+  int windows, gradients;
+  fixture_model_of(&mine, BLOCKS, &point);
+  struct plan *plan = fixture_plan(&mine, &point, 0);
+  most_live(plan, PURPOSE_WINDOW, &windows);
+  most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
+  assert_int_equal(windows, 1);
+  assert_in_range(gradients, 1, 2); /* a unit's, and the one before on its way */
+  for (int m = 0; m < 2; m++) {
+    const struct instr *embed = &plan->instr[fixture_find(plan, OP_EMBED_BACKWARD, 0, m)];
+    assert_int_equal(embed->use[2].access, ACCESS_WRITE);
+    assert_true(fixture_find(plan, OP_REDUCE, mine.head, m) < fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
+    assert_true(fixture_find(plan, OP_REDUCE, 0, m) > fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
+  }
+  plan_destroy(plan);
+  fixture_free(&mine);
+}
+
+/* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and two blocks', one workspace. */
+static void windows_do_not_grow_with_depth(void **state)
+{
+  (void)state;
+  for (int prefetch = 0; prefetch < 4; prefetch++)
+    for (int micros = 1; micros <= 2; micros++) {
+      int64_t bytes[2][3];
+      for (int deep = 0; deep < 2; deep++) {
+        struct model tower;
+        fixture_model(&tower, deep ? 24 : 6);
+        struct plan *plan =
+            fixture_plan(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros, true, TIED, FREEZE_NOTHING}, 0);
+        int windows, gradients, work;
+        bytes[deep][0] = most_live(plan, PURPOSE_WINDOW, &windows);
+        bytes[deep][1] = most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
+        bytes[deep][2] = most_live(plan, PURPOSE_WORK, &work);
+        assert_in_range(windows, 1, prefetch + 1);
+        assert_in_range(gradients, 1, 3);
+        assert_int_equal(work, 1);
+        plan_destroy(plan);
+        fixture_free(&tower);
+      }
+      assert_memory_equal(bytes[0], bytes[1], sizeof bytes[0]);
+    }
+}
+
+/* The most bytes of a purpose (PURPOSE_COUNT: of all) that are in a tier at a time. */
+static int64_t most_in(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose)
+{
+  int64_t most = 0;
+  for (int i = 0; i < plan->n; i++) {
+    int64_t bytes = 0;
+    for (int b = 0; b < plan->buffers; b++) {
+      const struct plan_buffer *buffer = &plan->buffer[b];
+      bool lives = !buffer->persistent && buffer->parent < 0 && buffer->first <= i && i <= buffer->last;
+      bytes += lives && buffer->tier == tier && (purpose == PURPOSE_COUNT || buffer->purpose == purpose) ? buffer->bytes : 0;
+    }
+    if (bytes > most)
+      most = bytes;
+  }
+  return most;
+}
+
+/* What passes through the device is a window and a block: oracle: a model three times as deep, whose buffers hold exactly as much at a time. How tightly they are packed may differ where
+ * several windows travel at once, by 3 % at most. */
+static void check_depth(const struct point *point)
+{
+  struct plan *plan[2];
+  struct model tower[2];
+  for (int deep = 0; deep < 2; deep++) {
+    int blocks = point->prefetch < 3 ? 4 : 6;
+    fixture_model(&tower[deep], deep ? 3 * blocks : blocks);
+    plan[deep] = fixture_plan(&tower[deep], point, 0);
+    assert_int_equal(plan[deep]->persistent_bytes[TIER_DEVICE], 0);
+  }
+  const int64_t shallow = plan[0]->transient_bytes[TIER_DEVICE], deep = plan[1]->transient_bytes[TIER_DEVICE];
+  const enum plan_tier waits = point->keep == KEEP_INPUT_NVME ? TIER_DISK : TIER_HOST; /* there it grows instead */
+  assert_int_equal(most_in(plan[0], TIER_DEVICE, PURPOSE_COUNT), most_in(plan[1], TIER_DEVICE, PURPOSE_COUNT));
+  if (point->prefetch < 1 ? shallow != deep : (double)deep > 1.03 * (double)shallow)
+    fail_msg("%s: %lld bytes of the device, %lld when three times as deep", fixture_name(point), (long long)shallow, (long long)deep);
+  assert_true(most_in(plan[0], waits, PURPOSE_ACTIVATIONS) < most_in(plan[1], waits, PURPOSE_ACTIVATIONS));
+  for (int d = 0; d < 2; d++) {
+    plan_destroy(plan[d]);
+    fixture_free(&tower[d]);
+  }
+}
+
+static int64_t room_of_backward(const struct plan *plan, int unit)
+{
+  const struct instr *backward = &plan->instr[fixture_find(plan, OP_BACKWARD, unit, -1)];
+  for (int k = 0; k < backward->n_use; k++)
+    if (plan->buffer[backward->use[k].buffer].purpose == PURPOSE_WORK)
+      return plan->buffer[backward->use[k].buffer].bytes;
+  return -1;
+}
+
+/* Oracle: what the fixture's blocks ask for. Only the last block's backward pass is tight: it is the first one, and behind it there is what it has given back. */
+static void backward_passes_are_tight_where_memory_is_full(void **state)
+{
+  (void)state;
+  struct model tower;
+  fixture_model(&tower, 6);
+  for (int tight = 0; tight < 2; tight++) {
+    struct plan *plan =
+        fixture_plan(&tower, &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .tight = tight}, 0);
+    const int64_t best = room_of_backward(plan, 1);
+    assert_int_equal(7 * room_of_backward(plan, 6), (tight ? 6 : 7) * best);
+    for (int u = 2; u < 6; u++)
+      assert_int_equal(room_of_backward(plan, u), best);
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
+static void the_device_does_not_grow_with_depth(void **state)
+{
+  (void)state;
+  for (int prefetch = 0; prefetch < 4; prefetch++)
+    for (int choice = 0; choice < 32; choice++)
+      check_depth(&(struct point){.strategy = STRATEGY_FULL_SHARD,
+                                  .ranks = 2,
+                                  .group = 2,
+                                  .prefetch = prefetch,
+                                  .micros = choice & 1 ? 2 : 1,
+                                  .half = choice & 1,
+                                  .host = true,
+                                  .params_full = choice & 2,
+                                  .cpu_reduce = choice & 4,
+                                  .immediate = choice & 8,
+                                  .keep = choice & 16 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST});
+}
+
+/* As buffers lie behind one another anywhere but on the device. */
+static int64_t pages(int64_t bytes)
+{
+  return (bytes + 4095) / 4096 * 4096;
+}
+
+/* By hand: masters 4 bytes a parameter of this rank, moments twice their type on every second unit's disk, a copy in the compute type. */
+static void tiers_hold_what_they_should(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .micros = 1,
+                                .half = choice & 1,
+                                .host = true,
+                                .params_full = choice & 2,
+                                .nvme_state = choice & 4 ? 0.5 : 0,
+                                .moments = choice & 4 ? DTYPE_BF16 : DTYPE_F32};
+    struct plan *plan = fixture_plan(&model, &point, 1);
+    const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
+    int64_t host = 0, shared = 0, disk = 0;
+    for (int u = 0; u <= BLOCKS; u++) {
+      const int64_t flat = plan->layout[u].flat, mine = flat / 2;
+      const bool on_disk = point.nvme_state > 0 && u % 2 == 1;
+      host += pages(mine * 4) + (on_disk ? 0 : 2 * pages(mine * moment)) + (point.half && !point.params_full ? pages(mine * 2) : 0);
+      disk += on_disk ? 2 * pages(mine * moment) : 0;
+      shared += point.params_full ? pages(flat * element) : 0;
+    }
+    assert_int_equal(plan->persistent_bytes[TIER_DEVICE], 0);
+    assert_int_equal(plan->persistent_bytes[TIER_HOST], host);
+    assert_int_equal(plan->persistent_bytes[TIER_SHARED], shared);
+    assert_int_equal(plan->persistent_bytes[TIER_DISK], disk);
+    assert_int_equal(plan->transient_bytes[TIER_SHARED] + plan->transient_bytes[TIER_DISK], 0);
+    plan_destroy(plan);
+  }
+}
+
+/* Where hosts reduce on one node each member has room for what it lands, at the same places as the others, and receives nothing but what replicas send. A few units at a time. */
+static void gradients_land_where_all_members_reach_them(void **state)
+{
+  (void)state;
+  for (int full = 0; full < 2; full++) {
+    const struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
+                                .ranks = 6,
+                                .group = 3,
+                                .prefetch = 1,
+                                .micros = 2,
+                                .host = true,
+                                .params_full = full,
+                                .cpu_reduce = true,
+                                .one_node = true};
+    struct plan *first = fixture_plan(&model, &point, 0), *last = fixture_plan(&model, &point, 5);
+    int64_t shared = 0, most = 0;
+    for (int u = 0; u <= BLOCKS; u++) {
+      const int64_t bytes = pages(first->layout[u].trained * 4);
+      shared += full ? pages(first->layout[u].flat * 4) : 0;
+      most = bytes > most ? bytes : most;
+    }
+    assert_int_equal(first->persistent_bytes[TIER_SHARED], shared);
+    assert_in_range(first->transient_bytes[TIER_SHARED], most, 3 * most);
+    assert_int_equal(plan_shared_bytes(first), shared + 3 * first->transient_bytes[TIER_SHARED]);
+    assert_int_equal(most_in(first, TIER_HOST, PURPOSE_LANDED), 0);
+    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
+    assert_true(most_in(first, TIER_SHARED, PURPOSE_LANDED) > 0);
+    for (int u = 0; u <= BLOCKS; u++)
+      for (int m = 0; m < 2; m++) {
+        const int sum = fixture_find(first, OP_SUM_SHARED, u, m);
+        assert_int_equal(fixture_find(last, OP_SUM_SHARED, u, m), sum);
+        assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset, first->buffer[first->instr[sum].use[0].buffer].offset);
+      }
+    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
+    const uint64_t hash = plan_collective_hash(first);
+    assert_true(plan_collective_hash(last) == hash);
+    last->buffer[last->instr[fixture_find(last, OP_SUM_SHARED, 1, 1)].use[0].buffer].offset += 4096;
+    assert_true(plan_collective_hash(last) != hash); /* peers would read other bytes */
+    plan_destroy(first);
+    plan_destroy(last);
+  }
+}
+
+/* An input a block and micro-batch, less those that are wanted back at once. */
+static void inputs_wait_where_the_deck_says(void **state)
+{
+  (void)state;
+  const int64_t x = 2 * 16 * 24 * 4;
+  struct model tower;
+  fixture_model(&tower, 8);
+  for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_INPUT_NVME; keep++) {
+    const struct point point = {
+        .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .keep = (enum deck_keep)keep};
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    bool leaves = keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
+    assert_int_equal(fixture_count(plan, OP_SAVE_ACT), leaves ? 7 : 0); /* the last block's backward pass is two visits away */
+    assert_int_equal(fixture_count(plan, OP_FETCH_ACT), leaves ? 7 : 0);
+    assert_int_equal(fixture_count(plan, OP_WRITE_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
+    assert_int_equal(fixture_count(plan, OP_READ_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
+    assert_int_equal(fixture_count(plan, OP_RECOMPUTE), keep == KEEP_ACTIVATIONS ? 0 : 8);
+    if (keep == KEEP_INPUT_HOST)
+      assert_int_equal(most_in(plan, TIER_HOST, PURPOSE_ACTIVATIONS), 7 * x);
+    if (keep == KEEP_INPUT_NVME)
+      assert_int_equal(plan->transient_bytes[TIER_DISK], 7 * pages(x));
+    assert_int_equal(fixture_find(plan, OP_SAVE_ACT, 8, 0), -1);
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
+static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
+{
+  (void)state;
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
+    struct point point = {PLAN_TRAIN,    (enum deck_strategy)strategy, 4, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, 1, 0, 3, false, TIED,
+                          FREEZE_NOTHING};
+    struct plan *train = fixture_plan(&model, &point, 1);
+    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
+      point.mode = (enum plan_mode)mode;
+      point.micros = 1;
+      struct plan *other = fixture_plan(&model, &point, 1);
+      for (int b = 0; b < other->buffers; b++)
+        if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
+          assert_memory_equal(other->buffer[b].name, train->buffer[b].name, sizeof train->buffer[b].name);
+      for (int u = 0; u <= BLOCKS; u++) {
+        assert_int_equal(other->master[u], train->master[u]);
+        assert_int_equal(other->buffer[other->master[u]].offset, train->buffer[train->master[u]].offset);
+        assert_int_equal(other->buffer[other->master[u]].bytes, train->buffer[train->master[u]].bytes);
+        assert_int_equal(other->moment1[u], -1);
+      }
+      int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
+      assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
+      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->moment1[0]].offset);
+      plan_destroy(other);
+    }
+    plan_destroy(train);
+  }
+}
+
+/* And in every other tier: what the other plan keeps, the one that trains keeps at the same place. */
+static void masters_in_host_memory_are_found_there_too(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    struct point point = {.strategy = STRATEGY_HYBRID_SHARD,
+                          .ranks = 4,
+                          .group = 2,
+                          .prefetch = 1,
+                          .micros = 2,
+                          .half = choice & 1,
+                          .host = true,
+                          .params_full = choice & 2,
+                          .cpu_reduce = choice & 4};
+    struct plan *train = fixture_plan(&model, &point, 1);
+    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
+      int kept = 0;
+      point.mode = (enum plan_mode)mode;
+      point.micros = 1;
+      struct plan *other = fixture_plan(&model, &point, 1);
+      for (int b = 0; b < other->buffers; b++) {
+        const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
+        if (!here->persistent || here->purpose == PURPOSE_CACHE)
+          continue;
+        assert_string_equal(here->name, there->name);
+        assert_int_equal(here->tier, there->tier);
+        assert_int_equal(here->offset, there->offset);
+        assert_int_equal(here->bytes, there->bytes);
+        kept++;
+      }
+      assert_true(kept >= BLOCKS + 1);
+      assert_memory_equal(other->master, train->master, (BLOCKS + 1) * sizeof(int));
+      assert_memory_equal(other->working, train->working, (BLOCKS + 1) * sizeof(int));
+      assert_memory_equal(other->shared, train->shared, (BLOCKS + 1) * sizeof(int));
+      plan_destroy(other);
+    }
+    plan_destroy(train);
+  }
+}
+
+static void purposes_add_up_to_what_lives_at_the_peak(void **state)
+{
+  (void)state;
+  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+  int64_t kept = 0, passing = 0, peak = 0;
+  for (int p = 0; p < PURPOSE_COUNT; p++) {
+    kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
+    passing += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, false);
+  }
+  for (int i = 0; i < plan->n; i++) {
+    int64_t bytes = 0;
+    for (int b = 0; b < plan->buffers; b++)
+      if (!plan->buffer[b].persistent && plan->buffer[b].parent < 0 && plan->buffer[b].first <= i && i <= plan->buffer[b].last)
+        bytes += plan->buffer[b].bytes;
+    if (bytes > peak)
+      peak = bytes;
+  }
+  assert_int_equal(kept, plan->persistent_bytes[TIER_DEVICE]);
+  assert_int_equal(passing, peak);
+  plan_destroy(plan);
+}
+
+static int make_model(void **state)
+{
+  (void)state;
+  fixture_model(&model, BLOCKS);
+  return 0;
+}
+
+static int free_model(void **state)
+{
+  (void)state;
+  fixture_free(&model);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_is_packed_tightly_and_aligned),
+      cmocka_unit_test(full_sharding_keeps_exactly_its_part),
+      cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
+      cmocka_unit_test(owned_ranges_are_those_of_the_masters),
+      cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_moments),
+      cmocka_unit_test(the_backward_pass_goes_as_far_as_somebody_learns),
+      cmocka_unit_test(blocks_below_keep_no_activations),
+      cmocka_unit_test(a_head_of_its_own_is_gathered_and_reduced_by_itself),
+      cmocka_unit_test(windows_do_not_grow_with_depth),
+      cmocka_unit_test(backward_passes_are_tight_where_memory_is_full),
+      cmocka_unit_test(the_device_does_not_grow_with_depth),
+      cmocka_unit_test(tiers_hold_what_they_should),
+      cmocka_unit_test(gradients_land_where_all_members_reach_them),
+      cmocka_unit_test(inputs_wait_where_the_deck_says),
+      cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
+      cmocka_unit_test(masters_in_host_memory_are_found_there_too),
+      cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
+  };
+  return cmocka_run_group_tests(tests, make_model, free_model);
+}

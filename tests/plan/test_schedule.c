@@ -1,0 +1,293 @@
+/* In which order a plan does things, and what may overlap. Oracles: counting, and reachability over lanes and waits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "fixture.h"
+#include "plan/internal.h"
+
+enum { BLOCKS = 3 };
+
+static struct model model;
+
+static void one_rank_has_nobody_to_talk_to(void **state)
+{
+  (void)state;
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
+    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+    for (int op = 0; op < OP_COUNT; op++)
+      if (op_traits[op].collective)
+        assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
+    assert_int_equal(fixture_count(plan, OP_RELEASE), 0);
+    assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_GRAD_WINDOW, false), 0);
+    plan_destroy(plan);
+  }
+}
+
+/* Counted by hand for visits root h.0 h.1 h.2 root h.2 h.1 h.0: units at most prefetch + 1 visits apart keep their window. */
+static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
+{
+  (void)state;
+  static const int gathers[] = {8, 7, 7, 5, 5, 4};
+  for (int prefetch = 0; prefetch < 6; prefetch++) {
+    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+    assert_int_equal(fixture_count(plan, OP_GATHER), gathers[prefetch]);
+    assert_int_equal(fixture_count(plan, OP_RELEASE), gathers[prefetch]);
+    plan_destroy(plan);
+  }
+}
+
+static bool reads_params(enum op op)
+{
+  return op == OP_EMBED || op == OP_FORWARD || op == OP_LOSS || op == OP_LOGITS || op == OP_BACKWARD;
+}
+
+/* Visits (uses of parameters, a recompute counted with its backward pass) between instruction i and the first use of what it gathers. */
+static int visits_ahead(const struct plan *plan, int gather)
+{
+  int visits = 0;
+  for (int i = gather + 1; i < plan->n; i++) {
+    if (!reads_params(plan->instr[i].op))
+      continue;
+    if (plan->instr[i].use[0].buffer == plan->instr[gather].use[1].buffer)
+      return visits;
+    visits++;
+  }
+  fail_msg("gathered and not used");
+  return -1;
+}
+
+static int visits_before(const struct plan *plan, int i)
+{
+  int visits = 0;
+  while (--i >= 0)
+    visits += reads_params(plan->instr[i].op);
+  return visits;
+}
+
+static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
+{
+  (void)state;
+  for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
+    for (int prefetch = 0; prefetch < 5; prefetch++) {
+      struct plan *plan =
+          fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true, TIED, FREEZE_NOTHING}, 0);
+      for (int i = 0; i < plan->n; i++) {
+        if (plan->instr[i].op != OP_GATHER)
+          continue;
+        int ahead = visits_ahead(plan, i);
+        if (visits_before(plan, i) > 0)
+          assert_int_equal(ahead, prefetch);
+        else
+          assert_in_range(ahead, 0, prefetch);
+      }
+      plan_destroy(plan);
+    }
+}
+
+static void gather_once_strategies_gather_once_a_step(void **state)
+{
+  (void)state;
+  for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
+    struct plan *plan =
+        fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
+    assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
+    assert_int_equal(fixture_count(plan, OP_REDUCE), BLOCKS + 1);
+    plan_destroy(plan);
+  }
+  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
+  assert_int_equal(fixture_count(plan, OP_GATHER), 0);
+  assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
+  assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
+  plan_destroy(plan);
+}
+
+static void replicas_meet_once_a_step(void **state)
+{
+  (void)state;
+  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
+  assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
+  assert_int_equal(fixture_count(plan, OP_REPLICA_REDUCE), BLOCKS + 1);
+  assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
+  for (int u = 0; u <= BLOCKS; u++) {
+    const struct instr *reduce = &plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, u, -1)];
+    int64_t offset;
+    assert_int_equal(plan_instr_ranks(plan, reduce), 3);
+    plan_root(plan, reduce->use[2].buffer, &offset);
+    assert_int_equal(offset, 2 * plan->layout[u].flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
+  }
+  plan_destroy(plan);
+}
+
+static void blocks_are_recomputed_every_kth(void **state)
+{
+  (void)state;
+  for (int every = 0; every < 4; every++) {
+    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true, TIED, FREEZE_NOTHING}, 0);
+    for (int u = 1; u <= BLOCKS; u++) {
+      bool again = every > 0 && (u - 1) % every == 0;
+      int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0), backward = fixture_find(plan, OP_BACKWARD, u, 0);
+      assert_int_equal(plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].n_use, again ? 4 : 5);
+      assert_int_equal(recompute, again ? backward - 1 : -1);
+      if (again)
+        assert_int_equal(plan->instr[recompute].use[3].buffer, plan->instr[backward].use[2].buffer);
+    }
+    plan_destroy(plan);
+  }
+}
+
+static void updates_come_in_the_order_of_their_next_use(void **state)
+{
+  (void)state;
+  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+  int metrics = fixture_find(plan, OP_METRICS, -1, -1);
+  for (int u = 0; u <= BLOCKS; u++)
+    assert_int_equal(fixture_find(plan, OP_ADAM, u, -1), metrics + 1 + u);
+  assert_int_equal(metrics + 2 + BLOCKS, plan->n);
+  plan_destroy(plan);
+}
+
+/* Whether `later` has to wait, directly or not, for `earlier` of the same step. */
+static bool depends(const struct plan *plan, int later, int earlier)
+{
+  bool reached[512] = {false};
+  assert_true(plan->n <= 512);
+  reached[later] = true;
+  for (int i = later; i > earlier; i--) {
+    if (!reached[i])
+      continue;
+    for (int w = 0; w < plan->instr[i].n_wait; w++)
+      if (plan->instr[i].wait[w].back == 0)
+        reached[plan->instr[i].wait[w].instr] = true;
+    int before = i - 1;
+    while (before >= 0 && plan->instr[before].lane != plan->instr[i].lane)
+      before--;
+    if (before >= 0)
+      reached[before] = true;
+  }
+  return reached[earlier];
+}
+
+static void communication_may_overlap_what_it_stands_beside(void **state)
+{
+  (void)state;
+  for (int micros = 1; micros <= 2; micros++) {
+    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
+    for (int m = 0; m < micros; m++)
+      for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
+        int reduce = fixture_find(plan, OP_REDUCE, u, micros > 1 ? m : -1);
+        assert_true(depends(plan, reduce, fixture_find(plan, OP_BACKWARD, u, m)));
+        assert_false(depends(plan, reduce, fixture_find(plan, OP_BACKWARD, u - 1, m)));
+        assert_false(depends(plan, fixture_find(plan, OP_BACKWARD, u - 1, m), reduce));
+      }
+    for (int i = 0; i < plan->n; i++) { /* a gather and the visit before its use */
+      if (plan->instr[i].op != OP_GATHER || visits_ahead(plan, i) == 0)
+        continue;
+      int visit = i + 1;
+      while (!reads_params(plan->instr[visit].op))
+        visit++;
+      assert_false(depends(plan, i, visit));
+      assert_false(depends(plan, visit, i));
+    }
+    plan_destroy(plan);
+  }
+}
+
+static bool independent(const struct plan *plan, int a, int b)
+{
+  return a < b ? !depends(plan, b, a) : !depends(plan, a, b);
+}
+
+/* With one unit ahead: a unit or an input comes while another one is computed with, and a gradient goes, is reduced and, where that is allowed,
+ * spent, beside the next backward pass. */
+static void transfers_and_updates_may_overlap_compute(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 16; choice++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 1,
+                                .host = true,
+                                .params_full = choice & 1,
+                                .cpu_reduce = choice & 2,
+                                .one_node = choice & 8,
+                                .immediate = true,
+                                .nvme_state = choice & 4 ? 1 : 0,
+                                .keep = choice & 4 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST};
+    struct model tower;
+    fixture_model(&tower, 6);
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    for (int u = 6; u >= 3; u--) {
+      int next = fixture_find(plan, OP_BACKWARD, u - 1, 0);
+      assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
+      assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
+      assert_true(independent(plan, fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_REDUCE, u, -1), next));
+      if (u % 4 != 3) /* those wait for the next forward pass */
+        assert_true(independent(plan, fixture_find(plan, OP_ADAM_NOW, u, -1), next));
+    }
+    for (int u = 5; u >= 1; u--)
+      assert_true(independent(plan, fixture_find(plan, OP_FETCH_ACT, u, 0), fixture_find(plan, OP_BACKWARD, u + 1, 0)));
+    for (int u = 2; u <= 6; u++) { /* the first FETCH is the forward pass's */
+      assert_true(depends(plan, fixture_find(plan, OP_FORWARD, u, 0), fixture_find(plan, OP_FETCH, u, 0)));
+      assert_true(independent(plan, fixture_find(plan, OP_FETCH, u, 0), fixture_find(plan, OP_FORWARD, u - 1, 0)));
+    }
+    plan_destroy(plan);
+    fixture_free(&tower);
+  }
+}
+
+/* Deferred, a unit is fetched as soon as it is updated, whatever else is. */
+static void the_next_step_begins_while_updates_go_on(void **state)
+{
+  (void)state;
+  for (int full = 0; full < 2; full++) {
+    struct plan *plan = fixture_plan(
+        &model,
+        &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = full}, 0);
+    for (int u = 0; u <= BLOCKS; u++) {
+      const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
+      int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_ADAM, u, -1);
+      for (int w = 0; w < fetch->n_wait; w++) {
+        seen += fetch->wait[w].back == 1 && fetch->wait[w].instr == latest;
+        assert_true(fetch->wait[w].back == 0 || fetch->wait[w].instr <= latest);
+      }
+      assert_int_equal(seen, 1);
+    }
+    plan_destroy(plan);
+  }
+}
+
+static int make_model(void **state)
+{
+  (void)state;
+  fixture_model(&model, BLOCKS);
+  return 0;
+}
+
+static int free_model(void **state)
+{
+  (void)state;
+  fixture_free(&model);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_rank_has_nobody_to_talk_to),
+      cmocka_unit_test(the_turn_around_keeps_its_window_where_that_is_free),
+      cmocka_unit_test(gathers_stand_prefetch_visits_ahead_of_their_use),
+      cmocka_unit_test(gather_once_strategies_gather_once_a_step),
+      cmocka_unit_test(replicas_meet_once_a_step),
+      cmocka_unit_test(blocks_are_recomputed_every_kth),
+      cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
+      cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
+      cmocka_unit_test(transfers_and_updates_may_overlap_compute),
+      cmocka_unit_test(the_next_step_begins_while_updates_go_on),
+  };
+  return cmocka_run_group_tests(tests, make_model, free_model);
+}

@@ -1,0 +1,297 @@
+/* Verify: what it says of plans with masters in host memory. Oracle: mutation, as in test_verify. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "broken.h"
+#include "plan/internal.h"
+
+static void lanes_and_tiers_are_those_of_the_shape(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_device);
+  plan->on_host[LANE_HOST] = false;
+  broken_refused(plan, "the host lane works on the device's memory where it must work on the host's");
+
+  plan = broken_start(&broken_full_shard);
+  plan->on_host[LANE_REDUCE] = true;
+  broken_refused(plan, "the reduce lane works on the host's memory where it must work on the device's");
+
+  plan = broken_start(&broken_host_device);
+  int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, -1);
+  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[1].buffer = plan->instr[fetch].use[0].buffer;
+  broken_refused(plan, "reads shard.h.0, which lies on the device, where it must not lie");
+
+  plan = broken_start(&broken_host_shared);
+  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[3].buffer = plan->moment1[1];
+  broken_refused(plan, "changes m.h.0, which lies on the disk, where it must not lie");
+
+  plan = broken_start(&broken_host_device);
+  plan->buffer[plan->master[1]].tier = TIER_COUNT;
+  broken_refused(plan, "master.h.0 lies in no tier");
+
+  plan = broken_start(&broken_host_device);
+  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)].lane = LANE_REDUCE;
+  broken_refused(plan, "wrong lane");
+}
+
+static void shift(struct plan *plan, int buffer, int64_t bytes)
+{
+  plan->buffer[buffer].parent_offset += bytes;
+  plan->buffer[buffer].offset += bytes;
+}
+
+static void parameters_are_fetched_to_their_place(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_device);
+  int fetch = fixture_find(plan, OP_FETCH, 1, -1);
+  plan->instr[fetch].use[0].buffer = plan->moment1[1];
+  broken_settle(plan);
+  broken_refused(plan, "reads m.h.0 in the place of the unit's parameters");
+
+  plan = broken_start(&broken_host_device);
+  int mine = plan->instr[fetch].use[1].buffer;
+  shift(plan, mine, -plan->buffer[mine].bytes);
+  broken_settle(plan);
+  broken_refused(plan, "fetches mine.h.0 to the wrong place in the unit");
+
+  plan = broken_start(&broken_host_device);
+  plan->buffer[plan->master[1]].bytes -= 4;
+  broken_refused(plan, "bytes of master.h.0 into the");
+
+  plan = broken_start(&broken_host_device);
+  broken_delete(plan, fetch);
+  broken_refused(plan, "gathers from mine.h.0, which nothing has fetched");
+
+  plan = broken_start(&broken_host_device);
+  broken_delete(plan, fetch + 1);
+  broken_refused(plan, "reads params.h.0, which is not gathered");
+
+  plan = broken_start(&broken_host_device);
+  plan->instr[plan->n - 1] = plan->instr[fetch];
+  broken_settle(plan);
+  broken_refused(plan, "mine.h.0 is fetched and never gathered");
+
+  plan = broken_start(&broken_host_shared);
+  plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "fetches params.h.0, which has not been released");
+
+  struct point odd = broken_host_device;
+  odd.freeze = FREEZE_ODD;
+  odd.ranks = odd.group = 16; /* padding makes both parts equal */
+  plan = broken_start(&odd);
+  fetch = fixture_find(plan, OP_FETCH, 1, -1);
+  int trained = plan->instr[fetch + 1].use[1].buffer;
+  plan->instr[fetch + 1].use[1].buffer = plan->instr[fetch + 3].use[1].buffer;
+  plan->instr[fetch + 3].use[1].buffer = trained;
+  broken_settle(plan);
+  broken_refused(plan, "gathers frozen_window.h.0 to the wrong place in the unit");
+}
+
+static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_shared);
+  int adam = fixture_find(plan, OP_ADAM, 1, -1);
+  plan->instr[adam].n_use--;
+  broken_settle(plan);
+  broken_refused(plan, "does not write what is computed with");
+
+  plan = broken_start(&broken_host_device);
+  struct instr *update = &plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
+  update->use[update->n_use++] = (struct plan_use){plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, -1)].use[1].buffer, ACCESS_WRITE};
+  update->use[1].buffer = update->use[update->n_use - 1].buffer;
+  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[5].buffer = plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, 1)].use[1].buffer;
+  broken_settle(plan);
+  broken_refused(plan, "writes a copy that nobody computes with");
+
+  plan = broken_start(&broken_host_shared);
+  shift(plan, plan->working[1], -plan->buffer[plan->working[1]].bytes);
+  broken_settle(plan);
+  broken_refused(plan, "writes working_mine.h.0, which is not at its place in the unit");
+
+  plan = broken_start(&broken_host_shared);
+  plan->instr[fixture_find(plan, OP_PUBLISH, 1, -1)].use[1].buffer = plan->working[1];
+  broken_settle(plan);
+  broken_refused(plan, "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
+}
+
+/* A FETCH that a collective does not separate from the update: on another rank it may come behind it. */
+static void the_shared_copy_is_not_written_while_others_read_it(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_shared);
+  plan->instr[fixture_find(plan, OP_ADAM, 0, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
+  plan->instr[fixture_find(plan, OP_PUBLISH, 0, -1)] = plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "writes what other ranks may still be reading by FETCH h.0");
+}
+
+/* What members add up where each has landed it. */
+static void landed_gradients_are_each_member_s_own(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_one_node);
+  int sum = fixture_find(plan, OP_SUM_SHARED, 1, 0);
+  struct plan_buffer *landed = &plan->buffer[plan->instr[sum].use[0].buffer];
+  landed->persistent = true;
+  landed->offset = 0;
+  broken_refused(plan, "writes landed.h.0, of which the members of its group have one between them");
+
+  plan = broken_start(&broken_host_one_node);
+  plan->instr[fixture_find(plan, OP_FETCH, 1, -1)].use[0].buffer = plan->instr[sum].use[0].buffer;
+  broken_refused(plan, "reads landed.h.0, of which each member of its group has one of its own");
+
+  plan = broken_start(&broken_host_one_node);
+  plan->input.shape.one_node = false;
+  broken_refused(plan, "writes landed.h.1, which lies in shared memory, where it must not lie");
+
+  struct point point = broken_host_one_node;
+  point.one_node = false;
+  plan = broken_start(&point);
+  plan->input.shape.one_node = true;
+  broken_refused(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
+
+  plan = broken_start(&broken_host_one_node);
+  plan->buffer[plan->instr[sum].use[0].buffer].bytes -= 4;
+  broken_settle(plan);
+  broken_refused(plan, "bytes of landed.h.0 where there must be");
+
+  plan = broken_start(&broken_host_one_node);
+  plan->buffer[plan->instr[sum].use[1].buffer].bytes -= 4;
+  broken_settle(plan);
+  broken_refused(plan, "bytes of grads.h.0 where there must be");
+
+  plan = broken_start(&broken_host_one_node); /* a gradient that comes before the others have read the one in its place */
+  const int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, 1), second = fixture_find(plan, OP_SUM_SHARED, 1, 1);
+  plan->instr[fetch].use[1].buffer = plan->instr[second].use[0].buffer = plan->instr[sum].use[0].buffer;
+  broken_settle(plan);
+  assert_int_equal(plan_verify(plan), STATUS_OK);
+  struct instr *next = &plan->instr[fetch];
+  int kept = 0;
+  for (int w = 0; w < next->n_wait; w++)
+    if (plan->instr[next->wait[w].instr].op != OP_SUM_SHARED)
+      next->wait[kept++] = next->wait[w];
+  next->n_wait = kept;
+  broken_refused(plan, "writes landed.h.0 while SUM_SHARED h.0 m0");
+}
+
+static void what_comes_to_the_host_is_counted(void **state)
+{
+  (void)state;
+  struct point point = broken_host_device;
+  broken_without(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
+  broken_without(&point, OP_ACCUMULATE, 1, "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
+  broken_without(&point, OP_FETCH_GRAD, 1, "changes grads.h.0, but SAVE_ACT h.0 m0"); /* which has had its bytes */
+  broken_without(&broken_host_one_node, OP_SUM_SHARED, 1, "grads.h.0 before anything has written it in this step");
+  broken_without(&broken_host_shared, OP_PUBLISH, 1, "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
+  broken_without(&broken_host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its moments would never change");
+  broken_without(&broken_host_shared, OP_WRITE_ACT, 1, "slot.h.0 before anything has written it in this step");
+  broken_without(&broken_host_shared, OP_FETCH_LOSS, -1, "loss_host before anything has written it in this step");
+  point.immediate = true;
+  broken_without(&point, OP_ADAM_NOW, 2, "h.1 has no ADAM_NOW: its parameters would never change");
+  point.host = point.immediate = false;
+  point.keep = KEEP_INPUT_NVME;
+  broken_without(&point, OP_RECOMPUTE, 1, "BACKWARD h.0 m0");
+
+  struct plan *plan = broken_start(&broken_host_one_node);
+  broken_delete(plan, fixture_find(plan, OP_SUM_SHARED, 1, 1));
+  broken_refused(plan, "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part");
+
+  plan = broken_start(&point); /* what the disk was to take stays in host memory */
+  struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH_ACT, 1, 0)];
+  fetch->use[0].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
+  broken_delete(plan, fixture_find(plan, OP_WRITE_ACT, 1, 0));
+  broken_delete(plan, fixture_find(plan, OP_READ_ACT, 1, 0));
+  broken_refused(plan, "h.0 has no WRITE_ACT in micro-batch 0: its input would be gone");
+}
+
+static void metrics_read_the_squares_of_the_host(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_device);
+  struct instr *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
+  metrics->n_use--;
+  broken_settle(plan);
+  broken_refused(plan, "does not read the squares");
+
+  plan = broken_start(&broken_host_shared);
+  metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
+  metrics->use[metrics->n_use++] = (struct plan_use){plan->tokens[0], ACCESS_READ};
+  broken_settle(plan);
+  broken_refused(plan, "reads squares that are in the metrics");
+
+  plan = broken_start(&broken_no_shard);
+  metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
+  metrics->use[0].buffer = plan->metrics;
+  metrics->use[1].buffer = plan->loss;
+  broken_settle(plan);
+  broken_refused(plan, "changes metrics in the place of loss");
+}
+
+static void swap_instr(struct plan *plan, int a, int b)
+{
+  struct instr kept = plan->instr[a];
+  plan->instr[a] = plan->instr[b];
+  plan->instr[b] = kept;
+  broken_spread(plan);
+}
+
+/* With bytes of their own for all, so that nothing but the values can tell. */
+static void values_are_what_they_are_taken_for(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_host_device);
+  broken_spread(plan);
+  int recompute = fixture_find(plan, OP_RECOMPUTE, 1, 0);
+  plan->instr[recompute].use[1].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[0].buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  broken_refused(plan, "reads x.root, from where it has gone to another tier");
+
+  plan = broken_start(&broken_host_device);
+  broken_spread(plan);
+  plan->instr[fixture_find(plan, OP_FORWARD, 2, 0)].use[1].buffer = plan->instr[fixture_find(plan, OP_FORWARD, 1, 0)].use[1].buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  broken_refused(plan, "reads x.root, which is not the block's input");
+
+  plan = broken_start(&broken_host_device);
+  int squares = fixture_find(plan, OP_SQUARES, 1, -1), add = fixture_find(plan, OP_ACCUMULATE, 1, -1);
+  swap_instr(plan, add, squares);
+  broken_refused(plan, "reads grads.h.0, the sum over 2 of 2 ranks and 1 of 2 micro-batches");
+
+  plan = broken_start(&broken_no_shard_micros);
+  int embed = fixture_find(plan, OP_EMBED_BACKWARD, 0, -1);
+  assert_int_equal(plan->instr[embed + 1].op, OP_EMBED_BACKWARD);
+  swap_instr(plan, embed, embed + 1);
+  broken_refused(plan, "adds to grads.root, which is not the sum over the micro-batches before it");
+
+  plan = broken_start(&broken_host_shared);
+  int adam = fixture_find(plan, OP_ADAM, 1, -1), write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
+  swap_instr(plan, adam, write);
+  broken_refused(plan, "reads m_here.h.0, which is not the unit's first moment after its update");
+
+  plan = broken_start(&broken_host_shared);
+  swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
+  assert_int_equal(plan_verify(plan), STATUS_OK); /* in any order */
+  swap_instr(plan, fixture_find(plan, OP_ADAM, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
+  broken_refused(plan, "reads working_mine.h.0, which is not the unit's parameters after their update");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lanes_and_tiers_are_those_of_the_shape),
+      cmocka_unit_test(parameters_are_fetched_to_their_place),
+      cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
+      cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),
+      cmocka_unit_test(landed_gradients_are_each_member_s_own),
+      cmocka_unit_test(what_comes_to_the_host_is_counted),
+      cmocka_unit_test(metrics_read_the_squares_of_the_host),
+      cmocka_unit_test(values_are_what_they_are_taken_for),
+  };
+  return cmocka_run_group_tests(tests, NULL, broken_end);
+}

@@ -1,0 +1,247 @@
+/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h, which has no instruction that a step could do without, no access that may be
+ * another, and no two buffers that may stand for each other. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "broken.h"
+#include "plan/internal.h"
+
+static const struct point whole[] = {
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 0, .recompute = 2, .micros = 3, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 2, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .head = UNTIED},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_BUT_HEAD},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_BUT_HEAD},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 0, .micros = 2, .keep = KEEP_INPUT_NVME, .moments = DTYPE_F16},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .host = true, .keep = KEEP_INPUT},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2, .half = true, .host = true, .immediate = true, .nvme_state = 0.5},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD, .half = true, .host = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true,
+     .nvme_state = 1,
+     .moments = DTYPE_BF16,
+     .keep = KEEP_INPUT_NVME},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .host = true, .params_full = true, .immediate = true},
+    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true, .cpu_reduce = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .half = true,
+     .host = true,
+     .cpu_reduce = true,
+     .one_node = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true,
+     .one_node = true,
+     .immediate = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .nvme_state = 1,
+     .immediate = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .host = true, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_LOW,
+     .host = true,
+     .params_full = true,
+     .cpu_reduce = true},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2, .host = true},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .half = true, .host = true, .cpu_reduce = true},
+    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = true},
+    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true},
+};
+enum { WHOLE = sizeof whole / sizeof *whole };
+
+static bool names_one(const struct plan *plan, const struct instr *instr)
+{
+  if (instr->unit < 0 && strstr(status_text(), plan_op_name(instr->op)))
+    return true;
+  if (instr->unit >= 0 && strstr(status_text(), plan->input.model->unit[instr->unit].name))
+    return true;
+  for (int k = 0; k < instr->n_use; k++)
+    if (strstr(status_text(), plan->buffer[instr->use[k].buffer].name))
+      return true;
+  return false;
+}
+
+/* `changed` is what the plan had in its place. */
+static void expect_change_seen(struct plan *plan, const struct point *point, const struct instr *changed, const char *how)
+{
+  broken_settle(plan);
+  const char *op = plan_op_name(changed->op);
+  if (plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s of unit %d, micro %d: %s goes unseen", fixture_name(point), op, changed->unit, changed->micro, how);
+  if (!names_one(plan, changed))
+    fail_msg("%s: %s of unit %d, micro %d: %s: %s", fixture_name(point), op, changed->unit, changed->micro, how, status_text());
+}
+
+static void no_instruction_can_be_spared(void **state)
+{
+  (void)state;
+  int seen[OP_COUNT] = {0};
+  for (int p = 0; p < WHOLE; p++)
+    for (int i = 0, n = 1; i < n; i++) {
+      struct plan *plan = broken_start(&whole[p]);
+      struct instr gone = plan->instr[i];
+      n = plan->n;
+      broken_delete(plan, i);
+      expect_change_seen(plan, &whole[p], &gone, "its absence");
+      seen[gone.op]++;
+      plan_destroy(plan);
+    }
+  for (int op = 0; op < OP_COUNT; op++)
+    assert_true(seen[op] > 0);
+}
+
+static void no_operation_can_be_spared_in_all_units(void **state)
+{
+  (void)state;
+  for (int p = 0; p < WHOLE; p++)
+    for (int op = 0; op < OP_COUNT; op++) {
+      struct plan *plan = broken_start(&whole[p]);
+      int kept = 0, n = plan->n;
+      for (int i = 0; i < n; i++)
+        if (plan->instr[i].op != (enum op)op)
+          plan->instr[kept++] = plan->instr[i];
+      plan->n = kept;
+      broken_settle(plan);
+      if (kept < n && plan_verify(plan) != STATUS_PLAN)
+        fail_msg("%s: nobody misses %s", fixture_name(&whole[p]), plan_op_name((enum op)op));
+      plan_destroy(plan);
+    }
+}
+
+/* A value that is begun and one that is added to are not the same: neither may stand for the other. */
+static void no_access_can_be_exchanged(void **state)
+{
+  (void)state;
+  int begun = 0, added = 0;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = broken_start(&whole[p]);
+    for (int i = 0; i < plan->n; i++)
+      for (int k = 0; k < plan->instr[i].n_use; k++) {
+        struct instr kept = plan->instr[i];
+        if (kept.use[k].access == ACCESS_READ)
+          continue;
+        bool write = kept.use[k].access == ACCESS_WRITE;
+        plan->instr[i].use[k].access = write ? ACCESS_ADD : ACCESS_WRITE;
+        expect_change_seen(plan, &whole[p], &kept, write ? "+ for =" : "= for +");
+        plan->instr[i].use[k].access = kept.use[k].access;
+        *(write ? &begun : &added) += 1;
+      }
+    broken_settle(plan);
+    assert_int_equal(plan_verify(plan), STATUS_OK);
+    plan_destroy(plan);
+  }
+  assert_true(begun > 100 && added > 100);
+}
+
+/* What nobody reads: any memory will do. */
+static bool is_scratch(const struct plan *plan, int i, int k)
+{
+  int buffer = plan->instr[i].use[k].buffer, reads = 0;
+  for (int j = 0; j < plan->n; j++)
+    for (int l = 0; l < plan->instr[j].n_use; l++)
+      reads += plan->instr[j].use[l].buffer == buffer && plan->instr[j].use[l].access != ACCESS_WRITE;
+  return reads == 0 && plan->buffer[buffer].parent < 0 && !plan->buffer[buffer].persistent;
+}
+
+static void exchange(struct plan *plan, const struct point *point, int i, int k, int buffer)
+{
+  int kept = plan->instr[i].use[k].buffer;
+  struct instr was = plan->instr[i];
+  plan->instr[i].use[k].buffer = buffer;
+  assert_int_equal(plan_order(plan), STATUS_OK);
+  if (plan_verify(plan) != STATUS_PLAN)
+    fail_msg("%s: %s of unit %d, micro %d (#%d): %s does as well as %s", fixture_name(point), plan_op_name(was.op), was.unit, was.micro, i,
+             plan->buffer[buffer].name, plan->buffer[kept].name);
+  plan->instr[i].use[k].buffer = kept;
+}
+
+/* No other buffer of the same size may take a use's place. */
+static void no_buffer_can_be_exchanged(void **state)
+{
+  (void)state;
+  int exchanged = 0;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = broken_start(&whole[p]);
+    broken_spread(plan);
+    for (int i = 0; i < plan->n; i++)
+      for (int k = 0; k < plan->instr[i].n_use; k++)
+        for (int b = 0; b < plan->buffers && !is_scratch(plan, i, k); b++) {
+          const struct plan_buffer *old = &plan->buffer[plan->instr[i].use[k].buffer], *new = &plan->buffer[b];
+          if (new == old || new->bytes != old->bytes)
+            continue;
+          exchange(plan, &whole[p], i, k, b);
+          exchanged++;
+        }
+    plan_destroy(plan);
+  }
+  assert_true(exchanged > 1000);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_instruction_can_be_spared),
+      cmocka_unit_test(no_operation_can_be_spared_in_all_units),
+      cmocka_unit_test(no_access_can_be_exchanged),
+      cmocka_unit_test(no_buffer_can_be_exchanged),
+  };
+  return cmocka_run_group_tests(tests, NULL, broken_end);
+}

@@ -1,0 +1,181 @@
+/* Memory of a rank is bound to the NUMA node of its GPU. Oracles: the calls that reach the kernel, which this program takes down in its place, on machines of several nodes; where this machine's
+ * kernel has NUMA policies, what it reports. hwloc is told that a machine from a file is this one. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "topo/topo.h"
+
+enum { DEFAULT = 0, PREFERRED = 1, PREFERRED_MANY = 5 }; /* policies, as in linux/mempolicy.h: what a node has no room for goes elsewhere */
+
+static struct {
+  int error; /* what the kernel says; 0: it does as it is told */
+  bool real; /* ask it */
+  int calls, mode;
+  unsigned long nodes;
+} policy;
+static int bound; /* calls of sched_setaffinity() */
+
+typedef long system_call(long number, ...);
+
+/* libhwloc's calls come here first. */
+long syscall(long number, ...)
+{
+  static system_call *real;
+  unsigned long word[6];
+  va_list list;
+  va_start(list, number);
+  for (int i = 0; i < 6; i++)
+    word[i] = va_arg(list, unsigned long);
+  va_end(list);
+  if (number == SYS_set_mempolicy && !policy.real) {
+    policy.calls++;
+    policy.mode = (int)word[0];
+    policy.nodes = word[1] ? *(const unsigned long *)word[1] : 0; // NOLINT(performance-no-int-to-ptr)
+    errno = policy.error;
+    return policy.error ? -1 : 0;
+  }
+  if (!real)
+    *(void **)&real = dlsym(RTLD_NEXT, "syscall");
+  return real(number, word[0], word[1], word[2], word[3], word[4], word[5]);
+}
+
+/* The CPUs are not this machine's. */
+int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
+{
+  (void)pid;
+  (void)size;
+  (void)set;
+  bound++;
+  return 0;
+}
+
+/* A rank with the CPUs first to last of a machine and the GPU on `bus` (NULL: none). */
+static struct topo *create(const char *machine, int first, int last, const char *bus, bool bind)
+{
+  static struct topo_record record;
+  const struct topo_options options = {.bind = bind};
+  const char *top = getenv("top_srcdir");
+  struct topo *topo = NULL;
+  char *path = mem_printf("%s/tests/topo/machines/%s.xml", top ? top : ".", machine);
+  assert_non_null(path);
+  setenv("HWLOC_XMLFILE", path, 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  mem_free(path);
+  assert_int_equal(topo_record(bus != NULL, &bus, &record), STATUS_OK);
+  memset(record.mask, 0, sizeof record.mask);
+  for (int cpu = first; cpu <= last; cpu++)
+    record.mask[cpu / 64] |= (int64_t)(1ULL << cpu % 64);
+  if (topo_create_job(&record, 1, 0, &options, &topo))
+    fail_msg("%s", status_text());
+  return topo;
+}
+
+static void start(const char *machine, int first, int last, const char *bus, bool bind)
+{
+  struct topo *topo = create(machine, first, last, bus, bind);
+  policy.calls = bound = 0;
+  assert_int_equal(topo_bind(topo), STATUS_OK);
+  topo_destroy(topo);
+}
+
+static void memory_is_bound_to_the_node_of_the_gpu(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *machine, *bus;
+    int last; /* CPU */
+    unsigned long nodes;
+  } known[] = {
+      {"2s4g", "0000:18:00.0", 31, 1UL << 0},         {"2s4g", "0000:9a:00.0", 31, 1UL << 1}, {"2s4g-offline", "0000:db:00.0", 63, 1UL << 1},
+      {"nps4", "0000:01:00.0", 63, 1UL << 3},         {"nps4", "0000:c1:00.0", 63, 1UL << 5}, {"one-side", "0000:83:00.0", 47, 1UL << 1},
+      {"memory-alone", "0000:91:00.0", 31, 1UL << 1}, /* not the HBM behind it */
+      {"2s4g", "0000:9a:00.0", 15, 1UL << 0},         /* the mask is elsewhere: where the threads are */
+  };
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    start(known[i].machine, 0, known[i].last, known[i].bus, true);
+    assert_int_equal(policy.calls, 1);
+    assert_true(policy.mode == PREFERRED || policy.mode == PREFERRED_MANY);
+    assert_int_equal(policy.nodes, known[i].nodes);
+    assert_true(bound > 0);
+  }
+}
+
+static void memory_is_left_alone_where_there_is_no_choice(void **state)
+{
+  (void)state;
+  start("1n8g", 0, 47, "0000:14:00.0", true); /* one node */
+  assert_int_equal(policy.calls, 0);
+  start("blind", 0, 15, "0001:02:00.0", true); /* the firmware does not tell: near both */
+  assert_int_equal(policy.calls, 0);
+  start("2s4g", 0, 15, NULL, true);
+  assert_int_equal(policy.calls, 0);
+  assert_true(bound > 0);
+  start("2s4g", 0, 31, "0000:18:00.0", false);
+  assert_int_equal(policy.calls, 0);
+  assert_int_equal(bound, 0);
+}
+
+/* A container may forbid it: threads are bound all the same, and somebody says so. */
+static void a_kernel_that_forbids_it_costs_a_warning(void **state)
+{
+  (void)state;
+  char text[512] = "";
+  int ends[2];
+  const int before = dup(STDERR_FILENO);
+  assert_true(before >= 0 && pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+  policy.error = EPERM;
+  start("2s4g", 0, 31, "0000:9a:00.0", true);
+  policy.error = 0;
+  assert_true(fflush(stderr) == 0 && dup2(before, STDERR_FILENO) >= 0 && close(ends[1]) == 0);
+  assert_true(read(ends[0], text, sizeof text - 1) > 0);
+  assert_true(close(ends[0]) == 0 && close(before) == 0);
+  assert_non_null(strstr(text, "memory is not bound to the NUMA node of the GPU, only its threads are: Operation not permitted"));
+  assert_int_equal(policy.calls, 1);
+  assert_true(bound > 0);
+}
+
+/* Every machine has a node 0. */
+static void the_kernel_reports_the_policy(void **state)
+{
+  (void)state;
+  int mode = -1;
+  unsigned long nodes[16] = {1};
+  policy.real = true;
+  if (syscall(SYS_set_mempolicy, PREFERRED, nodes, sizeof nodes * 8) != 0 || syscall(SYS_set_mempolicy, DEFAULT, NULL, 0) != 0) {
+    policy.real = false;
+    skip();
+  }
+  start("2s4g", 0, 31, "0000:18:00.0", true);
+  nodes[0] = 0;
+  assert_int_equal(syscall(SYS_get_mempolicy, &mode, nodes, sizeof nodes * 8, NULL, 0UL), 0);
+  assert_int_equal(syscall(SYS_set_mempolicy, DEFAULT, NULL, 0), 0);
+  policy.real = false;
+  assert_true(mode == PREFERRED || mode == PREFERRED_MANY);
+  assert_int_equal(nodes[0], 1);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_is_bound_to_the_node_of_the_gpu),
+      cmocka_unit_test(memory_is_left_alone_where_there_is_no_choice),
+      cmocka_unit_test(a_kernel_that_forbids_it_costs_a_warning),
+      cmocka_unit_test(the_kernel_reports_the_policy),
+  };
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return failed || mem_usage(MEM_META).bytes != 0;
+}
