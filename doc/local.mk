@@ -21,8 +21,11 @@ EXTRA_DIST += \
 EXTRA_DIST += \
 	doc/measured/adam-h200.txt \
 	doc/measured/adam-h200x2.txt \
+	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/io-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
+	doc/measured/sanitize.txt \
+	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-rates.yaml
 
 # The program writes its man pages, from the table of options.

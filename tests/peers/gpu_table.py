@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/performance.md from what gpu.sh measured.
+"""Makes the tables of doc/performance.md from what gpu.sh measured, and with --doc doc/mpi.md that of what carriers.sh measured.
 
   gpu_table.py [--check] [--trace ROW=FILE]... [RESULTS...]
 
@@ -76,6 +76,8 @@ class Measured:
             if kind == "row":
                 key = record["row"], record["gpus"]
                 self.ours.setdefault(key, [])
+            elif kind == "carrier":
+                break  # a file of carriers.sh
             elif key is None:
                 sys.exit(f"{path}:{number}: a result before any row")
             elif kind == "bench":
@@ -241,6 +243,25 @@ def roofline_table(a):
             table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows))
 
 
+def carriers_table(paths):
+    """Of files of carriers.sh. Where a carrier had several turns, the median counts; its losses are all compared."""
+    runs, key = {}, None
+    for path in paths:
+        for line in pathlib.Path(path).read_text().splitlines():
+            record = json.loads(line)
+            if record["kind"] == "carrier":
+                key = record["row"], record["gpus"], record["carrier"]
+            elif record["kind"] == "bench" and key:
+                runs.setdefault(key, []).append(record)
+    rows = []
+    for (row, gpus, carrier), records in sorted(runs.items()):
+        nccl = runs.get((row, gpus, "nccl"), [])
+        step, beside = (statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl))
+        same = "" if carrier == "nccl" or not nccl else "the same" if {r["loss"] for r in records} == {r["loss"] for r in nccl} else "**another**"
+        rows.append([row, str(gpus), carrier, text(step * 1e3, ".1f"), text(ratio(step, beside), ".2f"), same])
+    return table(["work", "GPUs", "carrier", "ms a step", "of nccl's", "loss, to the last bit"], rows)
+
+
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "peak": peak_table, "memory": memory_table, "weak": weak_table, "missed": missed_list}
     word, *rest = name.split()
@@ -250,6 +271,8 @@ def content(name, measured, traces, a):
         return classes_table(traces.get(rest[0]), a)
     if name == "roofline":
         return roofline_table(a)
+    if name == "carriers":
+        return carriers_table(a.carriers)
     if name not in tables:
         sys.exit(f"there is no table {name}")
     return tables[name](measured, a)
@@ -267,8 +290,9 @@ def main():
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
+    a.carriers = results or sorted(kept.glob("carriers-*.jsonl"))
     if not results and not traces:
-        results = sorted(path for path in kept.glob("*.jsonl") if not path.name.startswith("offload-"))  # those are offload_table.py's
+        results = sorted(path for path in kept.glob("*.jsonl") if not path.name.startswith(("offload-", "carriers-")))  # the former are offload_table.py's
         traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
     measured = Measured(results)
     old = a.doc.read_text()

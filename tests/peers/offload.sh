@@ -13,6 +13,7 @@
 # Environment:
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
 #                as its compute lane was), else from the file
+#   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has qwen7b-memory already
 #   TRACE        a folder: three steps before the clock starts are traced
 #   NVME         a folder on the node's disk
 #   PEER_OFFLOAD what is run in turns with ours: none (default), or a command, with --row NAME --model NAME --T N --B N --accum N --ac full behind it. Its JSON lines go to RESULTS too.
@@ -107,9 +108,9 @@ row() {
   for _ in $(seq "${TURNS:-1}"); do
     set_arguments "${@:2}"
     echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
-    ours "$1"
+    test "${FORECAST:-}" = only || ours "$1"
     forecast "$1"
-    theirs "${@:1:5}"
+    test "${FORECAST:-}" = only || theirs "${@:1:5}"
   done
 }
 
