@@ -141,6 +141,8 @@ static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t wh
   for (int i = 0; !status && i < TRIALS; i++) {
     double seconds = 0;
     status = time_gather(exec, lane, whole, mark[0], mark[1], &seconds);
+    if (status)
+      comm_abort(exec->config.comm, status); /* the others are in the collective */
     if (i > 0 && (*best == 0 || seconds < *best))
       *best = seconds;
   }

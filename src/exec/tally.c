@@ -104,7 +104,7 @@ static void stop_hardware(struct meter *meter)
 
 static enum status read_hardware(const struct meter *meter, int64_t value[DECK_COUNTERS])
 {
-  long long counted[DECK_COUNTERS];
+  long long counted[DECK_COUNTERS] = {0};
   const enum status status = hardware_check(PAPI_read(meter->set, counted), "PAPI_read");
   for (int i = 0; i < DECK_COUNTERS && !status; i++)
     value[i] = counted[i];

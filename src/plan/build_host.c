@@ -300,7 +300,7 @@ static void update(struct builder *b, int u)
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
-  return !b->plan->input.shape.immediate || u % EVERY == EVERY - 1;
+  return !b->plan->input.shape.immediate || (u <= b->model->blocks && u % EVERY == EVERY - 1);
 }
 
 /* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits

@@ -150,8 +150,7 @@ static uint64_t peak_of(const struct packer *p, int n, int moments)
   return peak;
 }
 
-/* One block after the other, each at the lowest place where it meets none that lives at the same time; up to the one that makes it no tighter than `*best`.
- * */
+/* One block after the other, each at the lowest place where it meets none that lives at the same time; up to the one that makes it no tighter than `*best`. */
 static enum status pack(struct plan *plan, struct space *space, struct block *block, int n, int64_t *best)
 {
   int64_t bytes = 0;

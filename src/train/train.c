@@ -525,7 +525,8 @@ static enum status look_around(struct run *run, struct leaving *leaving)
     comm_abort(run->comm, status);
   watchdog_leave(run->job->exec[PLAN_TRAIN], TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
-  leaving->cause = leaving->signal ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
+  const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is gone: nobody will see it again */
+  leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
   leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
   explain(run, leaving);
   return of_any[WRITING] ? STATUS_OK : finish_save(run);

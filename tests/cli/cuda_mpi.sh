@@ -49,8 +49,10 @@ within() {
 # Masters on the host, so that there are workers to look at.
 on "$gpus" "$SLUICE" topo tiny.yaml run.device=cuda run.threads=0 > topo.out
 cat topo.out
-on "$gpus" "$SLUICE" train tiny.yaml run.dir=long run.device=cuda run.threads=0 run.steps=1000000 tiers.params=host tiers.optimizer=host > long.log 2>&1 &
+# shellcheck disable=SC2086 # a list of words
+timeout -k 10 300 $MPIRUN -n "$gpus" "$SLUICE" train tiny.yaml run.dir=long run.device=cuda run.threads=0 run.steps=1000000 tiers.params=host tiers.optimizer=host > long.log 2>&1 &
 job=$!
+trap 'kill "$job" 2> /dev/null || true; rm -rf "$scratch"' EXIT
 for _ in $(seq 120); do
   test -s long/results.jsonl && grep -q '"kind": *"step"' long/results.jsonl && break
   sleep 0.5

@@ -60,12 +60,11 @@ left() {
     wait $job || status=$?
     left $dir $status SIG$signal
   done
-  step=$(losses sigTERM | tail -n 1 | cut -d ' ' -f 1)
-  if test "$step" -lt 40; then
-    train 2 sigTERM $steps --resume auto
-    same calm sigTERM
-    grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl || die "the results do not say how it ended"
-  fi
+  step=$(($(losses sigTERM | tail -n 1 | cut -d ' ' -f 1) + 3))
+  train 2 undisturbed $steps run.steps=$step checkpoint.every=0
+  train 2 sigTERM $steps run.steps=$step --resume auto
+  same undisturbed sigTERM
+  grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl || die "the results do not say how it ended"
 
   # A file STOP: its words are told, and it is gone, so that the next start goes on.
   status=0

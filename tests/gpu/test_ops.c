@@ -1902,6 +1902,7 @@ int main(void)
                                        TEST(test_pin),
                                        TEST(test_marks),
                                        TEST(test_devices),
+                                       TEST(test_memory_for_others),
                                        TEST(test_table),
                                        TEST(test_finish),
                                        TEST(test_norm_repeats),

@@ -240,6 +240,23 @@ static void transfers_and_updates_may_overlap_compute(void **state)
   }
 }
 
+/* However many blocks there are before it. */
+static void a_head_of_its_own_is_updated_at_once(void **state)
+{
+  (void)state;
+  const struct point point = {
+      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .head = UNTIED, .host = true, .immediate = true};
+  for (int blocks = 5; blocks <= 8; blocks++) {
+    struct model tower;
+    fixture_model_of(&tower, blocks, &point);
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    const int adam = fixture_find(plan, OP_ADAM_NOW, 1 + blocks, -1);
+    assert_true(adam >= 0 && adam < fixture_find(plan, OP_BACKWARD, 1, 0));
+    plan_destroy(plan);
+    fixture_free(&tower);
+  }
+}
+
 /* Deferred, a unit is fetched as soon as it is updated, whatever else is. */
 static void the_next_step_begins_while_updates_go_on(void **state)
 {
@@ -287,6 +304,7 @@ int main(void)
       cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
       cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
       cmocka_unit_test(transfers_and_updates_may_overlap_compute),
+      cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
       cmocka_unit_test(the_next_step_begins_while_updates_go_on),
   };
   return cmocka_run_group_tests(tests, make_model, free_model);

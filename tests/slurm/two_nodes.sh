@@ -1,6 +1,7 @@
 #!/bin/sh
 # slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit, requeued, resumed; cancelled; with a rank, a slurmd and
 # a node killed; MPI goes from node to node by TCP. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where Slurm is not installed or namespaces are forbidden.
+# seconds: 600
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 
@@ -237,12 +238,35 @@ begun=$(scontrol show job "$job" | sed -n 's/.*StartTime=\([^ ]*\) .*/\1/p')
 says "ends at $(($(date -d "$begun" +%s) + 420))"
 told "what is not requeued"
 
-# --- A sweep, a task a node and a rank a GPU; and a benchmark, by ssh, with the words of a site.
-printf '# rate\n\nrun.seed=4\nrun.seed=5 optim.lr=1e-3\n' > rates.txt
-submit runs/rates/1 --nodes=1 --ntasks-per-node=2 --array=1-2 -- "$scripts/sweep.sbatch" rates.txt tiny.yaml run.device=host
-wait_until 40 "the sweep is over" quiet_queue
+# --- Who starts the ranks, where srun has no PMIx, and where Open MPI does not know Slurm either: stand-ins answer what the script asks.
+mkdir answers
+# shellcheck disable=SC2016 # for the stand-in
+printf '#!/bin/sh\ncase $1 in --mpi=list) echo none pmi2 ;; *) exec %s "$@" ;; esac\n' "$(command -v srun)" > answers/srun
+printf '#!/bin/sh\n' > answers/ompi_info
+chmod +x answers/srun
+PATH=$PWD/answers:$PATH SLUICE=$PWD/ending submit known -- "$scripts/train.sbatch" tiny.yaml run.dir=known
+ends COMPLETED 20
+says "mpirun (srun has no PMIx; Open MPI knows Slurm)"
+chmod +x answers/ompi_info
+PATH=$PWD/answers:$PATH SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent $cluster/rsh-agent" SLUICE=$PWD/ending submit unknown -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
+ends COMPLETED 20
+says "hosts (srun has no PMIx, and this Open MPI does not know Slurm"
+told "who starts the ranks"
+
+# --- A sweep, a task a node, of which the last one, whose number is that of the array, is stopped: it is requeued, and not the others. And a benchmark, by ssh, with the words of a site.
+printf '# rate\n\nrun.seed=4\nrun.seed=5 optim.lr=1e-3 run.steps=400\n' > rates.txt
+submit runs/rates/2 --nodes=1 --ntasks-per-node=2 --array=1-2 -- "$scripts/sweep.sbatch" rates.txt tiny.yaml run.device=host
+array=$job job=${job}_2
+wait_until 40 "it trains" has_steps 3
+wait_until 20 "the other task is over" test -e runs/rates/1/ckpt/step-00000006.h5
+scancel --batch --signal=USR1 "$job"
+wait_until 20 "it is requeued" requeued 1
+hurry
+ends COMPLETED 60
+wait_until 20 "the sweep is over" quiet_queue
+scontrol show job "${array}_1" | grep -q " Restarts=0 " || failed "the other task was requeued as well"
 says "2 ranks on 1 node(s), 2 a node (as asked)"
-for task in 1 2; do test -e runs/rates/$task/ckpt/step-00000006.h5 || failed "task $task did not finish"; done
+test -e runs/rates/2/ckpt/step-00000400.h5 || failed "task 2 did not finish"
 grep -q 'seed: 5' runs/rates/2/deck.yaml || failed "line 2 was not heeded"
 
 printf 'SLUICE_LAUNCH=hosts SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent %s"\n' "$cluster/rsh-agent" > site.conf
