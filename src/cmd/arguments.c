@@ -31,11 +31,22 @@ static bool is_own(const struct command *command, const char *key, size_t length
   return false;
 }
 
+/* A deck's keys have a section, so that a key without one that is nearly an own key is that. */
+static bool is_nearly_own(const struct command *command, const char *text)
+{
+  char *key = mem_printf("%.*s", (int)strcspn(text, "="), text);
+  bool found = false;
+  for (const struct option *o = command->options; key && !strchr(key, '.') && o && o->name; o++)
+    found |= options_distance(key, o->name) <= (int)strlen(o->name) / 3;
+  mem_free(key);
+  return found;
+}
+
 /* An own key is set at once, a deck key kept for when the deck is read. `text` is "key=value". */
 static enum status take_assignment(const struct command *command, struct option_set *set, const char *text, struct arguments *out)
 {
   const size_t length = strcspn(text, "=");
-  if (is_own(command, text, length) || (set && !command->takes_deck))
+  if (is_own(command, text, length) || (set && (!command->takes_deck || is_nearly_own(command, text))))
     return options_assign(set, text);
   if (!command->takes_deck)
     return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help", command->name, (int)length, text, command->name);
@@ -82,7 +93,9 @@ static enum status take_all(const struct command *command, int argc, char **argv
     if (status)
       return status;
   }
-  if (out->words < command->least_words || (command->most_words >= 0 && out->words > command->most_words))
+  if (command->most_words >= 0 && out->words > command->most_words)
+    return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s", out->word[command->most_words], command->name, command->usage);
+  if (out->words < command->least_words)
     return status_set(STATUS_USAGE, "usage: sluice %s %s", command->name, command->usage);
   return set ? options_check_required(set) : STATUS_OK;
 }

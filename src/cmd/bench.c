@@ -97,7 +97,7 @@ static enum status measure(struct job *job, const struct values *values, struct 
   out->seconds = clock_s() - start;
   counters_read(out->counters, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
-  return status ? status : job->device->ops->memory(job->device, &out->device_used, &out->device_all);
+  return status ? status : comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
 
 /* Floating-point operations of matrix products in a step of all ranks, forward and backward. */
@@ -316,6 +316,12 @@ static enum status run_other(const struct other *other, const struct arguments *
   return status;
 }
 
+static enum status report(const struct job *job, struct measurement *m, const struct values *values)
+{
+  print(job, m, values->peak);
+  return record(job, m, values->peak, values->results);
+}
+
 static enum status run_deck(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
@@ -341,13 +347,10 @@ static enum status run_deck(const struct arguments *arguments)
       status = measure(job, values, &measurement);
     struct trace_summary unread; /* the files of a trace say it */
     if (!status)
-      status = job_end_trace(job, &unread);
+      status = comm_agree(arguments->comm, job_end_trace(job, &unread));
   }
-  if (!status && comm_rank(arguments->comm) == 0) {
-    print(job, &measurement, values->peak);
-    status = record(job, &measurement, values->peak, values->results);
-  }
-  status = comm_agree(arguments->comm, status);
+  if (!status)
+    status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? report(job, &measurement, values) : STATUS_OK);
   job_destroy(job);
   counters_destroy(measurement.counters);
   stats_destroy(&measurement.stats);

@@ -304,6 +304,12 @@ static enum status record(const struct bench *bench)
   return status ? status : closing;
 }
 
+static enum status report(const struct bench *bench)
+{
+  print(bench);
+  return record(bench);
+}
+
 enum status bench_io(struct comm *comm, int n, char *const assignments[], int *exit_code)
 {
   struct bench bench = {.comm = comm, .disk = -1, .file = -1};
@@ -322,11 +328,8 @@ enum status bench_io(struct comm *comm, int n, char *const assignments[], int *e
     status = comm_agree(comm, make_buffer(&bench));
   if (!status)
     status = measure(&bench);
-  if (!status && comm_rank(comm) == 0) {
-    print(&bench);
-    status = record(&bench);
-  }
-  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? report(&bench) : STATUS_OK);
   store_destroy(bench.store);
   if (bench.file >= 0)
     close(bench.file);

@@ -599,6 +599,13 @@ static enum status record(const struct bench *bench)
   return status ? status : closing;
 }
 
+static enum status report(const struct bench *bench)
+{
+  print(bench);
+  const enum status status = write_rates(bench);
+  return status ? status : record(bench);
+}
+
 enum status bench_rates(struct comm *comm, int n, char *const assignments[], int *exit_code)
 {
   struct bench bench = {.comm = comm};
@@ -612,13 +619,8 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
   }
   if (!status)
     status = measure_all(&bench);
-  if (!status && comm_rank(comm) == 0) {
-    print(&bench);
-    status = write_rates(&bench);
-    if (!status)
-      status = record(&bench);
-  }
-  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? report(&bench) : STATUS_OK);
   tear_down(&bench);
   return status;
 }

@@ -39,23 +39,58 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
+static bool is_folder(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A run folder stands for its checkpoints. */
+static enum status find_folder(const char *word, char **out)
+{
+  *out = mem_printf("%s/ckpt", word);
+  if (*out && !is_folder(*out)) {
+    mem_free(*out);
+    *out = mem_strdup(word);
+  }
+  return *out ? STATUS_OK : STATUS_MEMORY;
+}
+
 static enum status list(const struct arguments *arguments, int *exit_code)
 {
+  char *folder = NULL;
   (void)exit_code;
-  struct stat info;
-  char *nested = mem_printf("%s/ckpt", arguments->word[1]); /* a run folder stands for its checkpoints */
-  if (!nested)
-    return STATUS_MEMORY;
-  const bool is_run = stat(nested, &info) == 0 && S_ISDIR(info.st_mode);
-  const enum status status = checkpoint_list(is_run ? nested : arguments->word[1], stdout);
-  mem_free(nested);
+  enum status status = find_folder(arguments->word[1], &folder);
+  if (!status)
+    status = checkpoint_list(folder, stdout);
+  mem_free(folder);
+  return status;
+}
+
+static enum status find_newest(const struct arguments *arguments, char **out)
+{
+  char *folder = NULL;
+  enum status status = comm_agree(arguments->comm, find_folder(arguments->word[1], &folder));
+  if (!status)
+    status = checkpoint_find(arguments->comm, folder, false, out);
+  if (!status && !*out)
+    status = status_set(STATUS_INPUT, "%s holds no checkpoint", folder);
+  mem_free(folder);
   return status;
 }
 
 static enum status show(const struct arguments *arguments, int *exit_code)
 {
+  int64_t folder = comm_rank(arguments->comm) == 0 && is_folder(arguments->word[1]);
+  char *newest = NULL;
   (void)exit_code;
-  return checkpoint_show(arguments->word[1], stdout);
+  enum status status = comm_max_i64(arguments->comm, &folder, 1);
+  if (!status && folder)
+    status = find_newest(arguments, &newest);
+  if (!status)
+    status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? checkpoint_show(newest ? newest : arguments->word[1], stdout) : STATUS_OK);
+  mem_free(newest);
+  return status;
 }
 
 static enum status verify(const struct arguments *arguments, int *exit_code)
@@ -109,7 +144,7 @@ static const struct action {
   enum status (*run)(const struct arguments *, int *);
 } actions[] = {
     {"ls", "FOLDER", 2, false, list},
-    {"show", "FILE", 2, false, show},
+    {"show", "FILE|RUN_FOLDER", 2, true, show},
     {"verify", "FILE", 2, true, verify},
     {"diff", "FILE FILE", 3, false, diff},
     {"import", "MODEL_FOLDER FILE", 3, true, import_model},
@@ -132,10 +167,11 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_ckpt = {
     .name = "ckpt",
-    .usage = "ls FOLDER | show FILE | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE MODEL_FOLDER [key=value ...]",
+    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE MODEL_FOLDER [key=value ...]",
     .summary = "list, show, verify and compare checkpoints; exchange them with Hugging Face",
     .text =
-        "ls: a line for each checkpoint of a folder (a run folder's ckpt/). show: meta data and tensors. verify: structure and every checksum, "
+        "ls: a line for each checkpoint of a folder (a run folder's ckpt/). show: meta data and tensors, of a run folder's newest. verify: structure "
+        "and every checksum, "
         "in parallel under mpirun.\n"
         "diff: what differs between two files; exit code 1 if anything does.\n"
         "import: a checkpoint (.h5) of step 0, without optimizer state, from a Hugging Face model folder (config.json, one or many safetensors "

@@ -20,18 +20,18 @@ static const struct {
     {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000)},
 };
 
-/* "", "B", or a letter of kMGT with or without i and B. */
+/* "B", or a letter of kMGT with or without i and B. */
 static bool parse_unit(const char *text, double *unit)
 {
   static const char letters[] = "kMGT";
   const char *letter = *text ? strchr(letters, *text == 'K' ? 'k' : *text) : NULL;
   *unit = 1;
-  if (letter) {
+  if (letter) { /* what it stands for is said by it, so B may be left out */
     const bool binary = *++text == 'i';
     text += binary;
     *unit = pow(binary ? 1024 : 1000, (double)(letter - letters + 1));
   }
-  return strcmp(text, "") == 0 || strcmp(text, "B") == 0;
+  return (letter && !*text) || strcmp(text, "B") == 0;
 }
 
 static bool parse_size(const char *text, int64_t *out)
@@ -55,7 +55,7 @@ enum status fit_gpu(const char *text, struct fit_room *room)
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
-    return status_set(STATUS_USAGE, "gpu=%s: it is one of " FIT_GPUS ", or a size such as 64GiB", text);
+    return status_set(STATUS_USAGE, "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB", text);
   room->gpu = "the GPU";
   return STATUS_OK;
 }
@@ -63,7 +63,7 @@ enum status fit_gpu(const char *text, struct fit_room *room)
 enum status fit_host(const char *text, struct fit_room *room)
 {
   if (*text && !parse_size(text, &room->host_bytes))
-    return status_set(STATUS_USAGE, "host=%s: it is a size such as 512GiB", text);
+    return status_set(STATUS_USAGE, "host=%s: it is a size with its unit, such as 512GiB", text);
   return STATUS_OK;
 }
 
@@ -134,6 +134,11 @@ static enum status make_least(const struct plan *plan, bool host, struct plan **
   return plan_create(&input, out);
 }
 
+static bool needs_less(const struct plan *least, const struct plan *plan, const struct fit_room *room)
+{
+  return tier_bytes(least, TIER_DEVICE) < tier_bytes(plan, TIER_DEVICE) || node_bytes(least, room) < node_bytes(plan, room);
+}
+
 static enum status print_least(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
 {
   struct plan *least;
@@ -142,10 +147,13 @@ static enum status print_least(const struct plan *plan, const struct fit_room *r
   if (status)
     return status;
   *fits = all_fits(least, room);
-  fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
-          train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
-          mem_GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
-          *fits ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
+  if (needs_less(least, plan, room))
+    fprintf(to, "with shard.strategy=full_shard%s%s and data.micro_batch=1 a rank needs %.2f GiB: %s\n",
+            train && !plan->input.shape.reduce_every_micro ? ", shard.reduce=micro" : "", train ? ", tiers.activations=recompute" : "",
+            mem_GiB(tier_bytes(least, TIER_DEVICE) + tier_bytes(least, TIER_HOST)),
+            *fits ? "fits" : "does not fit either; use more ranks on more nodes, or a shorter data.sequence");
+  else
+    fprintf(to, "use more ranks on more nodes, or a shorter data.sequence\n");
   plan_destroy(least);
   return STATUS_OK;
 }
@@ -157,12 +165,14 @@ static enum status print_least_on_host(const struct plan *plan, const struct fit
   const enum status status = make_least(plan, true, &least);
   if (status)
     return status;
-  fprintf(to,
-          "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs %.2f GiB of "
-          "its GPU, "
-          "and a node %.2f GiB: %s\n",
-          mem_GiB(tier_bytes(least, TIER_DEVICE)), mem_GiB(node_bytes(least, room)),
-          all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or optim.state=nvme");
+  if (needs_less(least, plan, room))
+    fprintf(to,
+            "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs "
+            "%.2f GiB of its GPU, and a node %.2f GiB: %s\n",
+            mem_GiB(tier_bytes(least, TIER_DEVICE)), mem_GiB(node_bytes(least, room)),
+            all_fits(least, room) ? "fits" : "does not fit either; use more ranks on more nodes, or optim.state=nvme");
+  else if (plan->input.shape.nvme_state < 1 && room->host_bytes > 0 && node_bytes(plan, room) > room->host_bytes)
+    fprintf(to, "optim.state=nvme takes the moments out of host memory\n");
   plan_destroy(least);
   return STATUS_OK;
 }

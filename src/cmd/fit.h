@@ -16,7 +16,7 @@ struct fit_room {
   int local_ranks;     /* of a node */
 };
 
-/* From what a user wrote: a name of FIT_GPUS or a size ("141GB", "64GiB", "512Gi", bytes); "" leaves *room alone. STATUS_USAGE names the key. Local. */
+/* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi", "1000B"); "" leaves *room alone. STATUS_USAGE names the key. Local. */
 enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_host(const char *text, struct fit_room *room);
 

@@ -1,5 +1,7 @@
 #include "cmd/forecast.h"
 
+#include "cmd/fit.h"
+
 static double tokens_of(const struct plan *plan)
 {
   const struct deck_shape *shape = &plan->input.shape;
@@ -226,8 +228,8 @@ static enum status print_strategy(const struct plan *plan, enum deck_strategy st
     return status;
   const struct wire_bytes wire = plan_wire(other, model);
   snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s", deck_strategy_name(strategy), input.shape.group);
-  fprintf(to, "  %-20s %14lld %14lld %14lld %14lld%s\n", name, (long long)(wire.gather / nodes), (long long)(wire.reduce / nodes),
-          (long long)(wire.replicas / nodes), (long long)(wire.all / nodes), strategy == plan->input.strategy ? "  (this deck)" : "");
+  fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(wire.gather / nodes).text, fit_count(wire.reduce / nodes).text,
+          fit_count(wire.replicas / nodes).text, fit_count(wire.all / nodes).text, strategy == plan->input.strategy ? "  (this deck)" : "");
   plan_destroy(other);
   return STATUS_OK;
 }
@@ -240,7 +242,7 @@ enum status forecast_print_wire(const struct plan *plan, const struct wire_model
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  fprintf(to, "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %14s %14s %14s %14s\n", nodes, model->local_ranks,
+  fprintf(to, "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s %19s %19s %19s\n", nodes, model->local_ranks,
           model->local_ranks == 1 ? "" : "s",
           model->ring ? "all-gathers go round in a ring" : "in an all-gather each member sends its part to every other one", "strategy", "parameters",
           "gradients", "replicas", "all");

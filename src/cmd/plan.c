@@ -172,6 +172,17 @@ struct target {
   bool estimated;
 };
 
+/* Who names a GPU means one, whatever this machine has. */
+static enum status take_gpu(const struct values *values, struct deck *deck)
+{
+  if (!*values->gpu || deck->run.device == DECK_DEVICE_CUDA)
+    return STATUS_OK;
+  if (deck->run.device == DECK_DEVICE_HOST)
+    return status_set(STATUS_USAGE, "gpu=%s, but run.device (%s) is host: leave out one of them; host= says what ranks on hosts need", values->gpu,
+                      options_where(deck->set, "run.device"));
+  return options_resolve_from(deck->set, "gpu=", "run.device", "cuda");
+}
+
 static enum status create_target(const struct values *values, const struct deck *deck, struct target *out)
 {
   int gpus = 0;
@@ -216,13 +227,12 @@ static void list_rates(struct option rates[MEASURED + 1])
   rates[n] = (struct option){.name = NULL};
 }
 
-/* What was given, or else is in the file. */
-static enum status read_rates(const struct values *values, struct measured *out)
+/* What was not given, from the file. */
+static enum status read_rates(struct values *values)
 {
   struct option rates[MEASURED + 1];
   struct option_set *set = NULL;
   struct measured file;
-  *out = values->measured;
   if (!*values->rates)
     return STATUS_OK;
   list_rates(rates);
@@ -230,7 +240,7 @@ static enum status read_rates(const struct values *values, struct measured *out)
   if (!status)
     status = options_read_file(set, values->rates);
   for (const struct option *option = rates; option->name && !status; option++) {
-    double *rate = (double *)(void *)((char *)out + option->offset);
+    double *rate = (double *)(void *)((char *)&values->measured + option->offset);
     if (*rate == 0)
       *rate = *(const double *)(const void *)((const char *)&file + option->offset);
   }
@@ -240,20 +250,19 @@ static enum status read_rates(const struct values *values, struct measured *out)
 
 static enum status print_forecast(const struct plan *plan, const struct values *values)
 {
-  struct measured rate;
-  const enum status status = read_rates(values, &rate);
-  if (status || rate.gemm <= 0)
-    return status;
-  const struct plan_rates rates = {.gemm_flops = rate.gemm * 1e9,
-                                   .memory_bytes = rate.memory * 1e9,
-                                   .link_bytes = rate.link * 1e9,
-                                   .link_latency_s = rate.latency * 1e-6,
-                                   .h2d_bytes = rate.h2d * 1e9,
-                                   .d2h_bytes = rate.d2h * 1e9,
-                                   .host_bytes = rate.host_memory * 1e9,
-                                   .host_link_bytes = rate.host_link * 1e9,
-                                   .disk_write_bytes = rate.disk_write * 1e9,
-                                   .disk_read_bytes = rate.disk_read * 1e9};
+  const struct measured *rate = &values->measured;
+  if (rate->gemm <= 0)
+    return STATUS_OK;
+  const struct plan_rates rates = {.gemm_flops = rate->gemm * 1e9,
+                                   .memory_bytes = rate->memory * 1e9,
+                                   .link_bytes = rate->link * 1e9,
+                                   .link_latency_s = rate->latency * 1e-6,
+                                   .h2d_bytes = rate->h2d * 1e9,
+                                   .d2h_bytes = rate->d2h * 1e9,
+                                   .host_bytes = rate->host_memory * 1e9,
+                                   .host_link_bytes = rate->host_link * 1e9,
+                                   .disk_write_bytes = rate->disk_write * 1e9,
+                                   .disk_read_bytes = rate->disk_read * 1e9};
   return forecast_print(plan, &rates, ranks_on_node(values), stdout);
 }
 
@@ -303,8 +312,9 @@ static enum status print_plan(const struct values *values, const struct deck *de
       plan_print(plan, stdout);
     printf("%s", values->list ? "\n" : "");
     plan_print_memory(plan, stdout);
-    printf("\narenas of rank %d with %d thread%s: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-           (long long)job_arena_bytes(1, (const struct plan *[]){plan}));
+    const int64_t bytes = job_arena_bytes(1, (const struct plan *[]){plan});
+    printf("\narenas of rank %d with %d thread%s, %.2f GiB: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
+           mem_GiB((double)bytes), (long long)bytes);
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
     status = print_wire(values, plan, deck, target);
@@ -341,7 +351,7 @@ static enum status check_values(const struct values *values)
 
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
-  const struct values *values = arguments->values;
+  struct values *values = arguments->values;
   struct deck deck = {0};
   struct target target = {0};
   struct model *model = NULL;
@@ -349,7 +359,11 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   bool fits = true;
   enum status status = check_values(values);
   if (!status)
+    status = read_rates(values);
+  if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);
+  if (!status)
+    status = take_gpu(values, &deck);
   if (!status)
     status = create_target(values, &deck, &target);
   if (!status)
@@ -378,7 +392,7 @@ const struct command command_plan = {
         "(gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
         "and with tiers.params=host which transfer.params and transfer.grads are predicted fastest; with gpu= or host= also what a rank needs of a "
         "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
-        "run.device=cuda plans for GPUs where there are none, too.",
+        "gpu=, as run.device=cuda, plans for GPUs where there are none, too.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

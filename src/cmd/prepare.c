@@ -66,9 +66,14 @@ static const struct option table[] = {
 /* With tokenizer_dir, gpt2 is a name; everything else says which folder it is. */
 static enum status find_tokenizer(const struct values *values, const char **name, char **folder)
 {
-  if (!*values->tokenizer_dir)
-    return tokenizer_find(values->tokenizer, name, folder);
-  if (strcmp(values->tokenizer, "gpt2") != 0)
+  const bool gpt2 = !strcmp(values->tokenizer, "gpt2");
+  if (!*values->tokenizer_dir) {
+    const enum status status = tokenizer_find(values->tokenizer, name, folder);
+    return status == STATUS_USAGE && gpt2
+               ? status_set(STATUS_USAGE, "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt")
+               : status;
+  }
+  if (!gpt2)
     return status_set(STATUS_USAGE, "tokenizer_dir belongs to tokenizer=gpt2; say tokenizer=%s", values->tokenizer_dir);
   *name = "gpt2";
   *folder = mem_strdup(values->tokenizer_dir);

@@ -146,7 +146,7 @@ const struct option deck_table[] = {
     {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types, .text = "type of both moments"},
     {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings, .text = "of moments to a 16-bit type"},
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
-     .text = "on the host: of all units behind the norm, or of each as its gradient lands; auto: immediate where nothing needs the norm"},
+     .text = "of all units behind the norm, or of each as its gradient is there; auto: immediate on the host where nothing needs the norm"},
     {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers, .text = "where moments lie, with tiers.optimizer=host"},
     {"optim.state_share", OPTION_REAL, AT(optim.state_share), "1", .least = 0, .most = 1,
      .text = "share of the units whose moments lie on NVMe, with optim.state=nvme"},
@@ -363,7 +363,6 @@ static enum status check_device_state(const struct deck *deck)
     const char *key, *value;
     bool given;
   } keys[] = {{"transfer.grads", "cpu_reduce", deck->transfer.grads == DECK_CPU_REDUCE},
-              {"optim.update", "immediate", deck->optim.update == DECK_UPDATE_IMMEDIATE},
               {"optim.state", "nvme", deck->optim.state == DECK_STATE_NVME}};
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
     if (keys[k].given)
@@ -396,7 +395,7 @@ static enum status check_host_state(const struct deck *deck)
     return status_set(STATUS_USAGE,
                       "%s is step, but with %s = host gradients go to the host after each micro-batch: set shard.reduce=micro or leave it out",
                       cite(deck, "shard.reduce").text, cite(deck, "tiers.optimizer").text);
-  return deck->optim.update == DECK_UPDATE_IMMEDIATE ? check_immediate(deck) : STATUS_OK;
+  return STATUS_OK;
 }
 
 static enum status check_state(const struct deck *deck)
@@ -407,7 +406,8 @@ static enum status check_state(const struct deck *deck)
   if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
     return status_set(STATUS_USAGE, "%s is %g, but %s is host, so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out",
                       cite(deck, "optim.state_share").text, deck->optim.state_share, cite(deck, "optim.state").text);
-  return deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
+  const enum status status = deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
+  return status || deck->optim.update != DECK_UPDATE_IMMEDIATE ? status : check_immediate(deck);
 }
 
 static enum status check_optim(const struct deck *deck)
@@ -528,9 +528,9 @@ static bool reduce_every_micro(const struct deck *deck)
 
 static bool updates_at_once(const struct deck *deck)
 {
-  if (deck->tiers.optimizer != DECK_TIER_HOST || deck->optim.update == DECK_UPDATE_DEFERRED)
-    return false;
-  return deck->optim.update == DECK_UPDATE_IMMEDIATE || (deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP);
+  if (deck->optim.update != DECK_UPDATE_AUTO)
+    return deck->optim.update == DECK_UPDATE_IMMEDIATE;
+  return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP;
 }
 
 static enum status resolve_tiers(const struct deck *deck, int local_ranks, struct deck_shape *shape)

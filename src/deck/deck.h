@@ -89,7 +89,7 @@ struct deck_shape {
   bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
   bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
   bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
-  bool immediate;          /* with host_state: a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
+  bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
 };

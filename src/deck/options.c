@@ -42,7 +42,7 @@ int options_find_section(const struct option *table, const char *section)
 /* --- what went wrong ------------------------------------------------------------------------------------------------------------------------- */
 
 /* Levenshtein's distance. Names longer than the row are compared by their heads. */
-static int edit_distance(const char *a, const char *b)
+int options_distance(const char *a, const char *b)
 {
   enum { MOST = 64 };
   int row[MOST + 1], columns = (int)strnlen(b, MOST);
@@ -73,7 +73,7 @@ static const char *key_of(const char *name)
 /* The right key in the wrong section is nearer than a wrong key. */
 static int name_distance(const char *given, const char *known)
 {
-  int whole = edit_distance(given, known), key = 2 + edit_distance(key_of(given), key_of(known));
+  int whole = options_distance(given, known), key = 2 + options_distance(key_of(given), key_of(known));
   return whole < key ? whole : key;
 }
 
@@ -82,7 +82,7 @@ static int section_distance(const char *given, const char *known)
 {
   char section[64];
   snprintf(section, sizeof section, "%.*s", options_section_length(known), known);
-  return edit_distance(given, section);
+  return options_distance(given, section);
 }
 
 enum status options_unknown(const struct option_set *set, const char *where, const char *name)

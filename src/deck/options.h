@@ -65,6 +65,9 @@ const char *options_where(const struct option_set *set, const char *name);
 enum status options_resolve(struct option_set *set, const char *name, const char *value);
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
 
+/* How far one name is from another, in letters put in, left out or replaced: for which one was meant. */
+int options_distance(const char *a, const char *b);
+
 /* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The same in every run and on every machine. */
 uint64_t options_hash(const struct option_set *set, const char *const *except);
 

@@ -39,7 +39,20 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
   build_use(gather, whole, ACCESS_WRITE);
 }
 
-/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads. */
+static void emit_update(struct builder *b, int u)
+{
+  const struct plan *plan = b->plan;
+  const bool now = plan->input.shape.immediate;
+  struct instr *adam = build_emit(b, now ? OP_ADAM_NOW : OP_ADAM, u, -1);
+  if (!now)
+    build_use(adam, plan->metrics, ACCESS_READ);
+  build_use(adam, b->unit[u].grads, ACCESS_READ);
+  build_use(adam, plan->master[u], ACCESS_ADD);
+  build_use(adam, plan->moment1[u], ACCESS_ADD);
+  build_use(adam, plan->moment2[u], ACCESS_ADD);
+}
+
+/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads, and the update where it waits for no other unit. */
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -66,6 +79,8 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
+  if (b->plan->input.shape.immediate && b->plan->master[u] >= 0)
+    emit_update(b, u);
 }
 
 void build_add_pending(struct builder *b, int u, int m)
@@ -97,16 +112,9 @@ void build_updates(struct builder *b)
     build_host_updates(b);
     return;
   }
-  for (int u = 0; u < b->model->units; u++) {
-    if (plan->master[u] < 0)
-      continue;
-    struct instr *adam = build_emit(b, OP_ADAM, u, -1);
-    build_use(adam, plan->metrics, ACCESS_READ);
-    build_use(adam, b->unit[u].grads, ACCESS_READ);
-    build_use(adam, plan->master[u], ACCESS_ADD);
-    build_use(adam, plan->moment1[u], ACCESS_ADD);
-    build_use(adam, plan->moment2[u], ACCESS_ADD);
-  }
+  for (int u = 0; u < b->model->units; u++)
+    if (plan->master[u] >= 0 && !plan->input.shape.immediate)
+      emit_update(b, u);
 }
 
 void build_metrics(struct builder *b)

@@ -99,7 +99,6 @@ static bool is_due_on_host(const struct plan *plan, enum op op, int unit, int mi
   case OP_ACCUMULATE: return micro > 0 && adds_on_host(plan);
   case OP_READ_STATE:
   case OP_WRITE_STATE: return micro < 0 && verify_state_on_disk(plan, unit);
-  case OP_ADAM_NOW: return micro < 0 && shape->immediate;
   default: return micro < 0 && shape->params_full;
   }
 }
@@ -126,7 +125,8 @@ static int due(const struct plan *plan, enum op op, int unit, int micro, const s
     return verify_learns(plan, unit) && whole == !meets_micros(plan) &&
            (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
   case OP_SQUARES: return verify_learns(plan, unit) && whole;
-  case OP_ADAM: return verify_learns(plan, unit) && whole && !(input->shape.host_state && input->shape.immediate);
+  case OP_ADAM: return verify_learns(plan, unit) && whole && !input->shape.immediate;
+  case OP_ADAM_NOW: return verify_learns(plan, unit) && whole && input->shape.immediate;
   case OP_RECOMPUTE:
   case OP_SAVE_ACT:
   case OP_WRITE_ACT:
@@ -136,8 +136,7 @@ static int due(const struct plan *plan, enum op op, int unit, int micro, const s
   case OP_FETCH_GRAD:
   case OP_ACCUMULATE:
   case OP_READ_STATE:
-  case OP_WRITE_STATE:
-  case OP_ADAM_NOW: return is_due_on_host(plan, op, unit, micro);
+  case OP_WRITE_STATE: return is_due_on_host(plan, op, unit, micro);
   case OP_METRICS: return unit < 0 && whole && !generate;
   case OP_FETCH_LOSS: return unit < 0 && whole && !generate && input->shape.host_state && input->shape.cpu_reduce;
   default: return -1;

@@ -485,6 +485,8 @@ static void log_job(const struct job *job)
   log_groups(job);
   if (job->shape.host_state)
     log_tiers(job);
+  else if (job->shape.immediate)
+    log_info("units are updated as soon as their gradients are complete");
 }
 
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)

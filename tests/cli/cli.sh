@@ -13,6 +13,13 @@ for command in train eval generate prepare plan ckpt bench doctor; do
 done
 fails 2 "there is no subcommand 'trian'" "$SLUICE" trian
 fails 2 "usage: sluice train" "$SLUICE" train
+fails 2 "unknown key 'resum'; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
+fails 2 "the nearest known key is 'shard.strategy'" "$SLUICE" plan tiny.yaml strategy=full_shard
+fails 2 "'stray' is one word too many; usage: sluice train DECK" "$SLUICE" train tiny.yaml stray
+fails 2 "tokenizer=gpt2 needs tokenizer_dir=" "$SLUICE" prepare text out=none tokenizer=gpt2
+for bench in tiny.yaml io rates; do
+  fails 2 "sluice: rank 0: command line: unknown key 'devise'" on 2 "$SLUICE" bench $bench devise=3
+done
 fails 2 "the nearest known key is 'optim.lr'" "$SLUICE" train tiny.yaml optim.lrr=1
 fails 2 "model.heads" "$SLUICE" train tiny.yaml model.heads=5
 fails 4 "nowhere.yaml" "$SLUICE" train nowhere.yaml
@@ -42,6 +49,12 @@ fails 2 "--resume auto" "$SLUICE" train tiny.yaml run.dir=first
 fails 2 "usage: sluice ckpt verify" "$SLUICE" ckpt verify
 "$SLUICE" ckpt ls first | grep -q 'step-00000002.h5' || die "ckpt ls"
 "$SLUICE" ckpt show "$(newest first)" | grep -q 'transformer.h.0.attn.c_attn.weight' || die "ckpt show"
+"$SLUICE" ckpt show "$(newest first)" > shown
+for ranks in 1 2; do
+  on $ranks "$SLUICE" ckpt show first > shown.newest || die "ckpt show of a run folder on $ranks ranks"
+  cmp shown shown.newest || die "ckpt show of a run folder on $ranks ranks is not the newest checkpoint's"
+done
+fails 3 "text holds no checkpoint" "$SLUICE" ckpt show text
 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify"
 on 2 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify on two ranks"
 

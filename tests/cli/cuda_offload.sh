@@ -30,6 +30,8 @@ train 1 unclipped run.device=cuda data.micro_batch=12 optim.clip=0
 train 1 recompute run.device=cuda data.micro_batch=12 tiers.activations=recompute
 like plain 1 deferred data.micro_batch=12
 like unclipped 1 immediate data.micro_batch=12 optim.clip=0
+train 1 at_once run.device=cuda data.micro_batch=12 optim.clip=0 optim.update=immediate
+same unclipped at_once
 like recompute 1 acts data.micro_batch=12 tiers.activations=host shard.prefetch=0
 like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme optim.state_share=0.5
 train 1 full run.device=cuda run.compute=fp32 data.micro_batch=12

@@ -14,27 +14,40 @@ fit() {
   grep -qF -e "$text" fit.all || { cat fit.all >&2; die "'$text' is not there with $*"; }
 }
 arena() { sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p' fit.out; }
+# of GPUs, without what is on their host
+device() {
+  sed -n '/^host memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out > staging
+  awk -v all="$(arena)" '{ print all - $1 * 1024 }' staging
+}
 
 fit 0 "verified"
 bytes=$(arena)
 grep -q "memory of this plan" fit.out && die "a verdict that nobody asked for"
-fit 0 "the GPU has 0.00 GiB: fits" gpu="$bytes"
-fit 1 "does not fit" gpu=$((bytes - 1))
 fit 0 "host: the 1 rank of a node needs" host="${bytes}B"
-fit 1 "does not fit" host=$((bytes - 1))
+fit 1 "does not fit" host=$((bytes - 1))B
+fit 0 "verified" run.device=cuda
+bytes=$(device)
+fit 0 "the GPU has 0.00 GiB: fits" gpu="${bytes}B"
+fit 1 "does not fit" gpu=$((bytes - 1))B
+
+# Who names a GPU means one.
+fit 0 "device cuda, computing in bf16" gpu=h100
+fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" gpu=h100 run.device=host
+sed 's/threads: 1/threads: 1, device: host/' tiny.yaml > hosts.yaml
+fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.yaml gpu=64GiB
 
 # A node holds its ranks' arenas; with GPUs no more than what moves parameters and moments, 12 bytes each, between them and files: half of 70,512 parameters for 3 of 6 ranks, and
-# less than 256 of padding for each of 4 units and 6 ranks; and 63 rows of 48 that make the vocabulary's 257 a multiple of 64.
+# less than 256 of padding for each of 4 units and 6 ranks; and 63 rows of 48 that make the vocabulary's 257 a multiple of 64; and 8 KiB a rank of tokens on their way.
 fit 0 "verified" --ranks 6 --local_ranks 3
 node=$((3 * $(arena)))
-fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=$node
-fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))
-fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((6 * 70512 - 1)) gpu=h100
-fit 0 "host: the 3 ranks of a node need, to load and save what is on their GPUs," --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48))) gpu=h100
+fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=${node}B
+fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))B
+fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((6 * 70512 - 1))B gpu=h100
+fit 0 "host: the 3 ranks of a node need, to load and save what is on their GPUs," --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
 test "$(grep -c ': fits' fit.out)" = 2 || { cat fit.out >&2; die "a verdict is missing"; }
-grep -q "computes in fp32 with gradients in fp32" fit.out || die "what the verdict is for is not said"
-fit 1 "does not fit" --ranks 6 --local_ranks 3 mode=eval host=$((2 * 70512 - 1)) gpu=h100
-fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48))) gpu=h100
+grep -q "computes in bf16 with gradients in fp32" fit.out || die "what the verdict is for is not said"
+fit 1 "does not fit" --ranks 6 --local_ranks 3 mode=eval host=$((2 * 70512 - 1))B gpu=h100
+fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
 
 # For GPUs where there are none: bf16, and it is said what is a guess.
 fit 0 "device host, computing in fp32" --ranks 2
@@ -49,20 +62,22 @@ fit 0 "verified" comm.backend=nccl run.device=cuda
 fit 0 "verified" comm.backend=mpi run.device=cuda --ranks 2
 
 # What would make it fit is a plan of its own, with its own bytes.
-fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=recompute and data.micro_batch=1 a rank needs" --ranks 2 gpu=1 \
+fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=recompute and data.micro_batch=1 a rank needs" --ranks 2 gpu=1B \
   shard.strategy=no_shard data.micro_batch=3
 grep -q "does not fit either" fit.out || die "one byte is enough"
-fit 0 "verified" --ranks 2 tiers.activations=recompute data.micro_batch=1
-least=$(arena)
-fit 1 "GiB: fits" --ranks 2 gpu="$least" shard.strategy=no_shard data.micro_batch=3
-fit 1 "does not fit either" --ranks 2 gpu=$((least - 1)) shard.strategy=no_shard data.micro_batch=3
-fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1
+fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
+least=$(device)
+fit 1 "use more ranks on more nodes, or a shorter data.sequence" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
+grep "full_shard, " fit.out && die "a cure that is the deck as it is"
+fit 1 "GiB: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "does not fit either" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1B
 grep -E 'micro_batch|recompute' fit.out && die "cures that change nothing for generation"
-fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1 --ranks 2 shard.strategy=no_shard data.micro_batch=3
-fit 0 "verified" mode=eval --ranks 2 data.micro_batch=1
-least=$(arena)
-fit 1 "GiB: fits" mode=eval --ranks 2 gpu="$least" shard.strategy=no_shard data.micro_batch=3
-fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1)) shard.strategy=no_shard data.micro_batch=3
+fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
+fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
+least=$(device)
+fit 1 "GiB: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
 fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
@@ -72,9 +87,9 @@ fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 for pair in a100-40:37.25 a100-80:74.51 h100:74.51 h200:131.32 l40s:44.70 64GiB:64.00 64Gi:64.00 64GB:59.60 0.5TiB:512.00 65536Mi:64.00; do
   fit 0 "has ${pair#*:} GiB: fits" gpu="${pair%%:*}"
 done
-fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
-for size in 64Q 64Gix -1 0 1e99 inf; do
-  fails 2 "host=$size: it is a size such as 512GiB" "$SLUICE" plan tiny.yaml host=$size
+fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
+for size in 64 64Q 64Gix -1 0B 1e99B inf; do
+  fails 2 "host=$size: it is a size with its unit, such as 512GiB" "$SLUICE" plan tiny.yaml host=$size
 done
 
 # What is trained and what is not.
@@ -100,13 +115,22 @@ tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" 
     --ranks 6 --local_ranks 3 transfer.params=full $offload
   fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" run.device=cuda transfer.rate=3
 }
-fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs" --ranks 2 run.device=cuda gpu=1
+fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs" --ranks 2 run.device=cuda gpu=1B
 grep -q 'fits$' fit.out && die "one byte is enough"
-fit 0 "verified" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1
+least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1"
+# shellcheck disable=SC2086 # words
+fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
 test -s window || { cat fit.out >&2; die "no window on the device"; }
 fit 1 "of its GPU, and a node 0.00 GiB: fits" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 + 1 }' window)"
 fit 1 "does not fit either; use more ranks on more nodes, or optim.state=nvme" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 - 1 }' window)"
+# shellcheck disable=SC2086 # words
+{
+  fit 1 "optim.state=nvme takes the moments out of host memory" --ranks 2 gpu=1B host=1B $least_of_all
+  grep "^with " fit.out && die "a cure that is the deck as it is"
+  fit 1 "does not fit" --ranks 2 gpu=1B host=1B $least_of_all optim.state=nvme
+  grep "takes the moments" fit.out && die "moments that are on NVMe already"
+}
 
 # What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates at which one thing takes all the time.
 predict() { fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 "$@"; }
@@ -148,6 +172,7 @@ cmp -s from_file fit.out && die "the command line does not override the file"
 echo "gem: 1" > rates.yaml
 fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=rates.yaml
 fit 4 "nowhere.yaml" rates=nowhere.yaml
+test ! -s fit.out || die "a plan before what it is predicted from was read"
 
 # What no machine has is refused before a page is touched, with cures that are some.
 awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0

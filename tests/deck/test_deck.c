@@ -88,8 +88,8 @@ static void test_impossible_combinations(void **state)
                                "updated: set both to the same"},
       {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for masters in host memory: set tiers.params=host and "
                                     "tiers.optimizer=host, or leave it out"},
-      {"optim.update=immediate optim.clip=0", "optim.update (command line) is immediate, which is for masters in host memory: set tiers.params=host "
-                                              "and tiers.optimizer=host, or leave it out"},
+      {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of all gradients first: set "
+                                 "optim.clip=0, or optim.update=deferred"},
       {"optim.state=nvme",
        "optim.state (command line) is nvme, which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or leave it out"},
       {"tiers.params=host tiers.optimizer=host optim.update=immediate",

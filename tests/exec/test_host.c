@@ -72,6 +72,21 @@ static void windows(void **state)
     same_all_ways((struct job_setup){.prefetch = prefetch, .micros = prefetch & 1 ? 3 : 1});
 }
 
+/* Where masters are on the device too. Oracle: as above, the run whose updates stand behind the norm. */
+static void updates_at_once_on_the_device(void **state)
+{
+  (void)state;
+  const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD};
+  for (int s = 0; s < 4; s++)
+    for (int cut = 0; cut < 2; cut++) {
+      struct job_record record = run((struct job_setup){
+          .strategy = strategies[s], .prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = true, .immediate = true});
+      if (!cut || comm_ranks(comm) > 1)
+        job_assert_same(&record, &reference[cut][true]);
+      job_record_free(&record);
+    }
+}
+
 static void updates_at_once(void **state)
 {
   (void)state;
@@ -248,6 +263,7 @@ int main(void)
       cmocka_unit_test(ways_of_parameters_and_gradients),
       cmocka_unit_test(windows),
       cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(updates_at_once_on_the_device),
       cmocka_unit_test(inputs_that_wait_elsewhere),
       cmocka_unit_test(inputs_alone),
       cmocka_unit_test(moments_on_nvme),

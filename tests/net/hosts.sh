@@ -107,7 +107,7 @@ wire() {
   train_on "$each" "$name" $many "$@"
   grep -q "$((hosts * each)) ranks" "$name.log" || { cat "$name.log" >&2; die "$name did not run on all ranks"; }
   "$SLUICE" plan tiny.yaml list=false ranks=$((hosts * each)) local_ranks="$each" "$@" > "$name.plan" || die "plan of $name"
-  predicted=$(sed -n 's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9]* *[0-9]* *[0-9]* *\([0-9]*\)  (this deck)$/\2/p' "$name.plan")
+  predicted=$(sed -n 's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9,]* *[0-9,]* *[0-9,]* *\([0-9,]*\)  (this deck)$/\2/p' "$name.plan" | tr -d ,)
   test -n "$predicted" || { cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
   paste -d ' ' "$name-few.sent" "$name.sent" | awk -v steps=$((many - few)) -v want="$predicted" -v name="$name" '
     { frames = ($3 - $1) / steps; bytes = ($4 - $2) / steps; payload = bytes - 66 * frames

@@ -149,7 +149,7 @@ static void truth_create(struct truth *t, const struct plan *plan)
   *t = (struct truth){.model = input->model,
                       .half = input->device->compute != DTYPE_F32,
                       .half_moments = input->shape.moments != DTYPE_F32,
-                      .immediate = input->shape.host_state && input->shape.immediate};
+                      .immediate = input->shape.immediate};
   for (int u = 0; u < t->model->units; u++) {
     int64_t trained = plan->layout[u].trained;
     t->p[u] = make_words(plan->layout[u].flat);
