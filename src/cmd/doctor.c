@@ -58,6 +58,7 @@ enum line {
   MPI,
   CUDA_AWARE,
   TRANSPORT,
+  MPI_OPTIONS,
   UCX,
   FABRIC,
   GPUS,
@@ -154,6 +155,8 @@ static void look_at_gpus(const struct doctor *doctor, struct finding *finding)
 static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, struct finding *finding)
 {
   struct comm_library library;
+  struct doctor_settings settings;
+  struct doctor_devices devices;
   if (comm_library_read(&library)) {
     finding[MPI] = refused("MPI");
     return;
@@ -161,7 +164,10 @@ static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *f
   finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
   finding[CUDA_AWARE] = judge_cuda_aware(&library, has_gpus);
   finding[TRANSPORT] = judge_transport(&library, fabric, doctor->nodes);
-  finding[UCX] = judge_ucx(&library, has_gpus, getenv("UCX_TLS"), getenv("UCX_NET_DEVICES"));
+  doctor_settings_read(&settings);
+  doctor_devices_read("/sys", &devices);
+  finding[MPI_OPTIONS] = judge_mpi_options(&library, &settings, &devices, has_gpus, doctor->nodes);
+  finding[UCX] = judge_ucx(&library, &settings, &devices, has_gpus, doctor->nodes);
 }
 
 static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
@@ -443,7 +449,8 @@ const struct command command_doctor = {
             "GPUs, libraries, limits, memory, clocks and folders of all nodes.\n"
             "Each line is ok, a warning (it runs, but not as it could) or a fault (it will not), with the cure; exit code 1 if there is a fault. Of "
             "several nodes the worst is told, with its name.\n"
-            "In each folder every node writes and removes a file. Names of users are left out, and so is the environment.",
+            "In each folder every node writes and removes a file. Names of users are left out, and so is the environment but for settings of "
+            "MPI and UCX.",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

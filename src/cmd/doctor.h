@@ -1,4 +1,4 @@
-/* `sluice doctor`: what was found out, judged. A judgement is a pure function from facts to a finding: doctor_judge.c; facts of a folder: doctor_disk.c. Private to src/cmd and its tests. */
+/* `sluice doctor`: what was found out, judged. A judgement is a pure function from facts to a finding: doctor_judge.c; facts of a folder: doctor_disk.c; of the environment, and their judgement: doctor_settings.c. Private to src/cmd and its tests. */
 #ifndef SLUICE_CMD_DOCTOR_H
 #define SLUICE_CMD_DOCTOR_H
 
@@ -28,6 +28,9 @@ struct finding {
  * No finding at all: what is "". */
 struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride, const char (*host)[DOCTOR_HOST]);
 
+/* Add to a text, as much as fits. */
+void doctor_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* Hide who runs it: HOME's path becomes ~, and a part of a path that is the user's name USER. In place; NULL or "": not known. */
 void doctor_hide(char *text, size_t size, const char *home, const char *user);
 
@@ -36,13 +39,33 @@ struct finding judge_build(const char *version, const char *compiler, const char
 struct finding judge_start(int ranks, int64_t step_tasks);
 struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
 
-/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA; tls: UCX_TLS of the environment, NULL: unset. */
+/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA. */
 struct finding judge_mpi(const struct comm_library *library, const char *built);
 struct finding judge_cuda_aware(const struct comm_library *library, bool gpus);
 struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes);
-struct finding judge_ucx(const struct comm_library *library, bool gpus, const char *tls, const char *devices);
 struct finding judge_fabric(const struct comm_fabric *fabric);
 struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST]);
+
+/* Settings of UCX and of Open MPI in the environment, as doc/mpi.md lists them. */
+enum setting {
+  SETTING_TLS, SETTING_NET_DEVICES, SETTING_RNDV_THRESH, SETTING_RNDV_SCHEME, SETTING_GPU_DIRECT, SETTING_MEMTYPE_CACHE, SETTING_RAILS, SETTING_LOG, SETTING_PROTO,
+  SETTING_PML, SETTING_BTL, SETTING_TCP_IF, SETTING_SINGLE_COPY, SETTINGS
+};
+struct doctor_settings { const char *value[SETTINGS]; }; /* NULL: unset, or empty */
+void doctor_settings_read(struct doctor_settings *out);
+
+/* What there is for them to name: active ports for RDMA ("mlx5_0:1") before interfaces ("eth0"), each by name. */
+enum { DOCTOR_DEVICES = 256 };
+struct doctor_device { bool rdma; char name[80]; };
+struct doctor_devices {
+  int n;
+  bool cut;     /* there are more: none can be said to be missing */
+  bool peermem; /* the kernel has the module that lets cards read memory of GPUs */
+  struct doctor_device device[DOCTOR_DEVICES];
+};
+void doctor_devices_read(const char *sys, struct doctor_devices *out); /* sys: "/sys" */
+struct finding judge_ucx(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
+struct finding judge_mpi_options(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
 
 /* Of GPUs. cuda: the build has CUDA; versions as struct gpu_versions (gpu/versions.h) counts them. */
 struct doctor_gpus {

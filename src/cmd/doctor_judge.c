@@ -48,7 +48,7 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size, const char *format, ...)
+void doctor_append(char *text, size_t size, const char *format, ...)
 {
   const size_t used = strlen(text);
   va_list values;
@@ -97,7 +97,7 @@ struct finding doctor_merge(const struct finding *finding, int ranks, size_t str
   if (other < 0 || !strcmp(host[worst], host[other]))
     return merged;
   if (!merged.common) {
-    append(merged.text, sizeof merged.text, " [%s]", host[worst]);
+    doctor_append(merged.text, sizeof merged.text, " [%s]", host[worst]);
     return merged;
   }
   if (merged.verdict == VERDICT_OK)
@@ -196,7 +196,7 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
   for (int r = 0; r < ranks; r++)
     if (node[r] == r) {
       const int members = count_members(ranks, node, r);
-      append(list, sizeof list, "%s%s x %d", nodes ? ", " : "", host[r], members);
+      doctor_append(list, sizeof list, "%s%s x %d", nodes ? ", " : "", host[r], members);
       uneven = uneven || members != least;
       nodes++;
     }
@@ -246,40 +246,6 @@ struct finding judge_transport(const struct comm_library *library, const struct 
     return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
                  "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)", by);
   return found(VERDICT_OK, "transport", "%s%s%s", pml, *by ? " over " : "", by);
-}
-
-static bool names_transport(const char *list, const char *prefix)
-{
-  const size_t length = strlen(prefix);
-  for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
-    if (!strncmp(at, prefix, length))
-      return true;
-  return false;
-}
-
-/* Which of UCX' transports reach a GPU; "^" begins a list of what is not to be used. */
-static bool reaches_gpu(const char *tls)
-{
-  if (tls[0] == '^')
-    return !names_transport(tls + 1, "cuda");
-  return names_transport(tls, "cuda") || names_transport(tls, "all");
-}
-
-struct finding judge_ucx(const struct comm_library *library, bool gpus, const char *tls, const char *devices)
-{
-  char set[160] = "";
-  const bool used = !strcmp(library->messages, "ucx");
-  if (tls)
-    append(set, sizeof set, ", UCX_TLS=%.60s", tls);
-  if (devices)
-    append(set, sizeof set, ", UCX_NET_DEVICES=%.60s", devices);
-  if (!used)
-    return everywhere(
-        found(VERDICT_OK, "UCX", "%s%s%s", *library->ucx ? library->ucx : "none", *library->ucx ? " is installed, MPI does not use it" : "", set));
-  if (gpus && library->cuda > 0 && tls && !reaches_gpu(tls))
-    return everywhere(
-        found(VERDICT_WARNING, "UCX", "%s%s: no transport of it reaches a GPU, unset UCX_TLS or add cuda_copy,cuda_ipc", library->ucx, set));
-  return everywhere(found(VERDICT_OK, "UCX", "%s%s", *library->ucx ? library->ucx : "used by MPI, of unknown version", set));
 }
 
 struct finding judge_fabric(const struct comm_fabric *fabric)

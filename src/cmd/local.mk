@@ -12,6 +12,7 @@ sluice_SOURCES = \
 	src/cmd/doctor.h \
 	src/cmd/doctor_disk.c \
 	src/cmd/doctor_judge.c \
+	src/cmd/doctor_settings.c \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \

@@ -167,13 +167,13 @@ struct counters *counters_create(void)
   if (mem_alloc(MEM_META, sizeof *counters, (void **)&counters))
     return NULL;
   const enum status status = open_hardware(counters);
-  if (status == STATUS_UNSUPPORTED) {
+  if (status == STATUS_UNSUPPORTED)
     snprintf(counters->note, sizeof counters->note, "no hardware counters on this machine; a virtual one has them where its host passes them on (%s)",
              status_text());
+  else if (status)
+    snprintf(counters->note, sizeof counters->note, "no hardware counters: %s", status_text());
+  if (status)
     open_account(counters);
-  } else if (status) {
-    snprintf(counters->note, sizeof counters->note, "%s", status_text());
-  }
   int64_t since_birth[COUNTER_KINDS];
   counters_read(counters, since_birth);
   return counters;

@@ -1,4 +1,4 @@
-/* What the processor and the kernel count about this process while it runs: hardware counters through PAPI; where the machine has none, the kernel's account
+/* What the processor and the kernel count about this process while it runs: hardware counters through PAPI; where it has none to give, the kernel's account
  * of the process, because PAPI's own software events cannot follow threads there (PAPI 7 asks for a hardware event before it lets any be inherited).
  *
  * Counters are an extra: nothing here fails. What cannot be counted is not, and counters_note() says why. NULL is a handle that counts nothing. */
@@ -22,8 +22,7 @@ const char *counter_unit(enum counter counter); /* "ns" for the task clock, "" f
 
 struct counters;
 
-/* Start to count. A build without PAPI, or a kernel that forbids it, gives a handle without events; NULL when memory is out. Local; one thread makes all calls
- * on a handle. */
+/* Start to count. NULL when memory is out. Local; one thread makes all calls on a handle. */
 struct counters *counters_create(void);
 void counters_destroy(struct counters *counters); /* takes NULL */
 

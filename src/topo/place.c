@@ -43,6 +43,7 @@ void share_destroy(struct share *share)
     hwloc_bitmap_free(sets[i]);
   mem_free(share->cpu);
   mem_free(share->io_cpu);
+  mem_free(share->warning);
 }
 
 static const struct gpu *gpu_of(const struct topo *topo, const struct share *share)
@@ -52,84 +53,89 @@ static const struct gpu *gpu_of(const struct topo *topo, const struct share *sha
 
 /* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
 
+/* Every row has one of few columns, each of which takes `room` rows. */
 struct matching {
-  int rows, columns;
+  int columns, room;
   const int64_t *cost; /* [rows][columns] */
-  int64_t *u, *v, *least;
-  int *owner, *from; /* of each column: its row, and the column before it on the path; -1: none */
-  bool *done;
+  int *column_of;      /* of the rows that have been placed */
+  int placed[TOPO_GPUS];
+  int64_t way[TOPO_GPUS][TOPO_GPUS]; /* what it costs to move a row from one column to another */
+  int mover[TOPO_GPUS][TOPO_GPUS];   /* which row it is; -1: there is none */
 };
 
-/* The cheapest way from row `row` to a column without an owner (Dijkstra on reduced costs). */
-static int search(struct matching *m, int row)
+static void forget_moves(struct matching *m, int column)
 {
-  int64_t base = 0;
-  for (int c = 0; c < m->columns; c++) {
-    m->least[c] = INT64_MAX;
-    m->from[c] = -1;
-    m->done[c] = false;
-  }
-  for (int i = row, at = -1;; i = m->owner[at]) {
-    int next = -1;
-    for (int c = 0; c < m->columns; c++) {
-      if (m->done[c])
-        continue;
-      const int64_t way = base + m->cost[(int64_t)i * m->columns + c] - m->u[i] - m->v[c];
-      if (way < m->least[c]) {
-        m->least[c] = way;
-        m->from[c] = at;
-      }
-      if (next < 0 || m->least[c] < m->least[next])
-        next = c;
-    }
-    m->done[next] = true;
-    if (m->owner[next] < 0)
-      return next;
-    base = m->least[next];
-    at = next;
-  }
-}
-
-static void add_row(struct matching *m, int row)
-{
-  int column = search(m, row);
-  m->u[row] += m->least[column];
   for (int c = 0; c < m->columns; c++)
-    if (m->done[c] && c != column) {
-      m->u[m->owner[c]] += m->least[column] - m->least[c];
-      m->v[c] -= m->least[column] - m->least[c];
-    }
-  for (; m->from[column] >= 0; column = m->from[column])
-    m->owner[column] = m->owner[m->from[column]];
-  m->owner[column] = row;
+    m->mover[column][c] = -1;
 }
 
-/* Every row a column of its own so that the sum of costs is the least (Kuhn 1955, by shortest augmenting paths); there are as many columns as rows at least. */
-static enum status match(int rows, int columns, const int64_t *cost, int *column_of)
+static void add_moves(struct matching *m, int row)
 {
-  struct matching m = {.rows = rows, .columns = columns, .cost = cost};
-  struct {
-    void **array;
-    size_t bytes;
-  } arrays[] = {{(void **)&m.u, (size_t)rows * sizeof *m.u},
-                {(void **)&m.v, (size_t)columns * sizeof *m.v},
-                {(void **)&m.least, (size_t)columns * sizeof *m.least},
-                {(void **)&m.owner, (size_t)columns * sizeof *m.owner},
-                {(void **)&m.from, (size_t)columns * sizeof *m.from},
-                {(void **)&m.done, (size_t)columns * sizeof *m.done}};
-  enum status status = STATUS_OK;
-  for (size_t i = 0; i < sizeof arrays / sizeof *arrays && !status; i++)
-    status = mem_alloc(MEM_META, arrays[i].bytes, arrays[i].array);
-  for (int c = 0; c < columns && !status; c++)
-    m.owner[c] = -1;
-  for (int r = 0; r < rows && !status; r++)
-    add_row(&m, r);
-  for (int c = 0; c < columns && !status; c++)
-    if (m.owner[c] >= 0)
-      column_of[m.owner[c]] = c;
-  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-    mem_free(*arrays[i].array);
-  return status;
+  const int64_t *cost = &m->cost[(int64_t)row * m->columns];
+  const int at = m->column_of[row];
+  for (int c = 0; c < m->columns; c++)
+    if (m->mover[at][c] < 0 || cost[c] - cost[at] < m->way[at][c]) {
+      m->way[at][c] = cost[c] - cost[at];
+      m->mover[at][c] = row;
+    }
+}
+
+/* The cheapest column with room to end in, by moves of others where these help (Bellman-Ford: a move may have a negative cost). from: the column before each on its way, -1: none. */
+static int search(const struct matching *m, int row, int from[TOPO_GPUS])
+{
+  int64_t least[TOPO_GPUS];
+  int end = -1;
+  for (int c = 0; c < m->columns; c++) {
+    least[c] = m->cost[(int64_t)row * m->columns + c];
+    from[c] = -1;
+  }
+  for (bool better = true; better;) {
+    better = false;
+    for (int a = 0; a < m->columns; a++)
+      for (int b = 0; b < m->columns; b++)
+        if (m->mover[a][b] >= 0 && least[a] + m->way[a][b] < least[b]) {
+          least[b] = least[a] + m->way[a][b];
+          from[b] = a;
+          better = true;
+        }
+  }
+  for (int c = 0; c < m->columns; c++)
+    if (m->placed[c] < m->room && (end < 0 || least[c] < least[end]))
+      end = c;
+  return end;
+}
+
+static void place_row(struct matching *m, int row)
+{
+  int from[TOPO_GPUS], column = search(m, row, from);
+  bool changed[TOPO_GPUS] = {false}, moved = from[column] >= 0;
+  m->placed[column]++;
+  for (; from[column] >= 0; column = from[column]) {
+    m->column_of[m->mover[from[column]][column]] = column;
+    changed[column] = true;
+  }
+  m->column_of[row] = column;
+  if (!moved) {
+    add_moves(m, row);
+    return;
+  }
+  changed[column] = true;
+  for (int c = 0; c < m->columns; c++)
+    if (changed[c])
+      forget_moves(m, c);
+  for (int r = 0; r <= row; r++)
+    if (changed[m->column_of[r]])
+      add_moves(m, r);
+}
+
+/* So that the sum of costs is the least: one row after the other, each by the shortest path (Busacker and Gowen 1960). There is room for all. */
+static void match(int rows, int columns, int room, const int64_t *cost, int *column_of)
+{
+  struct matching m = {.columns = columns, .room = room, .cost = cost, .column_of = column_of};
+  for (int c = 0; c < columns; c++)
+    forget_moves(&m, c);
+  for (int r = 0; r < rows; r++)
+    place_row(&m, r);
 }
 
 /* 0: on the mask's CPUs; 1: on some of them; 2: in the same package; 3: elsewhere. */
@@ -152,7 +158,10 @@ static int ordinal_of(const struct share *share, int gpu)
   return -1;
 }
 
+/* Assignments differ by rings of exchanges, in each of which a GPU gives one rank away and takes one: against a step of distance stands the order of TOPO_GPUS ranks, however many there are. */
 enum { STEP_COST = 1 << 20, NEVER = 1 << 28 };
+_Static_assert(TOPO_GPUS *TOPO_GPUS *TOPO_GPUS < STEP_COST, "order never outweighs distance");
+_Static_assert(TOPO_GPUS * 4 * STEP_COST < NEVER, "distance never outweighs what is not seen");
 
 /* Distance first, then the ranks' order: the square keeps it where several orders are as near. */
 static int64_t cost_of(const struct topo *topo, int rank, int gpu)
@@ -164,92 +173,98 @@ static int64_t cost_of(const struct topo *topo, int rank, int gpu)
   return (int64_t)STEP_COST * distance(topo, share->mask, topo->gpu[gpu].near) + (gpu - expected) * (gpu - expected);
 }
 
-static enum status fill_and_match(const struct topo *topo, int each, int64_t *cost, int *column)
-{
-  const int columns = topo->gpus * each;
-  for (int k = 0; k < topo->ranks; k++)
-    for (int c = 0; c < columns; c++)
-      cost[(int64_t)k * columns + c] = cost_of(topo, k, c / each);
-  return match(topo->ranks, columns, cost, column);
-}
-
 /* Every rank the nearest GPU that it sees; more than one on a GPU only where they outnumber them. */
 static enum status choose_gpus(struct topo *topo)
 {
   if (topo->gpus == 0)
     return STATUS_OK;
   const int each = (topo->ranks + topo->gpus - 1) / topo->gpus;
-  void *cost = NULL, *column = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * (size_t)each * sizeof(int64_t), &cost);
+  int64_t *cost = NULL;
+  int *gpu = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * sizeof *cost, (void **)&cost);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof(int), &column);
+    status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof *gpu, (void **)&gpu);
+  for (int k = 0; k < topo->ranks && !status; k++)
+    for (int g = 0; g < topo->gpus; g++)
+      cost[(int64_t)k * topo->gpus + g] = cost_of(topo, k, g);
   if (!status)
-    status = fill_and_match(topo, each, cost, column);
+    match(topo->ranks, topo->gpus, each, cost, gpu);
   for (int k = 0; k < topo->ranks && !status; k++) {
     struct share *share = &topo->share[k];
-    const int ordinal = ordinal_of(share, ((int *)column)[k] / each);
+    const int ordinal = ordinal_of(share, gpu[k]);
     if (share->visible > 0) /* ranks that all see the same few share them */
       share->ordinal = ordinal < 0 ? 0 : ordinal;
   }
-  mem_free(column);
+  mem_free(gpu);
   mem_free(cost);
   return status;
 }
 
 /* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
 
-struct list {
-  char text[LIST_SIZE];
-};
-
-static struct list list_of(hwloc_const_bitmap_t set)
+char *list_text(hwloc_const_bitmap_t set)
 {
-  struct list list;
-  hwloc_bitmap_list_snprintf(list.text, sizeof list.text, set);
-  return list;
+  const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
+  char *text = NULL;
+  if (topo_check(length, "hwloc_bitmap_list_snprintf") || mem_alloc(MEM_META, (size_t)length + 1, (void **)&text))
+    return NULL;
+  hwloc_bitmap_list_snprintf(text, (size_t)length + 1, set);
+  return text;
 }
 
-/* A mask may be narrower than what is near. It is wrong where most of it is elsewhere. */
+/* A mask may be narrower than what is near. It is wrong where most of it is elsewhere. A warning less where memory is out. */
 static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu, int near)
 {
   const int given = machine_count_cores(topo->machine, share->mask);
   if (hwloc_bitmap_isincluded(gpu->near, share->mask) || 2 * near >= given)
     return;
-  snprintf(share->warning, sizeof share->warning,
-           "%d of the %d core%s that the launcher left this rank (CPUs %s) %s near its GPU %s, which CPUs %s are: %s. Let the launcher leave the "
-           "cores alone "
-           "(mpirun --bind-to none, srun --cpu-bind=none), or say which with topo.cores",
-           near, given, given == 1 ? "" : "s", list_of(share->mask).text, near == 1 ? "is" : "are", machine_bus_text(gpu->bus).text,
-           list_of(gpu->near).text, near == 0 ? "its data crosses between NUMA domains" : "the others stay idle");
+  char *left = list_text(share->mask), *wanted = list_text(gpu->near);
+  if (left && wanted)
+    share->warning = mem_printf("%d of the %d core%s that the launcher left this rank (CPUs %s) %s near its GPU %s, which CPUs %s are: %s. Let the "
+                                "launcher leave the cores alone (mpirun --bind-to none, srun --cpu-bind=none), or say which with topo.cores",
+                                near, given, given == 1 ? "" : "s", left, near == 1 ? "is" : "are", machine_bus_text(gpu->bus).text, wanted,
+                                near == 0 ? "its data crosses between NUMA domains" : "the others stay idle");
+  mem_free(left);
+  mem_free(wanted);
 }
 
-/* mpirun binds a rank to one core unless told otherwise. */
-static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu)
+/* mpirun binds a rank to one core unless told otherwise. masks: of all ranks. */
+static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu, hwloc_const_bitmap_t masks)
 {
-  hwloc_bitmap_t others = hwloc_bitmap_dup(gpu->near);
-  int result = others ? 0 : -1;
-  for (int k = 0; k < topo->ranks && result >= 0; k++)
-    result = hwloc_bitmap_andnot(others, others, topo->share[k].mask);
-  const int idle = result >= 0 ? machine_count_cores(topo->machine, others) : 0; /* a warning less where memory is out */
-  if (idle > 0)
-    snprintf(share->warning, sizeof share->warning,
-             "the launcher left this rank one core (CPU%s %s), and nobody the other %d near its GPU %s: let it leave the cores alone (mpirun "
-             "--bind-to none, srun "
-             "--cpu-bind=none)",
-             hwloc_bitmap_weight(share->mask) == 1 ? "" : "s", list_of(share->mask).text, idle, machine_bus_text(gpu->bus).text);
+  hwloc_bitmap_t others = hwloc_bitmap_alloc();
+  const bool known = others && hwloc_bitmap_andnot(others, gpu->near, masks) >= 0;
+  const int idle = known ? machine_count_cores(topo->machine, others) : 0;
+  char *left = idle > 0 ? list_text(share->mask) : NULL;
+  if (left)
+    share->warning = mem_printf("the launcher left this rank one core (CPU%s %s), and nobody the other %d near its GPU %s: let it leave the cores "
+                                "alone (mpirun --bind-to none, srun --cpu-bind=none)",
+                                hwloc_bitmap_weight(share->mask) == 1 ? "" : "s", left, idle, machine_bus_text(gpu->bus).text);
+  mem_free(left);
   hwloc_bitmap_free(others);
 }
 
-static enum status find_near(const struct topo *topo, struct share *share)
+static enum status find_near(const struct topo *topo, struct share *share, hwloc_const_bitmap_t masks)
 {
   const struct gpu *gpu = gpu_of(topo, share);
   if (!gpu || topo->options.lists > 0 || !topo->options.bind)
     return set_copy(share->near, share->mask);
   const int near = count_in_both(topo->machine, share->mask, gpu->near);
   judge_mask(topo, share, gpu, near);
-  if (!*share->warning && machine_count_cores(topo->machine, share->mask) == 1)
-    judge_single_core(topo, share, gpu);
+  if (!share->warning && machine_count_cores(topo->machine, share->mask) == 1)
+    judge_single_core(topo, share, gpu, masks);
   return near == 0 ? set_copy(share->near, share->mask) : set_and(share->near, share->mask, gpu->near);
+}
+
+static enum status find_all_near(const struct topo *topo)
+{
+  hwloc_bitmap_t masks = hwloc_bitmap_alloc();
+  enum status status = masks ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (int k = 0; k < topo->ranks && !status; k++)
+    status = topo_check(hwloc_bitmap_or(masks, masks, topo->share[k].mask), "hwloc_bitmap_or");
+  for (int k = 0; k < topo->ranks && !status; k++)
+    status = find_near(topo, &topo->share[k], masks);
+  hwloc_bitmap_free(masks);
+  return status;
 }
 
 /* --- shares ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -464,6 +479,18 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------------------------- */
 
+static enum status refuse_list(const struct topo *topo, int rank)
+{
+  char *mask = list_text(topo->share[rank].mask);
+  if (!mask)
+    return STATUS_MEMORY;
+  status_set(STATUS_USAGE,
+             "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct it, or let the launcher leave the cores alone", rank,
+             topo->options.list[rank], mask);
+  mem_free(mask);
+  return STATUS_USAGE;
+}
+
 static enum status read_list(struct topo *topo, int rank, const char *what, hwloc_bitmap_t list)
 {
   struct share *share = &topo->share[rank];
@@ -471,10 +498,7 @@ static enum status read_list(struct topo *topo, int rank, const char *what, hwlo
   if (status)
     return status;
   if (hwloc_bitmap_iszero(list) || !hwloc_bitmap_isincluded(list, share->mask))
-    return status_set(
-        STATUS_USAGE,
-        "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct it, or let the launcher leave the cores alone", rank,
-        topo->options.list[rank], list_of(share->mask).text);
+    return refuse_list(topo, rank);
   for (int k = 0; k < rank; k++)
     if (hwloc_bitmap_intersects(topo->share[k].mask, list))
       return status_set(STATUS_USAGE, "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k, rank, topo->options.list[k],
@@ -518,8 +542,8 @@ enum status place_ranks(struct topo *topo)
     status = take_lists(topo);
   if (!status)
     status = choose_gpus(topo);
-  for (int k = 0; k < topo->ranks && !status; k++)
-    status = find_near(topo, &topo->share[k]);
+  if (!status)
+    status = find_all_near(topo);
   if (!status)
     status = share_out(topo);
   for (int k = 0; k < topo->ranks && !status; k++) {

@@ -7,8 +7,6 @@
 
 #include "topo/topo.h"
 
-enum { LIST_SIZE = 96, WARNING_SIZE = 640 };
-
 struct gpu {
   int64_t bus;         /* domain, bus, device and function as one number; -1: not of this machine's PCI tree, but assumed */
   hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
@@ -30,7 +28,7 @@ struct share {
   bool split;               /* controller, I/O and math are told apart */
   int threads, *cpu;        /* of the math */
   int io_cpus, *io_cpu;
-  char warning[WARNING_SIZE];
+  char *warning;            /* NULL: nothing is wrong */
 };
 
 struct topo {
@@ -41,7 +39,7 @@ struct topo {
   struct gpu gpu[TOPO_GPUS];
   int ranks, self;
   struct share *share;
-  char description[768];
+  char *description;
 };
 
 enum status topo_check(int result, const char *call);
@@ -75,6 +73,8 @@ enum status machine_assume_gpus(struct topo *topo, int n);
 
 /* --- the shares (place.c) */
 
+/* "0-3,8"; the caller frees it. NULL: status set. */
+char *list_text(hwloc_const_bitmap_t set);
 enum status share_create(struct share *share);
 void share_destroy(struct share *share); /* takes a zeroed one */
 /* Masks, visible GPUs and options are given; the rest is found. */

@@ -6,72 +6,75 @@
 #include "base/mem.h"
 #include "topo/place.h"
 
-enum { CELL = 128, PICTURE_WIDTH = 64 };
-
-struct cell {
-  char text[CELL];
-};
-
-static struct cell set_cell(hwloc_const_bitmap_t set)
-{
-  struct cell cell = {"-"};
-  if (!hwloc_bitmap_iszero(set))
-    hwloc_bitmap_list_snprintf(cell.text, sizeof cell.text, set);
-  return cell;
-}
-
-static struct cell number_cell(int n)
-{
-  struct cell cell;
-  snprintf(cell.text, sizeof cell.text, "%d", n);
-  return cell;
-}
+enum { PICTURE_WIDTH = 64 };
 
 /* --- the table ------------------------------------------------------------------------------------------------------------------------------- */
-
-static struct cell gpu_cell(const struct topo *topo, const struct share *share)
-{
-  struct cell cell = {"-"};
-  if (share->ordinal >= 0)
-    snprintf(cell.text, sizeof cell.text, "%d %s", share->sees[share->ordinal], machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
-  return cell;
-}
 
 enum column { RANK, GPU, NODES, CORES, CONTROLLER, IO, MATH, THREADS, COLUMNS };
 
 static const char *const titles[COLUMNS] = {"rank", "GPU", "memory", "cores", "controller", "I/O", "math", "threads"};
 
-static struct cell cell_of(const struct topo *topo, int rank, enum column column)
+/* All of these as snprintf does: the length is that of the whole text, whatever fits. */
+static int print_set(hwloc_const_bitmap_t set, char *out, size_t size)
+{
+  return hwloc_bitmap_iszero(set) ? snprintf(out, size, "-") : hwloc_bitmap_list_snprintf(out, size, set);
+}
+
+static int print_part(const struct share *share, hwloc_const_bitmap_t part, char *out, size_t size)
+{
+  return share->split ? print_set(part, out, size) : snprintf(out, size, "-");
+}
+
+static int print_gpu(const struct topo *topo, const struct share *share, char *out, size_t size)
+{
+  if (share->ordinal < 0)
+    return snprintf(out, size, "-");
+  return snprintf(out, size, "%d %s", share->sees[share->ordinal], machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+}
+
+static int print_cell(const struct topo *topo, int rank, int column, char *out, size_t size)
 {
   const struct share *share = &topo->share[rank];
-  static const struct cell none = {"-"};
-  switch (column) {
-  case RANK: return number_cell(rank);
-  case GPU: return gpu_cell(topo, share);
-  case NODES: return set_cell(share->nodes);
-  case CORES: return number_cell(share->cores);
-  case CONTROLLER: return share->split ? set_cell(share->controller) : none;
-  case IO: return share->split ? set_cell(share->io) : none;
-  case MATH: return set_cell(share->math);
-  default: return number_cell(share->threads);
+  switch ((enum column)column) {
+  case RANK: return snprintf(out, size, "%d", rank);
+  case GPU: return print_gpu(topo, share, out, size);
+  case NODES: return print_set(share->nodes, out, size);
+  case CORES: return snprintf(out, size, "%d", share->cores);
+  case CONTROLLER: return print_part(share, share->controller, out, size);
+  case IO: return print_part(share, share->io, out, size);
+  case MATH: return print_set(share->math, out, size);
+  default: return snprintf(out, size, "%d", share->threads);
   }
 }
 
-static void print_table(const struct topo *topo, FILE *to)
+static void print_line(const struct topo *topo, int rank, const int width[COLUMNS], char *cell, size_t size, FILE *to)
 {
-  int width[COLUMNS];
+  for (int c = 0; c < COLUMNS; c++) {
+    if (rank >= 0)
+      print_cell(topo, rank, c, cell, size);
+    fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], rank < 0 ? titles[c] : cell, c == COLUMNS - 1 ? "\n" : "  ");
+  }
+}
+
+static enum status print_table(const struct topo *topo, FILE *to)
+{
+  int width[COLUMNS], widest = 0;
+  char *cell;
   for (int c = 0; c < COLUMNS; c++) {
     width[c] = (int)strlen(titles[c]);
     for (int k = 0; k < topo->ranks; k++) {
-      const int length = (int)strlen(cell_of(topo, k, (enum column)c).text);
+      const int length = print_cell(topo, k, c, NULL, 0);
       width[c] = length > width[c] ? length : width[c];
     }
+    widest = width[c] > widest ? width[c] : widest;
   }
+  const enum status status = mem_alloc(MEM_META, (size_t)widest + 1, (void **)&cell);
+  if (status)
+    return status;
   for (int k = -1; k < topo->ranks; k++)
-    for (int c = 0; c < COLUMNS; c++) {
-      const struct cell cell = k < 0 ? (struct cell){""} : cell_of(topo, k, (enum column)c);
-      fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], k < 0 ? titles[c] : cell.text, c == COLUMNS - 1 ? "\n" : "  ");
-    }
+    print_line(topo, k, width, cell, (size_t)widest + 1, to);
+  mem_free(cell);
+  return STATUS_OK;
 }
 
 /* --- the picture ----------------------------------------------------------------------------------------------------------------------------- */
@@ -155,6 +158,19 @@ static void print_package(hwloc_obj_t core, hwloc_obj_t *last, FILE *to)
   *last = package;
 }
 
+static enum status print_cores(hwloc_obj_t node, int cores, hwloc_const_bitmap_t cpus, FILE *to)
+{
+  char *list = list_text(cpus);
+  if (!list)
+    return STATUS_MEMORY;
+  fprintf(to, "  NUMA node %u: %d core%s, CPUs %s", node ? node->os_index : 0, cores, cores == 1 ? "" : "s", list);
+  if (node && node->attr->numanode.local_memory > 0)
+    fprintf(to, ", %.1f GiB", (double)node->attr->numanode.local_memory / (1 << 30));
+  fputc('\n', to);
+  mem_free(list);
+  return STATUS_OK;
+}
+
 static enum status print_node(const struct topo *topo, hwloc_obj_t first, hwloc_obj_t *next, FILE *to)
 {
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
@@ -164,11 +180,9 @@ static enum status print_node(const struct topo *topo, hwloc_obj_t first, hwloc_
   int cores = 0;
   for (; core && machine_node_of(core) == node && !status; core = machine_next_core(topo->machine, whole, core), cores++)
     status = topo_check(hwloc_bitmap_or(cpus, cpus, core->cpuset), "hwloc_bitmap_or");
+  if (!status)
+    status = print_cores(node, cores, cpus, to);
   if (!status) {
-    fprintf(to, "  NUMA node %u: %d core%s, CPUs %s", node ? node->os_index : 0, cores, cores == 1 ? "" : "s", set_cell(cpus).text);
-    if (node && node->attr->numanode.local_memory > 0)
-      fprintf(to, ", %.1f GiB", (double)node->attr->numanode.local_memory / (1 << 30));
-    fputc('\n', to);
     for (core = first; core && cores > 0;)
       cores -= print_row(topo, core, &core, to);
     print_gpus(topo, cpus, to);
@@ -241,7 +255,7 @@ static void print_machine(const struct topo *topo, FILE *to)
 static void print_warnings(const struct topo *topo, FILE *to)
 {
   for (int k = 0; k < topo->ranks; k++)
-    if (*topo->share[k].warning)
+    if (topo->share[k].warning)
       fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
 }
 
@@ -277,9 +291,11 @@ static void print_legend(const struct topo *topo, FILE *to)
 enum status topo_print(const struct topo *topo, FILE *to)
 {
   print_machine(topo, to);
-  print_table(topo, to);
-  fputc('\n', to);
-  enum status status = print_picture(topo, to);
+  enum status status = print_table(topo, to);
+  if (!status) {
+    fputc('\n', to);
+    status = print_picture(topo, to);
+  }
   if (status)
     return status;
   print_legend(topo, to);

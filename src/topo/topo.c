@@ -103,33 +103,25 @@ static const char *plural(int n)
   return n == 1 ? "" : "s";
 }
 
-static void describe_parts(const struct topo *topo, const struct share *share, char *out, size_t size)
+/* "": there are none. The caller frees it; NULL: status set. */
+static char *describe_parts(const struct share *share)
 {
-  char controller[LIST_SIZE], io[LIST_SIZE], math[LIST_SIZE];
-  size_t used = 0;
-  if (share->ordinal >= 0)
-    used = (size_t)snprintf(out, size, ", GPU %s", machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
   if (!share->split)
-    return;
-  hwloc_bitmap_list_snprintf(controller, sizeof controller, share->controller);
-  hwloc_bitmap_list_snprintf(io, sizeof io, share->io);
-  hwloc_bitmap_list_snprintf(math, sizeof math, share->math);
-  snprintf(out + used, size - used, ": controller on CPUs %s, I/O on %s, math on %s", controller, io, math);
+    return mem_strdup("");
+  char *controller = list_text(share->controller), *io = list_text(share->io), *math = list_text(share->math);
+  char *text = controller && io && math ? mem_printf(": controller on CPUs %s, I/O on %s, math on %s", controller, io, math) : NULL;
+  mem_free(controller);
+  mem_free(io);
+  mem_free(math);
+  return text;
 }
 
-static enum status describe(struct topo *topo)
+/* What is to be said of them but for where they are; "": nothing. */
+static void describe_limits(const struct topo *topo, const struct share *share, char *out, size_t size)
 {
-  const struct share *share = &topo->share[topo->self];
   const int total = machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
-  char nodes[LIST_SIZE], cpus[LIST_SIZE], *out = topo->description;
-  size_t size = sizeof topo->description, used;
-  enum status status = topo_check(hwloc_bitmap_list_snprintf(nodes, sizeof nodes, share->nodes), "hwloc_bitmap_list_snprintf");
-  if (!status)
-    status = topo_check(hwloc_bitmap_list_snprintf(cpus, sizeof cpus, share->cpus), "hwloc_bitmap_list_snprintf");
-  if (status)
-    return status;
-  used = (size_t)snprintf(out, size, "%d core%s of NUMA node%s %s (CPU%s %s)", share->cores, plural(share->cores),
-                          plural(hwloc_bitmap_weight(share->nodes)), nodes, plural(hwloc_bitmap_weight(share->cpus)), cpus);
+  size_t used = 0;
+  out[0] = '\0';
   if (share->cores < total)
     used += (size_t)snprintf(out + used, size - used, ", of %d cores in the machine", total);
   if (share->threads != share->cores)
@@ -138,8 +130,22 @@ static enum status describe(struct topo *topo)
     used += (size_t)snprintf(out + used, size - used, ", CPU quota %.3g", topo->quota);
   if (share->crowded)
     used += (size_t)snprintf(out + used, size - used, ", %d ranks on fewer cores", share->rivals);
-  describe_parts(topo, share, out + used, size - used);
-  return STATUS_OK;
+  if (share->ordinal >= 0)
+    snprintf(out + used, size - used, ", GPU %s", machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+}
+
+static enum status describe(struct topo *topo)
+{
+  const struct share *share = &topo->share[topo->self];
+  char limits[256], *nodes = list_text(share->nodes), *cpus = list_text(share->cpus), *parts = describe_parts(share);
+  describe_limits(topo, share, limits, sizeof limits);
+  if (nodes && cpus && parts)
+    topo->description = mem_printf("%d core%s of NUMA node%s %s (CPU%s %s)%s%s", share->cores, plural(share->cores),
+                                   plural(hwloc_bitmap_weight(share->nodes)), nodes, plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
+  mem_free(nodes);
+  mem_free(cpus);
+  mem_free(parts);
+  return topo->description ? STATUS_OK : STATUS_MEMORY;
 }
 
 /* Takes over `topo`, whose shares have their masks and GPUs if `status` is STATUS_OK. */
@@ -316,6 +322,7 @@ void topo_destroy(struct topo *topo)
   if (topo->machine)
     hwloc_topology_destroy(topo->machine);
   mem_free(topo->share);
+  mem_free(topo->description);
   mem_free(topo);
 }
 
@@ -354,7 +361,7 @@ const char *topo_description(const struct topo *topo)
 
 const char *topo_warning(const struct topo *topo)
 {
-  return own_share(topo)->warning;
+  return own_share(topo)->warning ? own_share(topo)->warning : "";
 }
 
 /* Pages go to the node of the thread that touches them first, which is bound; this keeps them there also where somebody else does, as a driver of pinned memory. */

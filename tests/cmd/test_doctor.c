@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -107,23 +108,248 @@ static void transports(void **state)
   is(judge_transport(&silent, &fabric, 2), VERDICT_OK, "does not tell");
 }
 
-static void ucx_settings(void **state)
+/* --- settings --------------------------------------------------------------------------------------------------------------------------------------- */
+
+static const struct doctor_devices rdma = {.n = 4, .device = {{true, "mlx5_0:1"}, {true, "mlx5_1:1"}, {false, "eth0"}, {false, "lo"}}};
+
+static const struct doctor_devices with_module = {
+    .n = 4, .peermem = true, .device = {{true, "mlx5_0:1"}, {true, "mlx5_1:1"}, {false, "eth0"}, {false, "lo"}}};
+static const struct doctor_devices without_rdma = {.n = 2, .device = {{false, "eth0"}, {false, "lo"}}};
+
+static struct comm_library library_with(const char *messages, const char *ucx)
+{
+  struct comm_library made = library;
+  made.cuda = 1;
+  snprintf(made.messages, sizeof made.messages, "%s", messages);
+  snprintf(made.ucx, sizeof made.ucx, "%s", ucx);
+  return made;
+}
+
+static struct doctor_settings set(enum setting setting, const char *value)
+{
+  struct doctor_settings settings = {0};
+  settings.value[setting] = value;
+  return settings;
+}
+
+/* One setting on two nodes whose MPI uses UCX and takes memory of GPUs. */
+static struct finding with_ucx(const struct doctor_devices *devices, const char *version, enum setting setting, const char *value)
+{
+  const struct comm_library ucx = library_with("ucx", version);
+  const struct doctor_settings settings = set(setting, value);
+  return judge_ucx(&ucx, &settings, devices, true, 2);
+}
+
+static struct finding without_gpus(enum setting setting, const char *value)
+{
+  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct doctor_settings settings = set(setting, value);
+  return judge_ucx(&ucx, &settings, &rdma, false, 2);
+}
+
+static void ucx_itself(void **state)
 {
   (void)state;
-  struct comm_library ucx = library, none = library;
-  snprintf(ucx.messages, sizeof ucx.messages, "ucx");
-  ucx.cuda = 1;
-  none.ucx[0] = '\0';
-  is(judge_ucx(&library, true, NULL, NULL), VERDICT_OK, "1.13.1 is installed, MPI does not use it");
-  is(judge_ucx(&none, true, NULL, NULL), VERDICT_OK, "none");
-  is(judge_ucx(&ucx, true, NULL, "mlx5_0:1"), VERDICT_OK, "UCX_NET_DEVICES=mlx5_0:1");
-  is(judge_ucx(&ucx, true, "rc,sm", NULL), VERDICT_WARNING, "UCX_TLS=rc,sm: no transport of it reaches a GPU");
-  is(judge_ucx(&ucx, true, "^cuda_ipc", NULL), VERDICT_WARNING, "unset UCX_TLS");
-  is(judge_ucx(&ucx, false, "rc,sm", NULL), VERDICT_OK, "UCX_TLS=rc,sm");
-  is(judge_ucx(&ucx, true, "rc,sm,cuda_copy", NULL), VERDICT_OK, "cuda_copy");
-  is(judge_ucx(&ucx, true, "all", NULL), VERDICT_OK, "all");
-  is(judge_ucx(&ucx, true, "^tcp", NULL), VERDICT_OK, "^tcp");
+  const struct comm_library installed = library_with("ob1", "1.13.1"), none = library_with("ob1", ""), unknown = library_with("ucx", "");
+  const struct doctor_settings unset = {0}, bad = set(SETTING_RNDV_SCHEME, "bogus");
+  is(judge_ucx(&installed, &unset, &rdma, true, 2), VERDICT_OK, "1.13.1 is installed, MPI does not use it");
+  is(judge_ucx(&installed, &bad, &rdma, true, 2), VERDICT_OK, "does not use it, UCX_RNDV_SCHEME=bogus"); /* nobody reads it */
+  is(judge_ucx(&none, &unset, &rdma, true, 2), VERDICT_OK, "none");
+  is(judge_ucx(&unknown, &unset, &rdma, true, 2), VERDICT_OK, "used by MPI, of unknown version");
 }
+
+static void ucx_transports(void **state)
+{
+  (void)state;
+  is(with_ucx(&rdma, "1.13.1", SETTING_TLS, "rc,sm"), VERDICT_WARNING, "1.13.1; UCX_TLS=rc,sm: no transport of it reaches a GPU");
+  is(with_ucx(&rdma, "1.13.1", SETTING_TLS, "^cuda_ipc"), VERDICT_WARNING, "unset UCX_TLS");
+  is(with_ucx(&rdma, "1.13.1", SETTING_TLS, "rc,sm,cuda_copy"), VERDICT_OK, "cuda_copy");
+  is(with_ucx(&rdma, "1.13.1", SETTING_TLS, "all"), VERDICT_OK, "all");
+  is(with_ucx(&rdma, "1.13.1", SETTING_TLS, "^tcp"), VERDICT_OK, "^tcp");
+  is(without_gpus(SETTING_TLS, "rc,sm"), VERDICT_OK, "1.13.1, UCX_TLS=rc,sm");
+}
+
+static void ucx_devices(void **state)
+{
+  (void)state;
+  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct doctor_settings missing = set(SETTING_NET_DEVICES, "mlx5_2:1");
+  struct doctor_devices many = rdma;
+  many.cut = true;
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "mlx5_0:1"), VERDICT_OK, "UCX_NET_DEVICES=mlx5_0:1");
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "mlx5_*:1,eth0"), VERDICT_OK, "eth0");
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "all"), VERDICT_OK, "all");
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "^mlx5_2:1"), VERDICT_OK, "^mlx5_2:1");
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "mlx5_0:1,mlx5_2:1"), VERDICT_WARNING,
+     "no active device mlx5_2:1: name one of mlx5_0:1, mlx5_1:1, eth0");
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "mlx5_0"), VERDICT_FAULT,
+     "no active device mlx5_0: name one of mlx5_0:1"); /* the port is missing */
+  is(with_ucx(&rdma, "1.13.1", SETTING_NET_DEVICES, "mlx5_2:1"), VERDICT_FAULT, "name one of");
+  is(judge_ucx(&ucx, &missing, &rdma, true, 1), VERDICT_WARNING, "name one of"); /* inside a node it is not needed */
+  is(judge_ucx(&ucx, &missing, &many, true, 2), VERDICT_OK, "mlx5_2:1");         /* not all were read */
+}
+
+static void ucx_rendezvous(void **state)
+{
+  (void)state;
+  static const char *const sizes[] = {"8192", "64k", "64KB", "1m", "8b", "inf", "auto", "intra:8k,inter:inf"}, *const others[] = {
+                                                                                                                   "many", "8x",     "-1", "1.5",
+                                                                                                                   "k",    "intra:", "8k,"};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    is(with_ucx(&rdma, "1.13.1", SETTING_RNDV_THRESH, sizes[i]), VERDICT_OK, sizes[i]);
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    is(with_ucx(&rdma, "1.13.1", SETTING_RNDV_THRESH, others[i]), VERDICT_FAULT, "is not a size: unset it, or say 8192");
+  is(with_ucx(&rdma, "1.13.1", SETTING_RNDV_SCHEME, "am"), VERDICT_OK, "am");
+  is(with_ucx(&rdma, "1.13.1", SETTING_RNDV_SCHEME, "get"), VERDICT_FAULT, "no scheme that UCX knows: unset it, or say auto");
+  is(with_ucx(&rdma, "1.13.1", SETTING_RNDV_SCHEME, "get_zcopy"), VERDICT_WARNING, "modprobe nvidia_peermem, or say auto");
+  is(with_ucx(&rdma, "1.14.0", SETTING_RNDV_SCHEME, "put_zcopy"), VERDICT_WARNING, "dma-buf may stand in for it");
+  is(with_ucx(&with_module, "1.13.1", SETTING_RNDV_SCHEME, "get_zcopy"), VERDICT_OK, "get_zcopy");
+  is(with_ucx(&without_rdma, "1.13.1", SETTING_RNDV_SCHEME, "get_zcopy"), VERDICT_OK, "get_zcopy");
+  is(without_gpus(SETTING_RNDV_SCHEME, "get_zcopy"), VERDICT_OK, "get_zcopy");
+  is(with_ucx(&rdma, "1.13.1", SETTING_RAILS, "1"), VERDICT_OK, "UCX_MAX_RNDV_RAILS=1");
+  is(with_ucx(&rdma, "1.13.1", SETTING_RAILS, "one"), VERDICT_FAULT, "or say 1");
+}
+
+static void ucx_gpu_memory(void **state)
+{
+  (void)state;
+  is(with_ucx(&rdma, "1.13.1", SETTING_GPU_DIRECT, "y"), VERDICT_FAULT, "nvidia_peermem is not loaded: modprobe nvidia_peermem, or say try");
+  is(with_ucx(&rdma, "1.14.0", SETTING_GPU_DIRECT, "Yes"), VERDICT_WARNING, "it takes dma-buf (ucx_info -d): modprobe");
+  is(with_ucx(&rdma, "1.13.1", SETTING_GPU_DIRECT, "try"), VERDICT_OK, "try");
+  is(with_ucx(&with_module, "1.13.1", SETTING_GPU_DIRECT, "y"), VERDICT_OK, "UCX_IB_GPU_DIRECT_RDMA=y");
+  is(with_ucx(&without_rdma, "1.13.1", SETTING_GPU_DIRECT, "y"), VERDICT_OK, "UCX_IB_GPU_DIRECT_RDMA=y");
+  is(with_ucx(&rdma, "1.13.1", SETTING_MEMTYPE_CACHE, "n"), VERDICT_WARNING, "slower: unset it unless it cures");
+  is(with_ucx(&rdma, "1.13.1", SETTING_MEMTYPE_CACHE, "y"), VERDICT_OK, "UCX_MEMTYPE_CACHE=y");
+  is(without_gpus(SETTING_MEMTYPE_CACHE, "n"), VERDICT_OK, "UCX_MEMTYPE_CACHE=n");
+}
+
+/* What is wrong is told first, the worst is the verdict. */
+static void several_settings(void **state)
+{
+  (void)state;
+  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct doctor_settings settings = {
+      .value = {[SETTING_TLS] = "all", [SETTING_RNDV_THRESH] = "x", [SETTING_MEMTYPE_CACHE] = "n", [SETTING_LOG] = "info", [SETTING_PROTO] = "y"}};
+  is(judge_ucx(&ucx, &settings, &rdma, true, 2), VERDICT_FAULT,
+     "1.13.1; UCX_RNDV_THRESH=x: is not a size: unset it, or say 8192, 64k, inf or auto; UCX_MEMTYPE_CACHE=n: makes every message slower: unset it "
+     "unless it cures damaged messages or crashes, UCX_TLS=all, UCX_LOG_LEVEL=info, UCX_PROTO_INFO=y");
+}
+
+static struct finding with_option(const struct comm_library *mpi, int nodes_of_job, bool gpus_here, enum setting setting, const char *value)
+{
+  const struct doctor_settings settings = set(setting, value);
+  return judge_mpi_options(mpi, &settings, &rdma, gpus_here, nodes_of_job);
+}
+
+static void mpi_options(void **state)
+{
+  (void)state;
+  const struct comm_library ucx = library_with("ucx", "1.13.1"), ob1 = library_with("ob1", "1.13.1"), none = library_with("ob1", "");
+  is(with_option(&ob1, 2, true, SETTING_PML, NULL), VERDICT_OK, "none of those in doc/mpi.md");
+  is(with_option(&ucx, 2, true, SETTING_PML, "ucx"), VERDICT_OK, "OMPI_MCA_pml=ucx");
+  is(with_option(&none, 2, true, SETTING_PML, "ucx"), VERDICT_FAULT, "MPI uses ob1, it has no UCX: load an Open MPI");
+  is(with_option(&none, 2, true, SETTING_PML, "ucx,ob1"), VERDICT_WARNING, "it has no UCX");
+  is(with_option(&ob1, 2, true, SETTING_PML, "ucx"), VERDICT_FAULT, "ompi_info | grep ucx");
+  is(with_option(&none, 2, true, SETTING_PML, "^ucx"), VERDICT_OK, "^ucx");
+  is(with_option(&none, 2, true, SETTING_PML, "ob1"), VERDICT_OK, "OMPI_MCA_pml=ob1");
+  is(with_option(&ob1, 2, true, SETTING_BTL, "self,vader,tcp"), VERDICT_WARNING, "add it, in place of vader");
+  is(with_option(&ob1, 2, true, SETTING_BTL, "^smcuda"), VERDICT_WARNING, "leave it out of the list");
+  is(with_option(&ob1, 2, true, SETTING_BTL, "self,smcuda,tcp"), VERDICT_OK, "smcuda");
+  is(with_option(&ob1, 2, true, SETTING_BTL, "^openib"), VERDICT_OK, "^openib");
+  is(with_option(&ob1, 2, false, SETTING_BTL, "self,vader,tcp"), VERDICT_OK, "vader");
+  is(with_option(&ucx, 2, true, SETTING_BTL, "self,vader,tcp"), VERDICT_OK, "vader");
+  is(with_option(&ob1, 2, true, SETTING_TCP_IF, "eth0"), VERDICT_OK, "OMPI_MCA_btl_tcp_if_include=eth0");
+  is(with_option(&ob1, 2, true, SETTING_TCP_IF, "10.1.0.0/16"), VERDICT_OK, "10.1.0.0/16");
+  is(with_option(&ob1, 2, true, SETTING_TCP_IF, "eth0,eth1"), VERDICT_WARNING, "no interface eth1: name one of eth0, lo");
+  is(with_option(&ob1, 2, true, SETTING_TCP_IF, "mlx5_0:1"), VERDICT_FAULT, "no interface mlx5_0:1: name one of eth0, lo");
+  is(with_option(&ob1, 1, true, SETTING_TCP_IF, "eth1"), VERDICT_WARNING, "no interface eth1");
+  is(with_option(&ucx, 2, true, SETTING_TCP_IF, "eth1"), VERDICT_OK, "eth1");
+  is(with_option(&ob1, 2, true, SETTING_SINGLE_COPY, "none"), VERDICT_OK, "OMPI_MCA_btl_vader_single_copy_mechanism=none");
+}
+
+static void reads_settings(void **state)
+{
+  (void)state;
+  struct doctor_settings settings;
+  setenv("UCX_RNDV_SCHEME", "am", 1);
+  setenv("UCX_RNDV_THRESH", "", 1);
+  doctor_settings_read(&settings);
+  assert_string_equal(settings.value[SETTING_RNDV_SCHEME], "am");
+  assert_null(settings.value[SETTING_RNDV_THRESH]);
+  unsetenv("UCX_RNDV_SCHEME");
+  unsetenv("UCX_RNDV_THRESH");
+}
+
+/* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
+static void put(const char *root, const char *folder, const char *file, const char *text)
+{
+  char path[256];
+  snprintf(path, sizeof path, "%s/%s/", root, folder);
+  for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    mkdir(path, 0700);
+    *slash = '/';
+  }
+  if (!text)
+    return;
+  snprintf(path, sizeof path, "%s/%s/%s", root, folder, file);
+  FILE *stream = fopen(path, "we");
+  assert_non_null(stream);
+  assert_true(fputs(text, stream) >= 0 && fclose(stream) == 0);
+}
+
+/* Oracle: a tree as the kernel's that was laid out here. */
+static void reads_devices(void **state)
+{
+  (void)state;
+  static const char *const left[] = {"class/infiniband/mlx5_0/ports/1/state",
+                                     "class/infiniband/mlx5_0/ports/1",
+                                     "class/infiniband/mlx5_0/ports/2/state",
+                                     "class/infiniband/mlx5_0/ports/2",
+                                     "class/infiniband/mlx5_0/ports",
+                                     "class/infiniband/mlx5_0",
+                                     "class/infiniband",
+                                     "class/net/lo",
+                                     "class/net/eth0",
+                                     "class/net",
+                                     "class",
+                                     "module/nvidia_peermem",
+                                     "module",
+                                     ""};
+  char root[] = "/tmp/sluice-doctor-XXXXXX", path[256];
+  struct doctor_devices devices;
+  assert_non_null(mkdtemp(root));
+  doctor_devices_read(root, &devices);
+  assert_true(devices.n == 0 && !devices.peermem && !devices.cut);
+  put(root, "class/infiniband/mlx5_0/ports/1", "state", "1: DOWN\n");
+  put(root, "class/infiniband/mlx5_0/ports/2", "state", "4: ACTIVE\n");
+  put(root, "class/net/lo", NULL, NULL);
+  put(root, "class/net/eth0", NULL, NULL);
+  put(root, "module/nvidia_peermem", NULL, NULL);
+  doctor_devices_read(root, &devices);
+  assert_true(devices.peermem);
+  assert_int_equal(devices.n, 3);
+  assert_string_equal(devices.device[0].name, "mlx5_0:2");
+  assert_string_equal(devices.device[1].name, "eth0");
+  assert_string_equal(devices.device[2].name, "lo");
+  assert_true(devices.device[0].rdma && !devices.device[1].rdma);
+  for (int i = 0; i < DOCTOR_DEVICES; i++) {
+    snprintf(path, sizeof path, "class/net/v%d", i);
+    put(root, path, NULL, NULL);
+  }
+  doctor_devices_read(root, &devices);
+  assert_true(devices.cut && devices.n == DOCTOR_DEVICES);
+  for (int i = 0; i < DOCTOR_DEVICES; i++) {
+    snprintf(path, sizeof path, "%s/class/net/v%d", root, i);
+    assert_int_equal(rmdir(path), 0);
+  }
+  for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+    snprintf(path, sizeof path, "%s/%s", root, left[i]);
+    assert_int_equal(remove(path), 0);
+  }
+}
+
+/* --- the network ------------------------------------------------------------------------------------------------------------------------------------ */
 
 static void fabrics(void **state)
 {
@@ -418,7 +644,15 @@ int main(void)
       cmocka_unit_test(mpi_libraries),
       cmocka_unit_test(cuda_awareness),
       cmocka_unit_test(transports),
-      cmocka_unit_test(ucx_settings),
+      cmocka_unit_test(ucx_itself),
+      cmocka_unit_test(ucx_transports),
+      cmocka_unit_test(ucx_devices),
+      cmocka_unit_test(ucx_rendezvous),
+      cmocka_unit_test(ucx_gpu_memory),
+      cmocka_unit_test(several_settings),
+      cmocka_unit_test(mpi_options),
+      cmocka_unit_test(reads_settings),
+      cmocka_unit_test(reads_devices),
       cmocka_unit_test(fabrics),
       cmocka_unit_test(clocks),
       cmocka_unit_test(doubtful_clocks),

@@ -363,6 +363,94 @@ static void ranks_get_the_nearest_gpus(void **state)
   }
 }
 
+/* The GPU of a rank, by the lines of the table that follow; -1 where there is none. */
+static int next_gpu(const char **line, int rank)
+{
+  char *end;
+  assert_int_equal(strtol(*line, &end, 10), rank);
+  const int gpu = (int)strtol(end, NULL, 10);
+  *line = strchr(*line, '\n') + 1;
+  return gpu;
+}
+
+static char *print_scene(const struct topo_scene *scene)
+{
+  struct topo *topo;
+  char *text = NULL;
+  size_t bytes;
+  if (topo_create_scene(scene, &(struct topo_options){.bind = true}, &topo))
+    fail_msg("%s", status_text());
+  FILE *stream = open_memstream(&text, &bytes);
+  assert_non_null(stream);
+  assert_int_equal(topo_print(topo, stream), STATUS_OK);
+  assert_int_equal(fclose(stream), 0);
+  topo_destroy(topo);
+  return text;
+}
+
+static int least(int a, int b)
+{
+  return a < b ? a : b;
+}
+
+/* Thousands of ranks, most of them where few GPUs are. Oracle: with room for a quarter of them at each node, as many as can stay at theirs, then in their package. */
+static void thousands_of_ranks_get_the_nearest_gpus(void **state)
+{
+  enum { MANY = 4096, NODES = 4, ROOM = MANY / NODES, EACH = 8 };
+  (void)state;
+  static const char *const masks[NODES] = {"0-3", "4-7", "8-11", "12-15"};
+  static char *mask[MANY];
+  static int node[MANY];
+  int count[NODES] = {0}, taken[NODES * EACH] = {0}, at_home = 0, all = 0;
+  for (int k = 0; k < MANY; k++) {
+    node[k] = k * 7 % 16 < 9 ? 3 : k * 7 % 16 < 12 ? 0 : k * 7 % 16 < 14 ? 2 : 1;
+    mask[k] = (char *)masks[node[k]];
+    count[node[k]]++;
+  }
+  char *text =
+      print_scene(&(struct topo_scene){.synthetic = "pack:2 numa:2 core:4 pu:1", .gpus = NODES * EACH, .ranks = MANY, .masks = MANY, .mask = mask});
+  const char *line = strstr(text, "threads\n") + strlen("threads\n");
+  for (int k = 0; k < MANY; k++) {
+    const int gpu = next_gpu(&line, k);
+    assert_in_range(gpu, 0, NODES * EACH - 1);
+    all += cost(node[k], gpu / EACH);
+    taken[gpu]++;
+  }
+  for (int g = 0; g < NODES * EACH; g++)
+    assert_int_equal(taken[g], MANY / (NODES * EACH));
+  for (int n = 0; n < NODES; n++)
+    at_home += least(count[n], ROOM);
+  const int in_package = least(count[0] + count[1], 2 * ROOM) + least(count[2] + count[3], 2 * ROOM);
+  assert_int_equal(all, 2 * (in_package - at_home) + 3 * (MANY - in_package));
+  free(text);
+}
+
+/* Lists of CPUs are told whole, however long: in the table, a warning and the description. */
+static void long_lists_are_told_whole(void **state)
+{
+  (void)state;
+  char even[512] = "0", odd[512] = "1";
+  for (int cpu = 2; cpu < 128; cpu += 2) {
+    snprintf(even + strlen(even), sizeof even - strlen(even), ",%d", cpu);
+    snprintf(odd + strlen(odd), sizeof odd - strlen(odd), ",%d", cpu + 1);
+  }
+  struct topo *topo;
+  const struct topo_scene scene = {.synthetic = "pack:2 numa:1 core:128 pu:1", .gpus = 2, .ranks = 2, .masks = 2, .mask = (char *[]){even, odd}};
+  char *text = print_scene(&scene), *warning = mem_printf("left this rank (CPUs %s) are near its GPU assumed, which CPUs 128-255 are", odd);
+  char *description = mem_printf(
+      "64 cores of NUMA node 0 (CPUs %s), of 256 cores in the machine, 61 threads, GPU assumed: controller on CPUs 0,2, I/O on 4, math on %s", even,
+      even + strlen("0,2,4,"));
+  assert_non_null(strstr(text, warning));
+  assert_non_null(strstr(text, even + strlen("0,2,4,"))); /* what is left for math */
+  assert_non_null(strstr(text, odd + strlen("1,3,5,")));
+  assert_int_equal(topo_create_scene(&scene, &(struct topo_options){.bind = true}, &topo), STATUS_OK);
+  assert_string_equal(topo_description(topo), description);
+  topo_destroy(topo);
+  mem_free(description);
+  mem_free(warning);
+  free(text);
+}
+
 /* --- guards ---------------------------------------------------------------------------------------------------------------------------------- */
 
 static void refuse(const struct machine *m, enum status expected, const char *text)
@@ -426,6 +514,8 @@ int main(void)
       cmocka_unit_test(machines_are_printed_as_in_the_golden_files),
       cmocka_unit_test(cores_are_given_once_and_near_the_gpu),
       cmocka_unit_test(ranks_get_the_nearest_gpus),
+      cmocka_unit_test(thousands_of_ranks_get_the_nearest_gpus),
+      cmocka_unit_test(long_lists_are_told_whole),
       cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
       cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),
   };
