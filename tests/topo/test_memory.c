@@ -48,9 +48,9 @@ long syscall(long number, ...)
     errno = policy.error;
     return policy.error ? -1 : 0;
   }
-  if (!real)
-    *(void **)&real = dlsym(RTLD_NEXT, "syscall");
-  return real(number, word[0], word[1], word[2], word[3], word[4], word[5]);
+  if (!__atomic_load_n(&real, __ATOMIC_RELAXED)) /* other libraries' threads come here, too */
+    __atomic_store_n(&real, (system_call *)(uintptr_t)dlsym(RTLD_NEXT, "syscall"), __ATOMIC_RELAXED);
+  return __atomic_load_n(&real, __ATOMIC_RELAXED)(number, word[0], word[1], word[2], word[3], word[4], word[5]);
 }
 
 /* The CPUs are not this machine's. */
