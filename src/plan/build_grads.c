@@ -39,7 +39,7 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
   build_use(gather, whole, ACCESS_WRITE);
 }
 
-static void emit_update(struct builder *b, int u)
+struct instr *build_update(struct builder *b, int u, int m, int v)
 {
   const struct plan *plan = b->plan;
   const bool now = plan->input.shape.immediate;
@@ -48,8 +48,15 @@ static void emit_update(struct builder *b, int u)
     build_use(adam, plan->metrics, ACCESS_READ);
   build_use(adam, b->unit[u].grads, ACCESS_READ);
   build_use(adam, plan->master[u], ACCESS_ADD);
-  build_use(adam, plan->moment1[u], ACCESS_ADD);
-  build_use(adam, plan->moment2[u], ACCESS_ADD);
+  build_use(adam, m, ACCESS_ADD);
+  build_use(adam, v, ACCESS_ADD);
+  return adam;
+}
+
+static void emit_update(struct builder *b, int u)
+{
+  if (b->plan->master[u] >= 0)
+    build_update(b, u, b->plan->moment1[u], b->plan->moment2[u]);
 }
 
 /* From the whole gradient of a micro-batch (or of the step) to what ADAM reads, and the update where it waits for no other unit. */
@@ -79,7 +86,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->input.shape.immediate && b->plan->master[u] >= 0)
+  if (b->plan->input.shape.immediate)
     emit_update(b, u);
 }
 
@@ -107,14 +114,14 @@ void build_reduce_pending(struct builder *b, int m)
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
 void build_updates(struct builder *b)
 {
-  const struct plan *plan = b->plan;
   if (b->host) {
     build_host_updates(b);
     return;
   }
+  if (b->plan->input.shape.immediate)
+    return; /* they stand where their gradients are complete */
   for (int u = 0; u < b->model->units; u++)
-    if (plan->master[u] >= 0 && !plan->input.shape.immediate)
-      emit_update(b, u);
+    emit_update(b, u);
 }
 
 void build_metrics(struct builder *b)

@@ -278,14 +278,8 @@ static void write_state(struct builder *b, int u)
 static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  const bool now = plan->input.shape.immediate, on_disk = is_on_disk(b, u);
-  struct instr *adam = build_emit(b, now ? OP_ADAM_NOW : OP_ADAM, u, -1);
-  if (!now)
-    build_use(adam, plan->metrics, ACCESS_READ);
-  build_use(adam, b->unit[u].grads, ACCESS_READ);
-  build_use(adam, plan->master[u], ACCESS_ADD);
-  build_use(adam, on_disk ? b->unit[u].m : plan->moment1[u], ACCESS_ADD);
-  build_use(adam, on_disk ? b->unit[u].v : plan->moment2[u], ACCESS_ADD);
+  const bool on_disk = is_on_disk(b, u);
+  struct instr *adam = on_disk ? build_update(b, u, b->unit[u].m, b->unit[u].v) : build_update(b, u, plan->moment1[u], plan->moment2[u]);
   if (plan->working[u] >= 0)
     build_use(adam, plan->working[u], ACCESS_WRITE);
   if (on_disk)

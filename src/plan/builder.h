@@ -92,6 +92,8 @@ void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
+/* The update of a unit whose moments lie in buffers m and v; in a plan of immediate ones without the metrics. */
+struct instr *build_update(struct builder *b, int u, int m, int v);
 void build_updates(struct builder *b);
 
 /* ---- build_host.c ---- */

@@ -5,6 +5,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 OMP_NUM_THREADS=1
+visible=${CUDA_VISIBLE_DEVICES-unset} # before
 CUDA_VISIBLE_DEVICES= # these tests are about the host device, which is what auto means where no GPU is to be seen
 export OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
 
@@ -53,6 +54,22 @@ END
 make_data() {
   make_text
   "$SLUICE" prepare text out=data tokenizer=bytes val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+}
+
+# What is learned of a GPU for new runs goes to a folder that has nothing yet: fresh_cache NAME.
+fresh_cache() {
+  export XDG_CACHE_HOME="$scratch/cache-$1"
+  mkdir "$XDG_CACHE_HOME"
+}
+
+# use_gpus: tests that are about GPUs see those that there are, $gpus of them, 4 at most; they end here, skipped, where there is none. Behind make_deck.
+use_gpus() {
+  unset CUDA_VISIBLE_DEVICES
+  test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
+  fresh_cache first
+  "$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
+  gpus=$(nvidia-smi -L | wc -l)
+  test "$gpus" -le 4 || gpus=4
 }
 
 # train RANKS DIR [key=value ...]: quietly; the log is DIR.log.

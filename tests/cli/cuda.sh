@@ -1,25 +1,13 @@
 #!/bin/sh
 # Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in fp32 and in bf16 within rounding; bit equality of two runs, after a resume, with everything
 # on and off that must not change the numbers, and of strategies that reduce alike; checkpoints that go on on the other device; the number of allocations. Skipped without a GPU.
-visible=${CUDA_VISIBLE_DEVICES-unset}
 . "$top_srcdir/tests/cli/common.sh"
-unset CUDA_VISIBLE_DEVICES
-test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
 
-# What is learned of a GPU for new runs: nothing yet, wherever this runs.
-export XDG_CACHE_HOME="$scratch/cache1"
-mkdir "$XDG_CACHE_HOME"
-fresh_cache() {
-  export XDG_CACHE_HOME="$scratch/cache-$1"
-  mkdir "$XDG_CACHE_HOME"
-}
 field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/results.jsonl"; }
 
 make_deck
 make_data
-"$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
-gpus=$(nvidia-smi -L | wc -l)
-test "$gpus" -le 4 || gpus=4
+use_gpus
 
 # The same numbers as the host's, within rounding; bf16 near it.
 train 1 host run.device=host

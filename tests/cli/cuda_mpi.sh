@@ -2,18 +2,11 @@
 # What carries data between GPUs, and where ranks run, one a GPU (4 at most). Oracles: the losses and checkpoints of NCCL, for data carried by MPI: bit for bit, since sums are made in the
 # same order; what the kernel says of the threads of a running job, for the table of sluice topo. Skipped with fewer than two GPUs.
 # Environment: MPIRUN_CUDA, how to start ranks with a CUDA-aware Open MPI: is taken in turn, where there is one beside the one of MPIRUN.
-visible=${CUDA_VISIBLE_DEVICES-unset}
 . "$top_srcdir/tests/cli/common.sh"
-unset CUDA_VISIBLE_DEVICES
-test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
-export XDG_CACHE_HOME="$scratch/cache"
-mkdir "$XDG_CACHE_HOME"
 
 make_deck
 make_data
-"$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
-gpus=$(nvidia-smi -L | wc -l)
-test "$gpus" -le 4 || gpus=4
+use_gpus
 test "$gpus" -ge 2 || exit 77
 
 # carried PREFIX: by MPI, for strategies that move data in different ways.

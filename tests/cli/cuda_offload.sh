@@ -1,18 +1,11 @@
 #!/bin/sh
 # Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
 # order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends like the one that nobody interrupted. Skipped without a GPU.
-visible=${CUDA_VISIBLE_DEVICES-unset}
 . "$top_srcdir/tests/cli/common.sh"
-unset CUDA_VISIBLE_DEVICES
-test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
-export XDG_CACHE_HOME="$scratch/cache"
-mkdir "$XDG_CACHE_HOME"
 
 make_deck
 make_data
-"$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
-gpus=$(nvidia-smi -L | wc -l)
-test "$gpus" -le 4 || gpus=4
+use_gpus
 host="tiers.params=host tiers.optimizer=host"
 
 # like REFERENCE RANKS NAME KEYS...

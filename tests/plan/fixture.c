@@ -136,6 +136,22 @@ static struct deck_pattern pattern_of(const struct point *point)
   return pattern;
 }
 
+struct model fixture_small;
+
+int fixture_make_small(void **state)
+{
+  (void)state;
+  fixture_model(&fixture_small, FIXTURE_BLOCKS);
+  return 0;
+}
+
+int fixture_free_small(void **state)
+{
+  (void)state;
+  fixture_free(&fixture_small);
+  return 0;
+}
+
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank)
 {
   return (struct plan_input){.mode = point->mode,

@@ -39,6 +39,12 @@ void fixture_model(struct model *model, int blocks);
 void fixture_model_of(struct model *model, int blocks, const struct point *point);
 void fixture_free(struct model *model); /* takes a zeroed one */
 
+/* One of FIXTURE_BLOCKS blocks for a group of tests: made and freed by cmocka. */
+enum { FIXTURE_BLOCKS = 3 };
+extern struct model fixture_small;
+int fixture_make_small(void **state);
+int fixture_free_small(void **state);
+
 struct plan_input fixture_input(const struct model *model, const struct point *point, int rank);
 /* A plan of all steps; where there is none the test fails and says why. */
 struct plan *fixture_plan(const struct model *model, const struct point *point, int rank);

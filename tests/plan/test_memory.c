@@ -9,9 +9,7 @@
 #include "fixture.h"
 #include "plan/internal.h"
 
-enum { BLOCKS = 3 };
-
-static struct model model;
+enum { BLOCKS = FIXTURE_BLOCKS };
 
 /* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and how many. */
 static int64_t live_at(const struct plan *plan, int i, enum plan_purpose purpose, int *n)
@@ -48,7 +46,7 @@ static int64_t most_live(const struct plan *plan, enum plan_purpose purpose, int
 static void check_packing(void *arg, const struct point *point)
 {
   double *waste = arg;
-  struct plan *plan = fixture_plan(&model, point, 0);
+  struct plan *plan = fixture_plan(&fixture_small, point, 0);
   int n;
   int64_t live = most_live(plan, PURPOSE_COUNT, &n), arena = plan->transient_bytes[TIER_DEVICE];
   assert_true(arena >= live);
@@ -73,7 +71,7 @@ static void full_sharding_keeps_exactly_its_part(void **state)
   (void)state;
   for (int ranks = 1; ranks <= 6; ranks++) {
     struct plan *plan =
-        fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks,
                      (ranks > 1 ? 3 : 4) * fixture_flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
@@ -93,7 +91,8 @@ static void other_strategies_keep_what_they_do_not_shard(void **state)
       {STRATEGY_HYBRID_SHARD, 2, 0, 3},  {STRATEGY_HYBRID_SHARD, 1, 4, 0},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false, TIED, FREEZE_NOTHING}, 5);
+    struct plan *plan =
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false, TIED, FREEZE_NOTHING}, 5);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
                      row[r].whole * fixture_flat_bytes(plan) + row[r].shards * fixture_flat_bytes(plan) / row[r].group);
     plan_destroy(plan);
@@ -106,8 +105,8 @@ static void owned_ranges_are_those_of_the_masters(void **state)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
-      struct plan *plan =
-          fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true, TIED, FREEZE_NOTHING}, rank);
+      struct plan *plan = fixture_plan(
+          &fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true, TIED, FREEZE_NOTHING}, rank);
       for (int u = 0; u <= BLOCKS; u++) {
         int64_t flat = plan->layout[u].flat, part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
         assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
@@ -375,7 +374,7 @@ static void tiers_hold_what_they_should(void **state)
                                 .params_full = choice & 2,
                                 .nvme_state = choice & 4 ? 0.5 : 0,
                                 .moments = choice & 4 ? DTYPE_BF16 : DTYPE_F32};
-    struct plan *plan = fixture_plan(&model, &point, 1);
+    struct plan *plan = fixture_plan(&fixture_small, &point, 1);
     const int64_t element = point.half ? 2 : 4, moment = choice & 4 ? 2 : 4;
     int64_t host = 0, shared = 0, disk = 0;
     for (int u = 0; u <= BLOCKS; u++) {
@@ -408,7 +407,7 @@ static void gradients_land_where_all_members_reach_them(void **state)
                                 .params_full = full,
                                 .cpu_reduce = true,
                                 .one_node = true};
-    struct plan *first = fixture_plan(&model, &point, 0), *last = fixture_plan(&model, &point, 5);
+    struct plan *first = fixture_plan(&fixture_small, &point, 0), *last = fixture_plan(&fixture_small, &point, 5);
     int64_t shared = 0, most = 0;
     for (int u = 0; u <= BLOCKS; u++) {
       const int64_t bytes = pages(first->layout[u].trained * 4);
@@ -470,11 +469,11 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
     struct point point = {PLAN_TRAIN,    (enum deck_strategy)strategy, 4, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, 1, 0, 3, false, TIED,
                           FREEZE_NOTHING};
-    struct plan *train = fixture_plan(&model, &point, 1);
+    struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
-      struct plan *other = fixture_plan(&model, &point, 1);
+      struct plan *other = fixture_plan(&fixture_small, &point, 1);
       for (int b = 0; b < other->buffers; b++)
         if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
           assert_memory_equal(other->buffer[b].name, train->buffer[b].name, sizeof train->buffer[b].name);
@@ -507,12 +506,12 @@ static void masters_in_host_memory_are_found_there_too(void **state)
                           .host = true,
                           .params_full = choice & 2,
                           .cpu_reduce = choice & 4};
-    struct plan *train = fixture_plan(&model, &point, 1);
+    struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       int kept = 0;
       point.mode = (enum plan_mode)mode;
       point.micros = 1;
-      struct plan *other = fixture_plan(&model, &point, 1);
+      struct plan *other = fixture_plan(&fixture_small, &point, 1);
       for (int b = 0; b < other->buffers; b++) {
         const struct plan_buffer *here = &other->buffer[b], *there = &train->buffer[b];
         if (!here->persistent || here->purpose == PURPOSE_CACHE)
@@ -536,7 +535,7 @@ static void masters_in_host_memory_are_found_there_too(void **state)
 static void purposes_add_up_to_what_lives_at_the_peak(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
   int64_t kept = 0, passing = 0, peak = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
@@ -553,20 +552,6 @@ static void purposes_add_up_to_what_lives_at_the_peak(void **state)
   assert_int_equal(kept, plan->persistent_bytes[TIER_DEVICE]);
   assert_int_equal(passing, peak);
   plan_destroy(plan);
-}
-
-static int make_model(void **state)
-{
-  (void)state;
-  fixture_model(&model, BLOCKS);
-  return 0;
-}
-
-static int free_model(void **state)
-{
-  (void)state;
-  fixture_free(&model);
-  return 0;
 }
 
 int main(void)
@@ -590,5 +575,5 @@ int main(void)
       cmocka_unit_test(masters_in_host_memory_are_found_there_too),
       cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
   };
-  return cmocka_run_group_tests(tests, make_model, free_model);
+  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
 }

@@ -12,9 +12,7 @@
 #include "base/mem.h"
 #include "fixture.h"
 
-enum { BLOCKS = 3 };
-
-static struct model model;
+enum { BLOCKS = FIXTURE_BLOCKS };
 
 /* ---- the whole grid ---- */
 
@@ -72,7 +70,7 @@ static void building_is_deterministic(void **state)
 {
   (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true, TIED, FREEZE_NOTHING};
-  struct plan *one = fixture_plan(&model, &point, 3), *two = fixture_plan(&model, &point, 3);
+  struct plan *one = fixture_plan(&fixture_small, &point, 3), *two = fixture_plan(&fixture_small, &point, 3);
   assert_int_equal(one->n, two->n);
   assert_int_equal(one->buffers, two->buffers);
   assert_memory_equal(one->instr, two->instr, (size_t)one->n * sizeof *one->instr);
@@ -85,7 +83,7 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
 {
   (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
-  struct plan *plan = fixture_plan(&model, &point, 0);
+  struct plan *plan = fixture_plan(&fixture_small, &point, 0);
   uint64_t hash = plan_collective_hash(plan);
   struct instr *first = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)], kept = *first;
   struct instr *second = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)];
@@ -121,7 +119,7 @@ static void impossible_plans_are_refused(void **state)
 {
   (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
-  const struct plan_input good = fixture_input(&model, &point, 0);
+  const struct plan_input good = fixture_input(&fixture_small, &point, 0);
   struct device half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
 
@@ -255,20 +253,6 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   model_destroy(gpt2);
 }
 
-static int make_model(void **state)
-{
-  (void)state;
-  fixture_model(&model, BLOCKS);
-  return 0;
-}
-
-static int free_model(void **state)
-{
-  (void)state;
-  fixture_free(&model);
-  return 0;
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -282,5 +266,5 @@ int main(void)
       cmocka_unit_test(time_grows_with_the_length_of_the_step),
       cmocka_unit_test(three_hundred_million_parameters_on_4096_ranks_need_no_memory),
   };
-  return cmocka_run_group_tests(tests, make_model, free_model);
+  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
 }

@@ -8,15 +8,14 @@
 #include "fixture.h"
 #include "plan/internal.h"
 
-enum { BLOCKS = 3 };
-
-static struct model model;
+enum { BLOCKS = FIXTURE_BLOCKS };
 
 static void one_rank_has_nobody_to_talk_to(void **state)
 {
   (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan =
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
     for (int op = 0; op < OP_COUNT; op++)
       if (op_traits[op].collective)
         assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
@@ -32,7 +31,8 @@ static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
   (void)state;
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
-    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan =
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
     assert_int_equal(fixture_count(plan, OP_GATHER), gathers[prefetch]);
     assert_int_equal(fixture_count(plan, OP_RELEASE), gathers[prefetch]);
     plan_destroy(plan);
@@ -72,8 +72,8 @@ static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
   (void)state;
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
-      struct plan *plan =
-          fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true, TIED, FREEZE_NOTHING}, 0);
+      struct plan *plan = fixture_plan(
+          &fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true, TIED, FREEZE_NOTHING}, 0);
       for (int i = 0; i < plan->n; i++) {
         if (plan->instr[i].op != OP_GATHER)
           continue;
@@ -92,12 +92,12 @@ static void gather_once_strategies_gather_once_a_step(void **state)
   (void)state;
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
     struct plan *plan =
-        fixture_plan(&model, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
     assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
     assert_int_equal(fixture_count(plan, OP_REDUCE), BLOCKS + 1);
     plan_destroy(plan);
   }
-  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(fixture_count(plan, OP_GATHER), 0);
   assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -107,7 +107,7 @@ static void gather_once_strategies_gather_once_a_step(void **state)
 static void replicas_meet_once_a_step(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
+  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
   assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_REPLICA_REDUCE), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -125,7 +125,8 @@ static void blocks_are_recomputed_every_kth(void **state)
 {
   (void)state;
   for (int every = 0; every < 4; every++) {
-    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan =
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true, TIED, FREEZE_NOTHING}, 0);
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
       int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0), backward = fixture_find(plan, OP_BACKWARD, u, 0);
@@ -141,7 +142,7 @@ static void blocks_are_recomputed_every_kth(void **state)
 static void updates_come_in_the_order_of_their_next_use(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
   int metrics = fixture_find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
     assert_int_equal(fixture_find(plan, OP_ADAM, u, -1), metrics + 1 + u);
@@ -174,7 +175,8 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 2; micros++) {
-    struct plan *plan = fixture_plan(&model, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan =
+        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
         int reduce = fixture_find(plan, OP_REDUCE, u, micros > 1 ? m : -1);
@@ -263,7 +265,7 @@ static void the_next_step_begins_while_updates_go_on(void **state)
   (void)state;
   for (int full = 0; full < 2; full++) {
     struct plan *plan = fixture_plan(
-        &model,
+        &fixture_small,
         &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = full}, 0);
     for (int u = 0; u <= BLOCKS; u++) {
       const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
@@ -276,20 +278,6 @@ static void the_next_step_begins_while_updates_go_on(void **state)
     }
     plan_destroy(plan);
   }
-}
-
-static int make_model(void **state)
-{
-  (void)state;
-  fixture_model(&model, BLOCKS);
-  return 0;
-}
-
-static int free_model(void **state)
-{
-  (void)state;
-  fixture_free(&model);
-  return 0;
 }
 
 int main(void)
@@ -307,5 +295,5 @@ int main(void)
       cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
       cmocka_unit_test(the_next_step_begins_while_updates_go_on),
   };
-  return cmocka_run_group_tests(tests, make_model, free_model);
+  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
 }
