@@ -26,7 +26,8 @@ EXTRA_DIST += \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \
-	doc/measured/offload-h200x2-rates.yaml
+	doc/measured/offload-h200x2-rates.yaml \
+	doc/measured/offload-h200x2-rates-before.yaml
 
 # The program writes its man pages, from the table of options.
 man_pages = \

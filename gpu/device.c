@@ -192,22 +192,58 @@ static void lane_destroy(struct lane *lane)
     (void)cudaStreamSynchronize(cuda->stream);
     (void)cudaStreamDestroy(cuda->stream);
   }
+  if (cuda->background)
+    (void)cudaStreamDestroy(cuda->background);
+  if (cuda->turn)
+    (void)cudaEventDestroy(cuda->turn);
   cuda_measure_end(&cuda->measure);
   (void)cudaFree(cuda->workspace);
   cuda_release_host(lane->device, cuda->fault);
   mem_free(lane);
 }
 
-/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. A lane's
- * name, which is the plan's, is all that a device knows of what will be on it. */
-static enum status create_stream(const char *name, cudaStream_t *out)
+/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. What is summed and updated
+ * beside the compute lane is to take what that leaves. A lane's name, which is the plan's, is all that a device knows of what will be on it. */
+static enum status create_streams(struct cuda_lane *cuda)
 {
+  const char *name = cuda->lane.name;
+  const bool reduces = strcmp(name, "reduce") == 0;
   int least = 0, greatest = 0;
   enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
   if (status)
     return status;
-  const bool first = strcmp(name, "gather") == 0 || strcmp(name, "reduce") == 0;
-  return cuda_check(cudaStreamCreateWithPriority(out, cudaStreamNonBlocking, first ? greatest : least), "making a stream");
+  const int priority = reduces || strcmp(name, "gather") == 0 ? greatest : strcmp(name, "compute") == 0 ? (least + greatest) / 2 : least;
+  status = cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, priority), "making a stream");
+  if (!status && reduces)
+    status = cuda_check(cudaStreamCreateWithPriority(&cuda->background, cudaStreamNonBlocking, least), "making a stream");
+  if (!status && reduces)
+    status = cuda_check(cudaEventCreateWithFlags(&cuda->turn, cudaEventDisableTiming), "making an event");
+  return status;
+}
+
+/* What is on `then` from now on comes after all that is on `now`. */
+static enum status take_turns(struct cuda_lane *cuda, cudaStream_t now, cudaStream_t then)
+{
+  enum status status = cuda_check(cudaEventRecord(cuda->turn, now), "recording an event");
+  return status ? status : cuda_check(cudaStreamWaitEvent(then, cuda->turn, 0), "waiting for an event");
+}
+
+/* Where a pass over memory goes that nobody waits for yet: on a lane that communicates its multiprocessors are those that the compute lane leaves, in the lane's order all the same. */
+static enum status background_begin(struct lane *lane, struct gpu_launch *out)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  *out = cuda_launch(lane);
+  if (!cuda->background)
+    return STATUS_OK;
+  out->stream = cuda->background;
+  return take_turns(cuda, cuda->stream, cuda->background);
+}
+
+static enum status background_end(struct lane *lane, const char *kernel)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  enum status status = cuda_check_launch(kernel);
+  return status || !cuda->background ? status : take_turns(cuda, cuda->background, cuda->stream);
 }
 
 static enum status lane_create(struct device *device, const char *name, int threads, struct lane **out)
@@ -220,7 +256,7 @@ static enum status lane_create(struct device *device, const char *name, int thre
   struct cuda_lane *cuda = block;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
-  status = create_stream(name, &cuda->stream);
+  status = create_streams(cuda);
   if (!status)
     status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
   cuda->fault = fault;
@@ -776,15 +812,18 @@ static enum status add(struct lane *lane, int64_t n, const void *a, const void *
 static enum status sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
                              bool accumulate, void *dst)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
+  struct gpu_launch launch;
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (parts > GPU_MOST_PARTS)
     return status_set(STATUS_UNSUPPORTED, "a sum over %d parts: the GPU's kernels take up to %d", parts, GPU_MOST_PARTS);
   if (type != DTYPE_F32 && type != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
+  enum status status = background_begin(lane, &launch);
+  if (status)
+    return status;
   gpu_sum_parts(&launch, n, parts, type, base, stride, self, own, accumulate, dst);
-  return cuda_check_launch("a sum over ranks");
+  return background_end(lane, "a sum over ranks");
 }
 
 static enum status sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
@@ -803,9 +842,12 @@ static enum status conclude(struct lane *lane, const struct exactsum *loss, cons
 
 static enum status sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
+  struct gpu_launch launch;
+  enum status status = background_begin(lane, &launch);
+  if (status)
+    return status;
   gpu_sum_squares(&launch, n, x, sum);
-  return cuda_check_launch("a sum of squares");
+  return background_end(lane, "a sum of squares");
 }
 
 static enum status check_adamw(const struct adamw *op, bool copies)

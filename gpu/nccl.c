@@ -9,6 +9,8 @@
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is handed over as bytes");
 
+/* Channels of a group inside a node, whose data copy engines move: each has buffers on the GPU, for which NCCL otherwise takes several hundred MiB a group. */
+enum { FEW_CTAS = 4 };
 enum { MOST_REGISTERED = 4 }; /* two arenas, and as many again: a list that grew could fail on one member alone */
 
 struct nccl_group {
@@ -51,13 +53,15 @@ enum status nccl_group_create(struct nccl_group **out)
   return status;
 }
 
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, int size, int index)
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, bool one_node, int size, int index)
 {
   ncclUniqueId unique;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t comm = NULL;
   config.commName = name;
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products and waits for them, a copy engine does neither */
+  if (one_node)
+    config.maxCTAs = FEW_CTAS;
   memcpy(&unique, id, sizeof unique);
   enum status status = nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
   if (status)

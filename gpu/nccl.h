@@ -2,6 +2,7 @@
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +17,9 @@ enum { NCCL_ID_BYTES = 128 };
 enum status nccl_id(void *id);
 /* Made first, so that what can fail on one member alone does so before others wait for it in start(). Local. */
 enum status nccl_group_create(struct nccl_group **out);
-/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and traces, must live as long as the group. Collective. */
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, int size, int index);
+/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and traces, must live as long as the group. one_node, the same on all members: of all of them.
+ * Collective. */
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, bool one_node, int size, int index);
 void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective where it was started */
 /* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL, and a group that was not started. Local. */
 void nccl_group_abort(struct nccl_group *group);

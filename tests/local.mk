@@ -17,6 +17,7 @@ TEST_EXTENSIONS = .sh
 SH_LOG_COMPILER = $(LOG_COMPILER)
 
 TESTS = $(check_PROGRAMS) $(check_scripts)
+check_DATA =
 check_scripts = \
 	tests/configure.sh \
 	tests/guards.sh \

@@ -139,35 +139,37 @@ static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
   return STATUS_OK;
 }
 
-static void look_at_gpus(const struct doctor *doctor, struct finding *finding)
+/* Whether there are any to be used. */
+static bool look_at_gpus(const struct doctor *doctor, const struct doctor_devices *devices, struct finding *finding)
 {
   struct doctor_gpus gpus;
   char names[160];
   if (read_gpus(&gpus, names, sizeof names)) {
     finding[GPUS] = refused("GPUs");
-    return;
+    return true;
   }
+  gpus.card = devices->card;
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
   finding[CUDNN] = judge_cudnn(&gpus);
+  return gpus.cuda && (gpus.card || gpus.driver > 0);
 }
 
-static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, struct finding *finding)
+static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, const struct doctor_devices *devices, bool gpus,
+                        struct finding *finding)
 {
   struct comm_library library;
   struct doctor_settings settings;
-  struct doctor_devices devices;
   if (comm_library_read(&library)) {
     finding[MPI] = refused("MPI");
     return;
   }
   finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
-  finding[CUDA_AWARE] = judge_cuda_aware(&library, has_gpus);
+  finding[CUDA_AWARE] = judge_cuda_aware(&library, gpus);
   finding[TRANSPORT] = judge_transport(&library, fabric, doctor->nodes);
   doctor_settings_read(&settings);
-  doctor_devices_read("/sys", &devices);
-  finding[MPI_OPTIONS] = judge_mpi_options(&library, &settings, &devices, has_gpus, doctor->nodes);
-  finding[UCX] = judge_ucx(&library, &settings, &devices, has_gpus, doctor->nodes);
+  finding[MPI_OPTIONS] = judge_mpi_options(&library, &settings, devices, gpus, doctor->nodes);
+  finding[UCX] = judge_ucx(&library, &settings, devices, gpus, doctor->nodes);
 }
 
 static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
@@ -181,7 +183,7 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   counters_destroy(counters);
 }
 
-static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, struct finding *finding)
+static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus, struct finding *finding)
 {
   const int ranks = comm_local_ranks(doctor->comm);
   struct statvfs room;
@@ -189,20 +191,22 @@ static void look_at_memory(const struct doctor *doctor, const struct comm_fabric
   const int64_t block = there ? (int64_t)room.f_frsize : 0;
   finding[SHARED_MEMORY] = judge_shared_memory(there ? (int64_t)room.f_blocks * block : -1, there ? (int64_t)room.f_bavail * block : -1, ranks);
   finding[MEMORY] = judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
-  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), fabric, has_gpus);
+  finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), fabric, gpus);
 }
 
 static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
+  struct doctor_devices devices;
   struct comm_fabric fabric;
+  doctor_devices_read("/sys", &devices);
   comm_fabric_read("/sys/class/infiniband", &fabric);
   finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER, SLUICE_CONFIGURE_ARGS);
   finding[FABRIC] = judge_fabric(&fabric);
-  look_at_mpi(doctor, &fabric, finding);
-  look_at_gpus(doctor, finding);
+  const bool gpus = look_at_gpus(doctor, &devices, finding);
+  look_at_mpi(doctor, &fabric, &devices, gpus, finding);
   look_at_libraries(doctor, finding);
-  look_at_memory(doctor, &fabric, finding);
+  look_at_memory(doctor, &fabric, gpus, finding);
 }
 
 /* --- folders --------------------------------------------------------------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ struct finding judge_build(const char *version, const char *compiler, const char
 struct finding judge_start(int ranks, int64_t step_tasks);
 struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
 
-/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA. */
+/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA, and the machine a GPU. Where there is none, nothing is said of what only they need. */
 struct finding judge_mpi(const struct comm_library *library, const char *built);
 struct finding judge_cuda_aware(const struct comm_library *library, bool gpus);
 struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes);
@@ -61,15 +61,16 @@ struct doctor_devices {
   int n;
   bool cut;     /* there are more: none can be said to be missing */
   bool peermem; /* the kernel has the module that lets cards read memory of GPUs */
+  bool card;    /* there is a GPU of NVIDIA's, with a driver or without */
   struct doctor_device device[DOCTOR_DEVICES];
 };
 void doctor_devices_read(const char *sys, struct doctor_devices *out); /* sys: "/sys" */
 struct finding judge_ucx(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
 struct finding judge_mpi_options(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
 
-/* Of GPUs. cuda: the build has CUDA; versions as struct gpu_versions (gpu/versions.h) counts them. */
+/* Of GPUs. cuda: the build has CUDA; card: the machine has one; versions as struct gpu_versions (gpu/versions.h) counts them. */
 struct doctor_gpus {
-  bool cuda;
+  bool cuda, card;
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
   const char *names, *nccl_built, *cudnn_built; /* "" where the build is without */
 };

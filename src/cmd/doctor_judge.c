@@ -36,6 +36,8 @@ static struct finding __attribute__((format(printf, 3, 4))) found(enum verdict v
   return finding;
 }
 
+static const struct finding nothing = {.verdict = VERDICT_OK};
+
 static struct finding everywhere(struct finding finding)
 {
   finding.common = true;
@@ -227,10 +229,10 @@ struct finding judge_mpi(const struct comm_library *library, const char *built)
 struct finding judge_cuda_aware(const struct comm_library *library, bool gpus)
 {
   if (library->cuda > 0)
-    return everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes"));
+    return gpus ? everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes")) : nothing;
   const char *is = library->cuda == 0 ? "no" : "this MPI library does not tell";
   if (!gpus)
-    return everywhere(found(VERDICT_OK, "CUDA-aware MPI", "%s; this build uses no GPUs", is));
+    return nothing;
   return everywhere(
       found(VERDICT_WARNING, "CUDA-aware MPI",
             "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or an Open MPI that is built with --with-cuda over UCX", is));
@@ -292,8 +294,10 @@ struct finding judge_clocks(const struct comm_offset *offset, int ranks, const c
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
 {
   if (!gpus->cuda)
-    return everywhere(found(VERDICT_OK, "GPUs", "this build is without CUDA"));
+    return everywhere(found(VERDICT_OK, "GPUs", "none are used: this build is without CUDA"));
   const int driver = gpus->driver / 1000, runtime = gpus->runtime / 1000, minor = gpus->runtime % 1000 / 10;
+  if (gpus->driver == 0 && !gpus->card)
+    return everywhere(found(VERDICT_OK, "GPUs", "none in this machine: the model is computed on the host"));
   if (gpus->driver == 0)
     return everywhere(found(VERDICT_WARNING, "GPUs",
                             "CUDA %d.%d, no driver: runs on the host only; load NVIDIA's driver, or in a container start it with --nv or --gpus all",
@@ -306,8 +310,14 @@ struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
   if (gpus->gpus == 0)
     return found(VERDICT_WARNING, "GPUs", "none is seen: ask Slurm for them (--gpus-per-task=1), and look at CUDA_VISIBLE_DEVICES and nvidia-smi");
   const bool crowded = gpus->gpus > 1 && local_ranks > gpus->gpus;
-  return found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s", gpus->names, runtime, minor, driver,
-               gpus->driver % 1000 / 10, crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : "");
+  return by_amount(found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s", gpus->names, runtime, minor, driver,
+                         gpus->driver % 1000 / 10, crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : ""),
+                   gpus->gpus);
+}
+
+static bool has_use(const struct doctor_gpus *gpus)
+{
+  return gpus->cuda && (gpus->card || gpus->driver > 0);
 }
 
 /* "2.27.3" of 22703. */
@@ -333,8 +343,8 @@ static int compare_versions(const char *a, const char *b)
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 {
   char loaded[32];
-  if (!gpus->cuda)
-    return everywhere(found(VERDICT_OK, "NCCL", "not needed"));
+  if (!has_use(gpus))
+    return nothing;
   if (!gpus->nccl)
     return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
                             ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
@@ -348,8 +358,8 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 struct finding judge_cudnn(const struct doctor_gpus *gpus)
 {
   char loaded[32];
-  if (!gpus->cuda)
-    return everywhere(found(VERDICT_OK, "cuDNN", "not needed"));
+  if (!has_use(gpus))
+    return nothing;
   if (!gpus->cudnn)
     return everywhere(found(VERDICT_WARNING, "cuDNN", "not in this build: attention is several times slower, configure with --with-cudnn"));
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->cudnn / 10000, gpus->cudnn / 100 % 100, gpus->cudnn % 100);

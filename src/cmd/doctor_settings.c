@@ -82,11 +82,11 @@ static void add_interface(struct doctor_devices *devices, const char *folder, co
   add_device(devices, false, "%s", name);
 }
 
-static void add_class(const char *sys, const char *name, void (*add)(struct doctor_devices *devices, const char *folder, const char *name),
-                      struct doctor_devices *devices)
+static void add_all(const char *sys, const char *name, void (*add)(struct doctor_devices *devices, const char *folder, const char *name),
+                    struct doctor_devices *devices)
 {
   char folder[320];
-  snprintf(folder, sizeof folder, "%s/class/%s", sys, name);
+  snprintf(folder, sizeof folder, "%s/%s", sys, name);
   DIR *dir = opendir(folder);
   for (const struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
     if (entry->d_name[0] != '.')
@@ -102,6 +102,24 @@ static bool has_module(const char *sys, const char *name)
   return access(path, F_OK) == 0;
 }
 
+/* The first number of a file of a device's, -1: there is none. */
+static long read_number(const char *folder, const char *device, const char *name)
+{
+  char path[1024], line[32] = "";
+  snprintf(path, sizeof path, "%s/%s/%s", folder, device, name);
+  FILE *file = fopen(path, "re");
+  const bool read = file && fgets(line, sizeof line, file);
+  if (file)
+    fclose(file);
+  return read ? strtol(line, NULL, 16) : -1;
+}
+
+static void note_card(struct doctor_devices *devices, const char *folder, const char *name)
+{
+  enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* of PCI, which also has their sound and their switches */
+  devices->card = devices->card || (read_number(folder, name, "vendor") == NVIDIA && read_number(folder, name, "class") >> 16 == DISPLAY);
+}
+
 static int by_kind_and_name(const void *a, const void *b)
 {
   const struct doctor_device *x = a, *y = b;
@@ -111,8 +129,9 @@ static int by_kind_and_name(const void *a, const void *b)
 void doctor_devices_read(const char *sys, struct doctor_devices *out)
 {
   *out = (struct doctor_devices){.peermem = has_module(sys, "nvidia_peermem") || has_module(sys, "nv_peer_mem")}; /* the latter: before driver 470 */
-  add_class(sys, "infiniband", add_ports, out);
-  add_class(sys, "net", add_interface, out);
+  add_all(sys, "class/infiniband", add_ports, out);
+  add_all(sys, "class/net", add_interface, out);
+  add_all(sys, "bus/pci/devices", note_card, out);
   qsort(out->device, (size_t)out->n, sizeof *out->device, by_kind_and_name);
 }
 

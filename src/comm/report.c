@@ -127,6 +127,7 @@ static enum status collect(struct comm_report *report, double seconds, char *sta
 {
   const int ranks = comm_ranks(report->comm);
   void *block;
+  char first[2048]; /* what giving up must not talk over */
   enum status status = mem_alloc(MEM_META, 2 * (size_t)ranks * sizeof(MPI_Request), &block);
   if (status)
     return status;
@@ -136,9 +137,10 @@ static enum status collect(struct comm_report *report, double seconds, char *sta
   status = ask_all(report, states, asked, answer);
   if (!status)
     status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
+  snprintf(first, sizeof first, "%s", status_text());
   const enum status end = give_up(ranks, asked, answer);
   mem_free(block);
-  return status ? status : end;
+  return status ? status_set(status, "%s", first) : end;
 }
 
 enum status comm_report_collect(struct comm_report *report, const void *mine, double seconds, void *states, bool *answered)

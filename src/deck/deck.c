@@ -15,6 +15,7 @@ static const char *const moment_types[] = {"fp32", "bf16", NULL}; /* in fp16 a s
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
+static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
@@ -32,7 +33,7 @@ const struct option deck_table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
     {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
-     .text = "the run saves and leaves, to be resumed, before so long has passed; 0: no limit but the end of its Slurm job (SLURM_JOB_END_TIME)"},
+     .text = "the run saves and leaves, to be resumed, 10 s before so long has passed; 0: no limit but its Slurm job's (SLURM_JOB_END_TIME)"},
     {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
      .text = "of the initial weights, the sample order and the generated text"},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
@@ -116,10 +117,12 @@ const struct option deck_table[] = {
     {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = tiers,
      .text = "where masters and moments live and are updated; the same as tiers.params"},
     {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
-     .text = "of blocks: keep, or recompute from the input on the device, the host or NVMe: recompute, host, nvme; :K every K-th; a,b in turn"},
+     .text = "of blocks: all (keep, keep_host) or the input alone (recompute, host, nvme: where it waits); :K each K-th; a,b in turn"},
     {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir"},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
      .text = "tight: attention's backward pass takes less room while activations fill the GPU, which is slower there"},
+    {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
+     .text = "keep: the update leaves parameters in the compute type too, so that gathers cast nothing; 2 bytes for each that a rank owns"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},
@@ -257,8 +260,11 @@ static bool parse_count(const char *text, int64_t most, int *out)
 /* One word of `length` letters; -1: none that is known. */
 static int find_keep(const char *word, size_t length)
 {
-  static const char *const words[] = {
-      [KEEP_ACTIVATIONS] = "keep", [KEEP_INPUT] = "recompute", [KEEP_INPUT_HOST] = "host", [KEEP_INPUT_NVME] = "nvme"};
+  static const char *const words[] = {[KEEP_ACTIVATIONS] = "keep",
+                                      [KEEP_INPUT] = "recompute",
+                                      [KEEP_INPUT_HOST] = "host",
+                                      [KEEP_INPUT_NVME] = "nvme",
+                                      [KEEP_ACTIVATIONS_HOST] = "keep_host"};
   for (int k = 0; k < (int)(sizeof words / sizeof *words); k++)
     if (strlen(words[k]) == length && strncmp(words[k], word, length) == 0)
       return k;
@@ -347,7 +353,7 @@ static enum status check_tiers(const struct deck *deck)
   if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
     return status_set(
         STATUS_USAGE,
-        "%s must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to %lld) for every K-th block, or up to %lld "
+        "%s must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 to %lld) for every K-th block, or up to %lld "
         "words for blocks in turn, as in recompute,host; not '%s'",
         cite(deck, "tiers.activations").text, most, most, deck->tiers.activations);
   if (deck->tiers.params != deck->tiers.optimizer)
@@ -543,6 +549,7 @@ static enum status resolve_tiers(const struct deck *deck, int local_ranks, struc
   shape->one_node = local_ranks % shape->group == 0;
   shape->immediate = updates_at_once(deck);
   shape->tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT;
+  shape->keep_working = !shape->host_state && deck->tiers.working == DECK_WORKING_KEEP;
   shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
   if (shape->params_full && !shape->one_node)
     return status_set(
@@ -576,9 +583,22 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
 
 void deck_hash(const struct deck *deck, char *out)
 {
-  static const char *const except[] = {"run.dir",       "run.steps",  "run.minutes",     "run.threads",           "run.counters",
-                                       "topo.bind",     "topo.cores", "topo.controller", "train.trace",           "comm.timeout",
-                                       "transfer.rate", "tiers.nvme", "tiers.workspace", "checkpoint.background", NULL};
+  static const char *const except[] = {"run.dir",
+                                       "run.steps",
+                                       "run.minutes",
+                                       "run.threads",
+                                       "run.counters",
+                                       "topo.bind",
+                                       "topo.cores",
+                                       "topo.controller",
+                                       "train.trace",
+                                       "comm.timeout",
+                                       "transfer.rate",
+                                       "tiers.nvme",
+                                       "tiers.workspace",
+                                       "tiers.working",
+                                       "checkpoint.background",
+                                       NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }
 

@@ -17,6 +17,7 @@ enum deck_update { DECK_UPDATE_AUTO, DECK_UPDATE_DEFERRED, DECK_UPDATE_IMMEDIATE
 enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
+enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -37,7 +38,7 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;
-  struct { int params, optimizer; char *activations, *nvme; int workspace; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir */
+  struct { int params, optimizer; char *activations, *nvme; int workspace, working; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
@@ -66,12 +67,12 @@ bool deck_counts(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
-/* What is kept of a block from its forward pass to its backward pass: all activations, or its input alone, from which they are computed again: on the device, in host memory, or on NVMe.
- * Block b has of[b % n]. */
-enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME };
+/* What is kept of a block from its forward pass to its backward pass: all activations, on the device or in host memory, or its input alone, from which they are computed again: on the device, in host
+ * memory, or on NVMe. Block b has of[b % n]. */
+enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME, KEEP_ACTIVATIONS_HOST };
 enum { DECK_PATTERN = 128 };
 struct deck_pattern { int n; uint8_t of[DECK_PATTERN]; };
-/* "keep", "recompute", "host", "nvme", a list of these that blocks take in turn ("recompute,host"), or "recompute:K", "host:K", "nvme:K": every K-th block, from the first one; the
+/* "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in turn ("recompute,host"), or any but the first with ":K": every K-th block, from the first one; the
  * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN. */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
 
@@ -85,6 +86,7 @@ struct deck_shape {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
   bool tight;              /* attention's backward pass takes the least room while hardly any activations have been given back */
+  bool keep_working;       /* with masters on the device, and another type to compute in: the update leaves a copy in it of what it owns, which is what is gathered */
   bool host_state;         /* masters, moments and gradients in host memory, of parameters only windows on the device */
   bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
   bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
@@ -96,7 +98,7 @@ struct deck_shape {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
 /* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, comm.timeout, transfer.rate, tiers.nvme,
- * tiers.workspace, checkpoint.background). out: at least 17 bytes. */
+ * tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

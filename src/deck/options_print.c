@@ -37,6 +37,18 @@ static void add(struct text *text, const char *piece)
   add_bytes(text, piece, strlen(piece));
 }
 
+/* "6e+02" is 600 and "1e-05" 1e-5; what would take many zeros keeps its exponent, "2e+12" as 2e12. */
+static void write_plainly(char *digits, size_t size, double x)
+{
+  char *e = strchr(digits, 'e');
+  if (!e)
+    return;
+  if (fabs(x) >= 1 && fabs(x) < 1e9) /* an integer: it has fewer digits than places before the point */
+    snprintf(digits, size, "%.0f", x);
+  else
+    snprintf(e, size - (size_t)(e - digits), "e%ld", strtol(e + 1, NULL, 10));
+}
+
 /* The shortest decimal that reads back to the same double. */
 static void add_real(struct text *text, double x)
 {
@@ -46,6 +58,7 @@ static void add_real(struct text *text, double x)
     if (strtod(digits, NULL) == x)
       break;
   }
+  write_plainly(digits, sizeof digits, x);
   add(text, digits);
 }
 

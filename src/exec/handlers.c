@@ -108,20 +108,22 @@ static enum status run_load(const struct call *call)
   return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
 }
 
-/* This rank's part of a window is made from its shard, at its place, where the types differ, unless it has been brought there; the all-gather brings the others'. */
+/* This rank's part of a window is made from its shard, at its place, where the types differ; the all-gather brings the others'. Of the compute type is what has been brought there, and the working copy. */
 static enum status gather(const struct call *call)
 {
   const struct exec *exec = call->exec;
   const struct device *device = call->lane->device;
   struct comm_group *group = exec->group[GROUP_GATHER];
   const enum dtype type = device->compute;
-  const bool in_place = is_part(exec, call->instr->use[0].buffer, call->instr->use[1].buffer);
-  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (in_place ? size : (int64_t)sizeof(float));
+  const int shard = call->instr->use[0].buffer;
+  const bool casts = type != DTYPE_F32 && !is_part(exec, shard, call->instr->use[1].buffer) && exec->plan->buffer[shard].purpose != PURPOSE_WORKING;
+  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (casts ? (int64_t)sizeof(float) : size);
   const bool whole = count * size == use_bytes(call, 1);
-  if (type == DTYPE_F32 || in_place)
+  if (!casts && !whole)
     return comm_all_gather(group, call->lane, use(call, 0), count, type, use(call, 1));
   void *place = (char *)use(call, 1) + (whole ? 0 : comm_group_index(group) * count * size);
-  enum status status = device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place);
+  enum status status = casts ? device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place)
+                             : device->ops->copy(call->lane, place, use(call, 0), (size_t)(count * size));
   return status || whole ? status : comm_all_gather(group, call->lane, place, count, type, use(call, 1));
 }
 

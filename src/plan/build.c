@@ -47,6 +47,7 @@ static void choose(struct builder *b)
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = (int64_t)dtype_size(input->device->compute);
+  b->copies = !b->host && input->shape.keep_working && input->device->compute != DTYPE_F32;
   b->gathers = b->shards || b->host || input->device->compute != DTYPE_F32;
   b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
   b->reduce_micros = (b->host || (b->group > 1 && input->shape.reduce_every_micro)) && b->micros > 1;
@@ -186,6 +187,8 @@ static void add_params(struct builder *b, int u)
   if (windows) {
     if (mine > 0)
       *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, mine);
+    if (mine > 0 && b->copies)
+      b->plan->working[u] = build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, mine / (int64_t)sizeof(float) * b->element);
     if (frozen_mine > 0)
       *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, frozen_mine);
     return;
@@ -288,7 +291,7 @@ static void emit_gather(struct builder *b, const struct window *window, int shar
 
 static void open_window(struct builder *b, struct window *window)
 {
-  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u];
+  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u], working = b->plan->working[u];
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
     emit_gather(b, window, master, b->unit[u].trained);
@@ -300,7 +303,7 @@ static void open_window(struct builder *b, struct window *window)
     return;
   }
   if (master >= 0)
-    emit_gather(b, window, master, build_part(b, "trained_window", u, window->buffer, false));
+    emit_gather(b, window, working >= 0 ? working : master, build_part(b, "trained_window", u, window->buffer, false));
   if (frozen >= 0)
     emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
@@ -323,17 +326,6 @@ static void emit_embed(struct builder *b, const struct visit *visit, int params)
   build_use(embed, b->unit[0].x, ACCESS_WRITE);
 }
 
-enum deck_keep build_keep_of(const struct builder *b, int u)
-{
-  const struct deck_pattern *pattern = &b->plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(u - 1) % pattern->n] : KEEP_ACTIVATIONS;
-}
-
-static bool is_recomputed(const struct builder *b, int u)
-{
-  return build_keep_of(b, u) != KEEP_ACTIVATIONS;
-}
-
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
@@ -344,7 +336,7 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   build_use(forward, params, ACCESS_READ);
   build_use(forward, b->unit[u - 1].x, ACCESS_READ);
   build_use(forward, unit->x, ACCESS_WRITE);
-  bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !is_recomputed(b, u);
+  bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
   build_use(forward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward),
             ACCESS_WRITE);
   if (!keeps)
@@ -400,13 +392,13 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
-  return !b->plan->input.shape.tight || is_recomputed(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
+  return !b->plan->input.shape.tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
-  if (is_recomputed(b, u))
+  if (build_recomputes(b, u))
     emit_recompute(b, visit, params);
   struct instr *backward = build_emit(b, OP_BACKWARD, u, visit->micro);
   build_use(backward, params, ACCESS_READ);
@@ -432,7 +424,7 @@ static void emit_visit(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
   emit_gathers(b, v);
-  build_fetch_inputs(b, v);
+  build_fetch_acts(b, v);
   build_save_input(b, v);
   int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
   switch (visit->op) {
@@ -442,6 +434,7 @@ static void emit_visit(struct builder *b, int v)
   case OP_BACKWARD: emit_backward(b, visit, params); break;
   default: emit_head(b, visit, params);
   }
+  build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
     build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), params, ACCESS_READ);
 }
@@ -459,6 +452,12 @@ static void end_walk(struct builder *b, int m, bool ready)
     build_add_pending(b, 0, m);
 }
 
+/* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where memory counts more than the time in which it travels, it is gone before the first backward pass. */
+static bool leaves_at_once(const struct builder *b)
+{
+  return b->host || b->plan->input.shape.tight;
+}
+
 /* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
  * embedding is too short a visit to hide them. */
 static void emit_reduces(struct builder *b, const struct visit *visit)
@@ -469,10 +468,16 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
   b->before = b->plan->n;
   if (visit->op == OP_FORWARD)
     build_reduce_pending(b, m - 1);
-  if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds))
+  if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
     build_add_pending(b, u, m);
+    if (leaves_at_once(b))
+      build_reduce_pending(b, m);
+  }
   if (visit->op != OP_BACKWARD)
     return;
+  if (b->leaving >= 0)
+    b->plan->buffer[b->leaving].last = b->plan->n - 1;
+  b->leaving = -1;
   build_reduce_pending(b, m);
   if (ready)
     build_add_pending(b, u, m);
@@ -555,7 +560,7 @@ static enum status build(struct builder *b)
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
-  struct builder b = {.model = input->model, .staging = -1};
+  struct builder b = {.model = input->model, .staging = -1, .leaving = -1};
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

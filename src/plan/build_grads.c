@@ -39,7 +39,7 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
   build_use(gather, whole, ACCESS_WRITE);
 }
 
-struct instr *build_update(struct builder *b, int u, int m, int v)
+void build_update(struct builder *b, int u, int m, int v)
 {
   const struct plan *plan = b->plan;
   const bool now = plan->input.shape.immediate;
@@ -50,7 +50,8 @@ struct instr *build_update(struct builder *b, int u, int m, int v)
   build_use(adam, plan->master[u], ACCESS_ADD);
   build_use(adam, m, ACCESS_ADD);
   build_use(adam, v, ACCESS_ADD);
-  return adam;
+  if (plan->working[u] >= 0)
+    build_use(adam, plan->working[u], ACCESS_WRITE);
 }
 
 static void emit_update(struct builder *b, int u)

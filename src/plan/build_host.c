@@ -91,84 +91,6 @@ void build_host_window(struct builder *b, struct window *window, int micro)
     fetch_part(b, window, micro, true, plan->frozen[u], narrow);
 }
 
-/* ---- inputs of blocks ---- */
-
-/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the loss. */
-static int visits_apart(const struct builder *b, int u)
-{
-  return 2 * (b->model->blocks - u) + 2;
-}
-
-/* What is wanted back almost at once stays where it is. */
-static bool leaves(const struct builder *b, int u)
-{
-  const struct plan_input *input = &b->plan->input;
-  const enum deck_keep keep = build_keep_of(b, u);
-  return input->mode == PLAN_TRAIN && u >= b->lowest && (keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME) &&
-         visits_apart(b, u) > input->prefetch + 2;
-}
-
-void build_save_input(struct builder *b, int v)
-{
-  const struct visit *visit = &b->visit[v];
-  const int u = visit->unit;
-  if (visit->op != OP_FORWARD || !leaves(b, u))
-    return;
-  struct unit_buffers *unit = &b->unit[u];
-  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
-  if (build_keep_of(b, u) != KEEP_INPUT_NVME)
-    return;
-  const int slot = build_transient(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
-  unit->act = slot;
-}
-
-static bool wants_input(const struct builder *b, int w)
-{
-  return b->visit[w].op == OP_BACKWARD && leaves(b, b->visit[w].unit);
-}
-
-static void read_input(struct builder *b, const struct visit *visit)
-{
-  struct unit_buffers *unit = &b->unit[visit->unit];
-  if (build_keep_of(b, visit->unit) != KEEP_INPUT_NVME)
-    return;
-  const int act = build_transient(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
-  build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
-  unit->act = act;
-}
-
-static void fetch_input(struct builder *b, const struct visit *visit)
-{
-  struct unit_buffers *unit = &b->unit[visit->unit];
-  unit->x_in = build_transient(b, "x_in", visit->unit, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_move(b, OP_FETCH_ACT, visit->unit, visit->micro, unit->act, unit->x_in);
-}
-
-/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it has been written to. */
-static int read_ahead_of(const struct builder *b, int w)
-{
-  const int ahead = 2 * b->plan->input.prefetch + 1, apart = visits_apart(b, b->visit[w].unit);
-  return ahead < apart ? ahead : apart - 1;
-}
-
-void build_fetch_inputs(struct builder *b, int v)
-{
-  for (; b->next_read < b->visits; b->next_read++)
-    if (wants_input(b, b->next_read)) {
-      if (b->next_read - v > read_ahead_of(b, b->next_read))
-        break;
-      read_input(b, &b->visit[b->next_read]);
-    }
-  for (; b->next_fetch < b->visits; b->next_fetch++)
-    if (wants_input(b, b->next_fetch)) {
-      if (b->next_fetch - v > b->plan->input.prefetch)
-        break;
-      fetch_input(b, &b->visit[b->next_fetch]);
-    }
-}
-
 /* ---- gradients ---- */
 
 /* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
@@ -240,6 +162,8 @@ static void reduce_on_device(struct builder *b, int u, int m)
     build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
   const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard_bytes(b, u)) : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
+  if (u > b->model->blocks)
+    b->leaving = shard;
   if (m > 0) {
     struct instr *add = build_emit(b, OP_ACCUMULATE, u, micro);
     build_use(add, landed, ACCESS_READ);
@@ -279,9 +203,7 @@ static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   const bool on_disk = is_on_disk(b, u);
-  struct instr *adam = on_disk ? build_update(b, u, b->unit[u].m, b->unit[u].v) : build_update(b, u, plan->moment1[u], plan->moment2[u]);
-  if (plan->working[u] >= 0)
-    build_use(adam, plan->working[u], ACCESS_WRITE);
+  build_update(b, u, on_disk ? b->unit[u].m : plan->moment1[u], on_disk ? b->unit[u].v : plan->moment2[u]);
   if (on_disk)
     write_state(b, u);
   if (plan->shared[u] >= 0)
@@ -289,12 +211,13 @@ static void update(struct builder *b, int u)
 }
 
 /* Of immediate updates some wait until the backward pass is over, and run beside the next forward pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
- * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, so that the others have work all the time. A head of its own does not wait: its
- * gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
+ * pass hides its part too: a quarter, which is its share of a step that recomputes, and the last block's, which is not asked for before the end. Those that wait are spread evenly, so that the others have work all the time. A
+ * head of its own does not wait: its gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
-  return !b->plan->input.shape.immediate || (u <= b->model->blocks && u % EVERY == EVERY - 1);
+  const int blocks = b->model->blocks;
+  return !b->plan->input.shape.immediate || (u <= blocks && (u % EVERY == EVERY - 1 || (u == blocks && u >= EVERY)));
 }
 
 /* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits

@@ -1,5 +1,5 @@
 /* What the files of the builder share: build_input.c looks at what is asked for, build.c walks through the step, build_grads.c does what follows from gradients, build_host.c
- * adds what masters in host memory need. Private to src/plan. */
+ * adds what masters in host memory need, build_acts.c what waits for the backward pass elsewhere. Private to src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -25,7 +25,7 @@ struct unit_buffers {
   int since;    /* the instruction from which on the gradient of the micro-batch at hand may be reduced */
   int landing;  /* and that from which on there is room for it on the host */
   int x, saved; /* of the micro-batch at hand: output and activations */
-  int act;      /* of the micro-batch at hand, the block's input in host memory; on NVMe, once it has been written */
+  int act;      /* of the micro-batch at hand, the block's input or activations in host memory; on NVMe, once it has been written */
   int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */
   int cache;    /* keys and values of generation */
   int m, v;     /* moments of NVMe in host memory, for the update at hand */
@@ -42,6 +42,7 @@ struct builder {
   bool reduce_micros; /* each micro-batch by itself */
   bool grads_whole;   /* the backward pass writes `grads` itself */
   bool host;          /* masters, moments and reduced gradients are in host memory */
+  bool copies;        /* the update leaves a copy in the compute type on the device, to be gathered */
   bool embeds;        /* the embedding has a gradient */
   int lowest;         /* block at which the backward pass ends; behind the last: there is none */
   struct sizes size;
@@ -52,6 +53,7 @@ struct builder {
   int next_read, next_fetch;   /* visits up to which activations have been asked back from NVMe, and from host memory */
   int *pending, n_pending;     /* units whose gradients are ready to be reduced */
   int *d, staging;             /* d: of each micro-batch */
+  int leaving;                 /* a gradient that goes to the host from where it was reduced, before the first backward pass: that need not wait until it has gone; -1: none */
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
   bool squares;                /* some are summed already */
@@ -93,7 +95,7 @@ void build_reduce_pending(struct builder *b, int m);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
 /* The update of a unit whose moments lie in buffers m and v; in a plan of immediate ones without the metrics. */
-struct instr *build_update(struct builder *b, int u, int m, int v);
+void build_update(struct builder *b, int u, int m, int v);
 void build_updates(struct builder *b);
 
 /* ---- build_host.c ---- */
@@ -103,16 +105,19 @@ int build_host_moment(struct builder *b, const char *name, int u);
 void build_host_grads(struct builder *b, int u);
 /* FETCH, and GATHER where each rank has brought its part. */
 void build_host_window(struct builder *b, struct window *window, int micro);
-/* Around visits: a block's input goes to where it is kept; what visits behind v will want comes back. */
-void build_save_input(struct builder *b, int v);
-void build_fetch_inputs(struct builder *b, int v);
 /* The gradient of a unit by micro-batch m is ready; and its way to what ADAM reads, its square and, where that is immediate, the update. */
 void build_host_pending(struct builder *b, int u, int m);
 void build_host_reduce(struct builder *b, int u, int m);
 void build_host_updates(struct builder *b);
 
-/* ---- build.c ---- */
+/* ---- build_acts.c ---- */
 
 enum deck_keep build_keep_of(const struct builder *b, int u);
+bool build_recomputes(const struct builder *b, int u); /* what the block keeps is computed again, from its input */
+/* Before visit v: its block's input goes to where it is kept; behind it: all that its block keeps. */
+void build_save_input(struct builder *b, int v);
+void build_save_activations(struct builder *b, int v);
+/* Before visit v: what visits behind it will want comes back. */
+void build_fetch_acts(struct builder *b, int v);
 
 #endif

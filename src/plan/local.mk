@@ -4,6 +4,7 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/arenas.c \
 	src/plan/arenas.h \
 	src/plan/build.c \
+	src/plan/build_acts.c \
 	src/plan/build_grads.c \
 	src/plan/build_host.c \
 	src/plan/build_input.c \

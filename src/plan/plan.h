@@ -21,7 +21,8 @@
 /* op            lane     uses, by position (see the enums below; verify holds every plan against this table)
  * LOAD          io       = tokens                                              tokens and targets of a micro-batch
  * GATHER        gather   shard, = params                                       all-gather of a unit, or of one of its parts, over the shard group, in the compute
- *                                                                              type: a shard of another type is cast first, and where it is whole that is all
+ *                                                                              type: a shard of another type is cast first, and where it is whole that is all. From
+ *                                                                              the working copy, where there is one (shape.keep_working)
  * EMBED         compute  params, tokens, = x
  * FORWARD       compute  params, x_in, = x_out, = work [, = saved]
  * RECOMPUTE     compute  params, x_in, = work, = saved
@@ -39,8 +40,8 @@
  * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
  * METRICS       reduce   + loss, = or + metrics [, squares]                    exact sums over all ranks; clip factor; finite or not
  * ADAM          host     metrics, grads, + master, + m, + v [, = working]
- * Where a block's input waits in another tier for its backward pass (shape.activations), wherever the masters are:
- * SAVE_ACT      d2h      x, = act                                              a block's input to host memory
+ * Where what a block keeps waits in another tier for its backward pass (shape.activations), wherever the masters are. x: its input, or saved, its activations
+ * SAVE_ACT      d2h      x, = act                                              to host memory
  * WRITE_ACT     disk     act, = slot
  * READ_ACT      disk     slot, = act
  * FETCH_ACT     h2d      act, = x
@@ -64,6 +65,7 @@
  *     METRICS copies into metrics first.
  *   - REPLICA_REDUCE and GATHER_GRADS: with host_state and without cpu_reduce in each micro-batch, on the device, before FETCH_GRAD.
  *   - GATHER of a shard that lies at its place in the window gathers in place, without a cast: a FETCH has brought it in the compute type, or it is the master.
+ *     The working copy needs no cast either.
  *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
  *     trained, are zeroed by the executor, so that sums and norms see zeros there.
  *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
@@ -88,7 +90,7 @@ enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
-  PURPOSE_WORKING,     /* copy of the parameters in the compute type, in host memory */
+  PURPOSE_WORKING,     /* copy of the parameters in the compute type, beside the masters */
   PURPOSE_MOMENTS,
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
@@ -155,7 +157,7 @@ struct plan {
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN; all -1 where the unit is frozen */
-  int *working;                        /* this rank's part of the copy in the compute type, in host memory; -1: none (or frozen) */
+  int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
   int *frozen;                         /* this rank's frozen parameters, -1: none */

@@ -1,8 +1,8 @@
 /* A plan replayed with a cost per instruction. Every lane takes its instructions in order, each when its waits are over.
  *
- * Lanes that work at the same time do not slow each other down in this, but in two ways. The rates of copies and of the host's memory are those of a rank while all ranks of its node do
- * the same, and copies while the other direction copies too: so they are measured. And the memory of the host carries what is copied, summed and updated in a step, in whatever order: a
- * step takes at least as long as that traffic does. */
+ * Lanes share nothing in this but the memory of the host: whatever goes through it at the same time, copies, sums and updates, shares its rate evenly, and none takes more than it would by
+ * itself. Each operation is taken to use it evenly from its begin to its end. The rates of copies and of the host's memory are those of a rank while all ranks of its node do the same, and
+ * of copies while the other direction copies too: so they are measured. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -92,12 +92,14 @@ static double traffic_of(const struct plan *plan, const struct instr *instr)
   }
 }
 
-/* A shard in fp32 on its way into a window of another type. One that lies in the window is there in its type. */
+/* A shard in fp32 on its way into a window of another type. One that lies in the window is there in its type, and so is the working copy, which a rank that has all of it copies. */
 static double cast_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
   if (instr->op != OP_GATHER || plan->input.device->compute == DTYPE_F32 ||
       plan_root(plan, instr->use[0].buffer, NULL) == plan_root(plan, instr->use[1].buffer, NULL))
     return 0;
+  if (plan->buffer[instr->use[0].buffer].purpose == PURPOSE_WORKING)
+    return plan_instr_ranks(plan, instr) > 1 ? 0 : ratio(2 * bytes_of(plan, instr, 0), rates->memory_bytes);
   const double elements = bytes_of(plan, instr, 0) / sizeof(float);
   return ratio(elements * (double)(sizeof(float) + dtype_size(plan->input.device->compute)), rates->memory_bytes);
 }
@@ -161,25 +163,140 @@ static struct cost cost_without(const struct plan *plan, const struct instr *ins
   return (struct cost){free == PART_COMM ? cast_s(plan, instr, rates) : 0, 0};
 }
 
-enum { STEPS = 4 }; /* until each is like the one before: what is deferred to the next step delays that one's end */
+/* Until each is like the one before: what is deferred to the next step delays that one's end. The last is company for the one before it, which shares the host's memory with it. */
+enum { STEPS = 5 };
 
-/* How much later the last step ends than the one before. `end` has room for all. */
+struct runner {
+  int time; /* the instruction that the lane runs, or is to run next, counted over all steps */
+  bool runs;
+  double since, speed; /* 1: as fast as by itself */
+  double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's memory, by itself */
+};
+
+struct replay {
+  const struct plan *plan;
+  const struct plan_rates *rates;
+  enum part free;
+  struct runner lane[LANE_COUNT];
+  double now, *end; /* of each instruction of each step; INFINITY while it has not ended */
+};
+
+static int next_on(const struct plan *plan, int lane, int time)
+{
+  while (time < STEPS * plan->n && (int)plan->instr[time % plan->n].lane != lane)
+    time++;
+  return time;
+}
+
+static void begin(struct replay *r)
+{
+  for (int time = 0; time < STEPS * r->plan->n; time++)
+    r->end[time] = INFINITY;
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    r->lane[lane].time = next_on(r->plan, lane, 0);
+}
+
+static bool may_start(const struct replay *r, const struct runner *lane)
+{
+  const int n = r->plan->n, step = lane->time / n;
+  if (lane->runs || step == STEPS)
+    return false;
+  const struct instr *instr = &r->plan->instr[lane->time % n];
+  for (int w = 0; w < instr->n_wait; w++)
+    if (step >= instr->wait[w].back && r->end[(step - instr->wait[w].back) * n + instr->wait[w].instr] > r->now)
+      return false;
+  return true;
+}
+
+static void start(const struct replay *r, struct runner *lane)
+{
+  const struct cost cost = cost_without(r->plan, &r->plan->instr[lane->time % r->plan->n], r->rates, r->free);
+  *lane = (struct runner){lane->time, .runs = true, .since = r->now, .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
+}
+
+/* What one that runs may take of the host's memory, in bytes a second: those that want less leave the rest to the others. */
+static double fair_share(const struct replay *r)
+{
+  double share = r->rates->host_bytes > 0 ? 0 : INFINITY;
+  for (int round = 0; round < LANE_COUNT && isfinite(share); round++) {
+    double rest = r->rates->host_bytes;
+    int takers = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+      if (r->lane[lane].runs && r->lane[lane].draw > share)
+        takers++;
+      else if (r->lane[lane].runs)
+        rest -= r->lane[lane].draw;
+    share = takers > 0 ? rest / takers : INFINITY;
+  }
+  return share;
+}
+
+/* One whose speed stays ends when it was to end, to the bit. */
+static void set_speed(struct runner *lane, double now, double speed)
+{
+  if (lane->speed == speed)
+    return;
+  lane->left = fmax(0, lane->left - (now - lane->since) * lane->speed);
+  lane->since = now;
+  lane->speed = speed;
+}
+
+static double end_of(const struct runner *lane)
+{
+  return lane->runs ? lane->since + lane->left / lane->speed : INFINITY;
+}
+
+/* To the next end of an instruction; false where nothing runs any more. */
+static bool advance(struct replay *r)
+{
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (may_start(r, &r->lane[lane]))
+      start(r, &r->lane[lane]);
+  const double share = fair_share(r);
+  double next = INFINITY;
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    if (r->lane[lane].runs)
+      set_speed(&r->lane[lane], r->now, r->lane[lane].draw > share ? share / r->lane[lane].draw : 1);
+    next = fmin(next, end_of(&r->lane[lane]));
+  }
+  if (isinf(next))
+    return false;
+  r->now = next;
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (end_of(&r->lane[lane]) <= next) {
+      r->end[r->lane[lane].time] = next;
+      r->lane[lane] = (struct runner){next_on(r->plan, lane, r->lane[lane].time + 1), .speed = 1};
+    }
+  return true;
+}
+
+static double latest(const double *end, int n)
+{
+  double last = 0;
+  for (int i = 0; i < n; i++)
+    last = fmax(last, end[i]);
+  return last;
+}
+
+/* How much later a step ends than the one before, and at least as long as its traffic through the host's memory takes: lanes that wait for no other one run ahead, and have it to themselves.
+ * `end` has room for all steps. */
 static double replay(const struct plan *plan, const struct plan_rates *rates, enum part free, double *end)
 {
-  double lane_free[LANE_COUNT] = {0}, step_end[STEPS] = {0}, host = 0;
-  for (int time = 0; time < STEPS * plan->n; time++) {
-    const struct instr *instr = &plan->instr[time % plan->n];
-    const struct cost cost = cost_without(plan, instr, rates, free);
-    const int step = time / plan->n;
-    double start = lane_free[instr->lane];
-    for (int w = 0; w < instr->n_wait; w++)
-      if (step >= instr->wait[w].back)
-        start = fmax(start, end[(step - instr->wait[w].back) * plan->n + instr->wait[w].instr]);
-    end[time] = lane_free[instr->lane] = start + cost.seconds;
-    step_end[step] = fmax(step_end[step], end[time]);
-    host += step == 0 ? cost.host : 0;
-  }
-  return fmax(step_end[STEPS - 1] - step_end[STEPS - 2], ratio(host, rates->host_bytes));
+  struct replay r = {plan, rates, free, .end = end};
+  const int n = plan->n;
+  double host = 0;
+  begin(&r);
+  while (advance(&r))
+    ;
+  for (int i = 0; i < n; i++)
+    host += cost_without(plan, &plan->instr[i], rates, free).host;
+  return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n), ratio(host, rates->host_bytes));
+}
+
+/* How much shorter the step would be. Not at all, too, where what is left meets more of what it shares the host's memory with. */
+static double exposed(const struct plan *plan, const struct plan_rates *rates, double step_s, enum part free, double *end)
+{
+  return fmax(0, step_s - replay(plan, rates, free, end));
 }
 
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out)
@@ -189,10 +306,10 @@ enum status plan_simulate(const struct plan *plan, const struct plan_rates *rate
   if (status)
     return status;
   struct plan_forecast forecast = {.step_s = replay(plan, rates, PART_NOTHING, end)};
-  forecast.exposed_comm_s = forecast.step_s - replay(plan, rates, PART_COMM, end);
-  forecast.exposed_copy_s = forecast.step_s - replay(plan, rates, PART_COPY, end);
-  forecast.exposed_update_s = forecast.step_s - replay(plan, rates, PART_UPDATE, end);
-  forecast.exposed_disk_s = forecast.step_s - replay(plan, rates, PART_DISK, end);
+  forecast.exposed_comm_s = exposed(plan, rates, forecast.step_s, PART_COMM, end);
+  forecast.exposed_copy_s = exposed(plan, rates, forecast.step_s, PART_COPY, end);
+  forecast.exposed_update_s = exposed(plan, rates, forecast.step_s, PART_UPDATE, end);
+  forecast.exposed_disk_s = exposed(plan, rates, forecast.step_s, PART_DISK, end);
   mem_free(end);
   for (int i = 0; i < plan->n; i++)
     forecast.busy_s[plan->instr[i].lane] += cost_of(plan, &plan->instr[i], rates).seconds;

@@ -43,6 +43,8 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
 /* ---- what the input asks for ---- */
 
 bool verify_is_block(const struct plan *plan, int unit);
+enum deck_keep verify_keep_of(const struct plan *plan, int block);
+bool verify_recomputes(const struct plan *plan, int block); /* the block keeps its input alone */
 bool verify_learns(const struct plan *plan, int unit);      /* false for -1 */
 bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
 bool verify_state_on_disk(const struct plan *plan, int unit);

@@ -26,10 +26,10 @@ static const char *const loss_of[OP_COUNT] = {
     [OP_ADAM_NOW] = "its parameters would never change",
     [OP_RECOMPUTE] = "its activations would be gone",
     [OP_PUBLISH] = "ranks would compute with parameters that others are still writing",
-    [OP_SAVE_ACT] = "its input would be gone",
-    [OP_WRITE_ACT] = "its input would be gone",
-    [OP_READ_ACT] = "its input would not come back",
-    [OP_FETCH_ACT] = "its input would not come back",
+    [OP_SAVE_ACT] = "what its backward pass reads would be gone",
+    [OP_WRITE_ACT] = "what its backward pass reads would be gone",
+    [OP_READ_ACT] = "what its backward pass reads would not come back",
+    [OP_FETCH_ACT] = "what its backward pass reads would not come back",
     [OP_FETCH_GRAD] = "its gradient would not come to the host",
     [OP_ACCUMULATE] = "its gradient would lack a part",
     [OP_READ_STATE] = "it would be updated without its moments",
@@ -67,21 +67,15 @@ static bool passes_back(const struct plan *plan, int unit)
   return false;
 }
 
-static enum deck_keep keep_of(const struct plan *plan, int block)
-{
-  const struct deck_pattern *pattern = &plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(block - 1) % pattern->n] : KEEP_ACTIVATIONS;
-}
-
-/* Of what lies between the forward and the backward pass of a block. An input that is wanted back almost at once may stay, whatever the deck says. */
+/* Of what lies between the forward and the backward pass of a block. What is wanted back almost at once may stay, whatever the deck says. */
 static int due_between(const struct plan *plan, enum op op, int unit, const struct tally *tally)
 {
   if (!verify_is_block(plan, unit) || plan->input.mode != PLAN_TRAIN || !passes_back(plan, unit))
     return 0;
-  enum deck_keep keep = keep_of(plan, unit);
-  bool leaves = tally->of[OP_SAVE_ACT] > 0 && (keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME);
+  enum deck_keep keep = verify_keep_of(plan, unit);
+  bool leaves = tally->of[OP_SAVE_ACT] > 0 && keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
   switch (op) {
-  case OP_RECOMPUTE: return keep != KEEP_ACTIVATIONS;
+  case OP_RECOMPUTE: return verify_recomputes(plan, unit);
   case OP_SAVE_ACT:
   case OP_FETCH_ACT: return leaves;
   default: return leaves && keep == KEEP_INPUT_NVME;

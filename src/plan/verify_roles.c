@@ -29,7 +29,9 @@ static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t
 
 static bool has_working(const struct plan *plan)
 {
-  return plan->input.shape.host_state && (plan->input.shape.params_full || plan->input.device->compute != DTYPE_F32);
+  const struct deck_shape *shape = &plan->input.shape;
+  const bool narrow = plan->input.device->compute != DTYPE_F32;
+  return shape->host_state ? shape->params_full || narrow : shape->keep_working && narrow;
 }
 
 /* Of the copy that is computed with, the optimizer writes this rank's part, at its place in the whole unit where the group shares that. */
@@ -182,18 +184,18 @@ static enum status check_sum_shared(const struct plan *plan, int i)
   return status ? status : check_part(plan, i, 0, 1);
 }
 
-/* What is gathered is the trained part, from the masters, or the frozen part, from the frozen shards, each to its place. */
+/* What is gathered is the trained part, from the masters or their copy, or the frozen part, from the frozen shards, each to its place. */
 static enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   if (plan->input.shape.host_state) /* see check_fetched() */
     return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[instr->unit];
-  bool frozen = instr->use[0].buffer == plan->frozen[instr->unit];
+  bool frozen = instr->use[0].buffer == plan->frozen[instr->unit], copied = !frozen && has_working(plan);
   int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
-  enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, plan->master[instr->unit]);
+  enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, copied ? plan->working[instr->unit] : plan->master[instr->unit]);
   if (!status)
-    status = check_bytes_of(plan, i, 0, elements / verify_members(plan, OP_GATHER));
+    status = check_size_of(plan, i, 0, elements / verify_members(plan, OP_GATHER) * (copied ? verify_element(plan) : (int64_t)sizeof(float)));
   if (!status)
     status = check_size_of(plan, i, 1, elements * verify_element(plan));
   plan_root(plan, instr->use[1].buffer, &offset);

@@ -32,6 +32,18 @@ bool verify_is_block(const struct plan *plan, int unit)
   return unit > 0 && unit <= plan->input.model->blocks;
 }
 
+enum deck_keep verify_keep_of(const struct plan *plan, int block)
+{
+  const struct deck_pattern *pattern = &plan->input.shape.activations;
+  return pattern->n > 0 ? (enum deck_keep)pattern->of[(block - 1) % pattern->n] : KEEP_ACTIVATIONS;
+}
+
+bool verify_recomputes(const struct plan *plan, int block)
+{
+  enum deck_keep keep = verify_keep_of(plan, block);
+  return keep == KEEP_INPUT || keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
+}
+
 bool verify_state_on_disk(const struct plan *plan, int unit)
 {
   return verify_learns(plan, unit) && plan->moment1[unit] >= 0 && plan->buffer[plan->moment1[unit]].tier == TIER_DISK;

@@ -83,20 +83,30 @@ static enum status expect(const struct walker *w, int k, enum kind kind, int uni
                     words_of[kind]);
 }
 
-/* A block's input, for its backward pass. */
-static enum status expect_input(const struct walker *w, int k)
+static enum status expect_here(const struct walker *w, int k, enum kind kind, int unit)
 {
-  const struct instr *instr = &w->plan->instr[w->now];
-  enum status status = expect(w, k, VALUE_STREAM, instr->unit - 1, instr->micro);
+  enum status status = expect(w, k, kind, unit, w->plan->instr[w->now].micro);
   if (status || !value_of(w, k).gone)
     return status;
   return status_set(STATUS_PLAN, "%s reads %s, from where it has gone to another tier", verify_name(w->plan, w->now, w->now).text,
                     w->plan->buffer[buffer_of(w, k)].name);
 }
 
-static enum status move_input(const struct walker *w)
+/* For a block's backward pass. */
+static enum status expect_input(const struct walker *w, int k)
 {
-  enum status status = expect_input(w, 0);
+  return expect_here(w, k, VALUE_STREAM, w->plan->instr[w->now].unit - 1);
+}
+
+static enum status expect_saved(const struct walker *w, int k)
+{
+  return expect_here(w, k, VALUE_SAVED, w->plan->instr[w->now].unit);
+}
+
+/* What a block keeps, to another tier or back. */
+static enum status move_kept(const struct walker *w)
+{
+  enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit) ? expect_input(w, 0) : expect_saved(w, 0);
   if (status)
     return status;
   set_value(w, 1, value_of(w, 0));
@@ -247,7 +257,7 @@ static enum status walk_backward(const struct walker *w)
   const struct instr *instr = &w->plan->instr[w->now];
   enum status status = expect_input(w, 1);
   if (!status)
-    status = expect(w, 2, VALUE_SAVED, instr->unit, instr->micro);
+    status = expect_saved(w, 2);
   if (!status)
     status = expect(w, 3, VALUE_STREAM_GRADIENT, instr->unit, instr->micro);
   if (status)
@@ -285,7 +295,7 @@ static enum status walk_value(const struct walker *w)
   case OP_SAVE_ACT:
   case OP_WRITE_ACT:
   case OP_READ_ACT:
-  case OP_FETCH_ACT: return move_input(w);
+  case OP_FETCH_ACT: return move_kept(w);
   case OP_REDUCE:
   case OP_REPLICA_REDUCE: return reduce_sums(w, 2);
   case OP_SUM_SHARED: return reduce_sums(w, 1);

@@ -17,7 +17,7 @@ static bool reads_params(enum op op)
   return op == OP_EMBED || op == OP_FORWARD || op == OP_RECOMPUTE || op == OP_LOSS || op == OP_LOGITS || op == OP_DECODE || op == OP_BACKWARD;
 }
 
-/* Whether one of the two parts of a whole unit is there: on this rank all the time, or brought into the buffer or a part of it. */
+/* Whether one of the two parts of a whole unit is there: on this rank all the time, where fp32 is computed with, or brought into the buffer or a part of it. */
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
@@ -26,7 +26,8 @@ static bool part_is_there(const struct windows *w, int buffer, bool frozen)
   int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
   if (begin == end)
     return true;
-  if (mine >= 0 && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
+  bool stays = mine >= 0 && plan->input.device->compute == DTYPE_F32;
+  if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
     return true;
   for (int b = buffer; b >= 0; b = w->next[b])
     if (w->held[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin && offset + plan->buffer[b].bytes >= end)

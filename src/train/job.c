@@ -398,6 +398,7 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
               {"shard.group", strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
               {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
               {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0},
+              {"tiers.working", deck->tiers.working != DECK_WORKING_GATHER},
               {"transfer.grads", deck->transfer.grads != DECK_GPU_REDUCE},
               {"optim.update", deck->optim.update != DECK_UPDATE_AUTO},
               {"optim.state", deck->optim.state != DECK_STATE_HOST}};
@@ -428,13 +429,15 @@ static void warn_without_effect(const struct job *job, enum job_use use)
   for (int p = 0; p < plans; p++)
     copies |= uses_lane(plan[p], LANE_H2D) || uses_lane(plan[p], LANE_D2H);
   const struct plan_arenas disk = plan_arenas(plans, plan, TIER_DISK);
+  const bool host = deck->tiers.params == DECK_TIER_HOST;
   const struct {
     const char *key;
     bool idle;
     const char *why;
   } keys[] = {
-      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && deck->tiers.params == DECK_TIER_DEVICE,
-       "parameters are on the device (tiers.params)"},
+      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
+      {"tiers.working", job->plan[PLAN_TRAIN] && deck->tiers.working == DECK_WORKING_KEEP && (host || job->place.compute == DTYPE_F32),
+       host ? "masters in host memory have their copy beside them (tiers.params)" : "fp32 is computed with as it is (run.compute)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && job->device->host_memory), "nothing is copied between tiers on the host device"},
       {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

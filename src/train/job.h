@@ -80,7 +80,7 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows);
  * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and memory
  * registered with a device apart beyond RLIMIT_MEMLOCK, which its driver may refuse. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
-/* The same with the limits as they are now. Local. */
+/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that has no room and cannot be made. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/file.h"
 #include "io/store.h"
 #include "plan/arenas.h"
 #include "train/job_state.h"
@@ -152,11 +153,13 @@ static void cure_step(const struct need *need, struct words *words)
   if (apart && !shape->host_state)
     add_word(words, "tiers.params=host with tiers.optimizer=host");
   if (keeps(shape, KEEP_ACTIVATIONS))
-    add_word(words, "tiers.activations=recompute");
+    add_word(words, apart ? "tiers.activations=keep_host:2 or recompute" : "tiers.activations=recompute");
   else if (keeps(shape, KEEP_INPUT))
     add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
   if (keeps(shape, KEEP_ACTIVATIONS) && apart && !shape->tight)
     add_word(words, "tiers.workspace=tight");
+  if (shape->keep_working && need->job->device->compute != DTYPE_F32)
+    add_word(words, "tiers.working=gather");
   if (need->plan->input.prefetch > 0 && shape->host_state && apart)
     add_word(words, "a smaller shard.prefetch");
   add_word(words, shape->micro_batch > 1 ? "a smaller data.micro_batch" : "a shorter data.sequence");
@@ -172,6 +175,8 @@ static void cure_host(const struct need *need, struct words *words)
     add_word(words, "optim.state=nvme");
   if (shape->cpu_reduce)
     add_word(words, "transfer.grads=gpu_reduce");
+  if (keeps(shape, KEEP_ACTIVATIONS_HOST))
+    add_word(words, "tiers.activations=host or recompute");
   if (keeps(shape, KEEP_INPUT_HOST))
     add_word(words, "tiers.activations=nvme or recompute");
 }
@@ -231,6 +236,7 @@ static void describe(const struct need *need, enum room room, struct words *word
 {
   const struct job *job = need->job;
   const char *plural = need->local == 1 ? "" : "s", *verb = need->local == 1 ? "needs" : "need";
+  const char *owns = need->local == 1 ? "has" : "have";
   const double bytes = need->bytes[room], have = need->have[room];
   switch (room) {
   case ROOM_DEVICE:
@@ -249,12 +255,12 @@ static void describe(const struct need *need, enum room room, struct words *word
       say(words, "; %.2f that they share", mem_GiB(need->bytes[ROOM_SHARED]));
     if (need->mailboxes > 0)
       say(words, "; %.2f by which they exchange data", mem_GiB(need->mailboxes));
-    say(words, ") and have %.2f", mem_GiB(have));
+    say(words, ") and %s %.2f", owns, mem_GiB(have));
     break;
   case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", comm_shared_folder(), mem_GiB(bytes), mem_GiB(have)); break;
   default:
-    say(words, "of the disk of %s the %d rank%s of this node %s %.2f GiB and have %.2f", job->nvme ? job->nvme : "", need->local, plural, verb,
-        mem_GiB(bytes), mem_GiB(have));
+    say(words, "of the disk of %s the %d rank%s of this node %s %.2f GiB and %s %.2f", job->nvme ? job->nvme : "", need->local, plural, verb,
+        mem_GiB(bytes), owns, mem_GiB(have));
   }
 }
 
@@ -334,6 +340,16 @@ static int64_t room_in(const char *folder)
   return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
 }
 
+/* Where there is none at all, it may be that no folder can be made, which a larger disk would not help. */
+static enum status room_of_folder(const char *folder, int64_t *out)
+{
+  enum status status = store_free_bytes(folder, out);
+  if (status || *out > 0)
+    return status;
+  status = file_make_folders(folder);
+  return status ? status_prefix(status, "what goes to NVMe needs a folder on the node's disk (tiers.nvme)") : STATUS_OK;
+}
+
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
 {
   struct job_limits limits = {.device = -1,
@@ -349,6 +365,6 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n, const
     limits.device = all - used;
   }
   if (!status && disk.persistent + disk.transient > 0)
-    status = store_free_bytes(job->nvme, &limits.disk);
+    status = room_of_folder(job->nvme, &limits.disk);
   return status ? status : job_check_limits(job, use, n, plans, &limits);
 }

@@ -188,6 +188,25 @@ static void copy_part(void *arg, int worker, int workers)
   }
 }
 
+static void *device_pointer(const struct job_state *state, int buffer)
+{
+  const struct plan_buffer *b = &state->plan->buffer[buffer];
+  return (char *)state->job->memory.persistent[b->tier] + b->offset;
+}
+
+/* On a lane: copies in the compute type of the masters of a device apart, rounded as a gather rounds what it casts. */
+static enum status narrow_there(const struct job_state *state, struct lane *lane)
+{
+  const struct plan *plan = state->plan;
+  const struct device *device = state->job->device;
+  enum status status = STATUS_OK;
+  for (int u = 0; u < plan->input.model->units && !status; u++)
+    if (plan->working[u] >= 0 && plan->buffer[plan->working[u]].tier == TIER_DEVICE)
+      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32, device_pointer(state, plan->master[u]), device->compute,
+                                 device_pointer(state, plan->working[u]));
+  return status;
+}
+
 /* On a lane: what lies on a device apart. */
 static enum status copy_pieces(const struct job_state *state, struct lane *lane, bool to_job)
 {
@@ -197,15 +216,14 @@ static enum status copy_pieces(const struct job_state *state, struct lane *lane,
     const struct job_state_piece *piece = &state->piece[i];
     if (!is_apart(state, piece))
       continue;
-    const struct plan_buffer *buffer = &state->plan->buffer[piece->buffer];
-    char *device = (char *)state->job->memory.persistent[buffer->tier] + buffer->offset + piece->offset;
+    char *device = (char *)device_pointer(state, piece->buffer) + piece->offset;
     const size_t bytes = (size_t)piece_bytes(piece);
     status = to_job ? ops->copy(lane, device, piece->host, bytes) : ops->copy(lane, piece->host, device, bytes);
   }
   return status;
 }
 
-/* Between the block and a device apart, on a lane of its own; complete on return. */
+/* Between the block and a device apart, and from what is there now to its copies, on a lane of its own; complete on return. */
 static enum status transfer(const struct job_state *state, bool to_job)
 {
   struct device *device = state->job->device;
@@ -222,6 +240,8 @@ static enum status transfer(const struct job_state *state, bool to_job)
   status = device->ops->mark_create(device, &mark);
   if (!status)
     status = copy_pieces(state, lane, to_job);
+  if (!status && to_job)
+    status = narrow_there(state, lane);
   if (!status)
     status = device->ops->mark_set(lane, mark);
   if (!status)
@@ -447,12 +467,12 @@ enum status job_state_take_snapshot(struct job_state *state)
 
 /* --- filled --------------------------------------------------------------------------------------------------------------------- */
 
-/* A worker's part of a copy in the compute type of what this rank holds of a unit. */
+/* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device apart narrow_there() has made it. */
 static void narrow_part(const struct job_state *state, int master, struct layout_range range, char *copy, int worker, int workers)
 {
   const enum dtype compute = state->job->device->compute;
   int64_t begin, end;
-  if (master < 0)
+  if (master < 0 || !copy)
     return;
   team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
   const float *from = (const float *)host_pointer(state->job, state->plan, master);

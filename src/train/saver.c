@@ -15,7 +15,7 @@ enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
 struct saver {
   struct job *job;
   const char *dir;
-  bool pending;
+  bool pending, prunes; /* the pending one, behind itself */
   struct saver_report report;
   enum status status; /* of the pending one, once written */
   char *path;
@@ -58,7 +58,7 @@ static enum status write_checkpoint(struct saver *saver, struct comm *comm, cons
 {
   const struct deck *deck = saver->job->deck;
   enum status status = checkpoint_save(comm, saver->dir, meta, state->n, state->tensor, &saver->path);
-  if (!status)
+  if (!status && saver->prunes)
     status = checkpoint_prune(comm, saver->dir, deck->checkpoint.keep, deck->checkpoint.keep_every, meta->step);
   saver->report.seconds = clock_s() - saver->begin_s;
   saver->report.bytes = tensor_bytes(state);
@@ -226,7 +226,7 @@ static enum status save_now(struct saver *saver, const struct checkpoint_meta *m
   return status;
 }
 
-enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, bool behind, double since)
+enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, bool behind, bool prune, double since)
 {
   if (saver->pending)
     return status_set(STATUS_INTERNAL, "a checkpoint is to be saved while another one is being written");
@@ -235,6 +235,7 @@ enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, 
     return status;
   mem_free(saver->path);
   saver->path = NULL;
+  saver->prunes = prune;
   saver->report = (struct saver_report){.step = meta->step};
   saver->begin_s = clock_s();
   watchdog_enter(saver->job->exec[PLAN_TRAIN], TASK_SAVE, ask_progress, "the checkpoint of step %lld", (long long)meta->step);

@@ -15,10 +15,10 @@ void saver_destroy(struct saver *saver);
 /* What became of a save. `seconds`: from its beginning until it was complete; `held_s`: for how long it held up the steps, waiting for it included. */
 struct saver_report { int64_t step, bytes; double seconds, held_s; bool behind; };
 
-/* Save the state of now, in which nothing may be under way, and prune behind it; `since` is when (clock_s) the steps were stopped for it. With `behind`, where checkpoint.background is
+/* Save the state of now, in which nothing may be under way, and with `prune` remove older ones behind it as the deck says; `since` is when (clock_s) the steps were stopped for it. With `behind`, where checkpoint.background is
  * set and the memory for the copy is there, it returns as soon as the copy is made, elsewhere when the file is complete. Then the save is pending until saver_finish(), and none other
  * may begin. Nothing of `meta` is kept. Failing leaves earlier checkpoints as they are. Collective. */
-enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, bool behind, double since);
+enum status saver_save(struct saver *saver, const struct checkpoint_meta *meta, bool behind, bool prune, double since);
 /* The same on all ranks. Local. */
 bool saver_is_pending(const struct saver *saver);
 /* This rank still writes. Local. */

@@ -173,12 +173,12 @@ static enum status begin_save(struct run *run, bool behind)
     comm_abort(run->comm, status);
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
   if (!status)
-    status = saver_save(run->saver, &meta, behind, start);
+    status = saver_save(run->saver, &meta, behind, run->bad == 0, start);
   mem_free(meta.deck);
   return status;
 }
 
-/* One at a time. Without steps to come there is nothing to write behind. */
+/* One at a time. Without steps to come there is nothing to write behind. After a step that was skipped older ones stay: what is saved then may be a model that is lost. */
 static enum status save(struct run *run, bool leaving)
 {
   enum status status = finish_save(run);
@@ -312,6 +312,7 @@ struct leaving {
   enum stop_cause cause;
   int signal;
   double left_s; /* of the job's time, INFINITY: unknown */
+  double lead_s; /* that it has to have for the run to stay; rank 0's */
   char why[224]; /* for people */
 };
 
@@ -490,12 +491,13 @@ static double unix_now(void)
 }
 
 /* What rank 0 knows beside signals. */
-static enum stop_cause look_at_file_and_clock(struct run *run, double left_s)
+static enum stop_cause look_at_file_and_clock(struct run *run, double left_s, double *lead_s)
 {
   const struct stop_costs costs = costs_of_staying(run);
+  *lead_s = stop_lead(&costs);
   if (stop_file_take(&run->stop_file, clock_s()))
     return STOP_FILE;
-  return left_s < stop_lead(&costs) ? STOP_END : STOP_NOT;
+  return left_s < *lead_s ? STOP_END : STOP_NOT;
 }
 
 static void explain(const struct run *run, struct leaving *leaving)
@@ -516,7 +518,7 @@ static enum status look_around(struct run *run, struct leaving *leaving)
   const double left_s = leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
   int64_t of_any[N] = {[SIGNAL] = signals_pending(), [WRITING] = saver_is_writing(run->saver)};
   if (leads(run)) {
-    of_any[CAUSE] = look_at_file_and_clock(run, left_s);
+    of_any[CAUSE] = look_at_file_and_clock(run, left_s, &leaving->lead_s);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
   watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks after step %lld", (long long)run->step);
@@ -534,13 +536,16 @@ static enum status look_around(struct run *run, struct leaving *leaving)
 
 static void say_why(const struct run *run, const struct leaving *leaving)
 {
-  char left[160] = "";
+  char left[160] = "", kept[128] = "";
   if (isfinite(leaving->left_s))
     snprintf(left, sizeof left, ", with %.1f s left, in which a step takes %.2f s and saving %.2f s", leaving->left_s, stop_steps_high(&run->recent),
              save_cost(run));
+  if (leaving->cause == STOP_END)
+    snprintf(kept, sizeof kept, "; %.1f s have to be left, for what comes before it could leave again, a quarter more, and %g s to end",
+             leaving->lead_s, STOP_MARGIN_S);
   log_progress_end();
   if (leads(run))
-    log_warn("%s: leaving after step %lld%s", leaving->why, (long long)run->step, left);
+    log_warn("%s: leaving after step %lld%s%s", leaving->why, (long long)run->step, left, kept);
 }
 
 /* What follows a step, stopping first: a job that was told to end may have seconds left. */
@@ -562,10 +567,12 @@ static enum status after_step(struct run *run, struct leaving *leaving, enum tra
   if (!stops && !due(run->step, deck->checkpoint.every) && !(last && deck->checkpoint.at_end))
     return STATUS_OK;
   log_progress_end();
-  if (run->bad) {
+  if (run->bad && !*leave) {
     log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
     return STATUS_OK;
   }
+  if (run->bad && leads(run))
+    log_warn("step %lld was not finite and has changed nothing: the state before it is saved, and older checkpoints are kept", (long long)run->step);
   return save(run, *leave);
 }
 

@@ -80,6 +80,15 @@ grep -q 'device host, computing in bf16, data between ranks by mpi$' moved.log |
 train 1 padded run.steps=1 model.vocab=4096
 "$SLUICE" generate padded prompt=x tokens=30 temperature=50 > padded.txt 2>&1 || { cat padded.txt >&2; die "generate with a padded vocabulary"; }
 
+# The help names every kind of line that results.jsonl has.
+train 1 kinds checkpoint.every=2 eval.every=3 train.trace=2,4 run.counters=auto
+"$SLUICE" train --help | sed -n '/results\.jsonl/,/exit code/p' > lines.txt
+kinds=$(sed -n 's/.*"kind": *"\([a-z]*\)".*/\1/p' kinds/results.jsonl | sort -u)
+for kind in $kinds save; do
+  echo "$kinds" | grep -qx "$kind" || die "no line of kind $kind"
+  grep -qw "$kind" lines.txt || { cat lines.txt >&2; die "the help does not name lines of kind $kind"; }
+done
+
 # Non-finite steps: stop leaves with 7; skip gives up after ten in a row; neither writes a checkpoint after one.
 wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
 # shellcheck disable=SC2086 # assignments

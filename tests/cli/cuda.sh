@@ -31,6 +31,8 @@ train 1 again run.device=cuda run.steps=6
 same half again
 train 1 choices run.device=cuda tiers.activations=recompute shard.prefetch=3
 same half choices
+train 1 worked run.device=cuda tiers.working=keep
+same half worked
 train 1 pieces run.device=cuda run.steps=3
 short=$(field pieces allocations) long=$(field again allocations)
 { test -n "$short" && test "$short" = "$long"; } || die "allocations: $short in 3 steps, $long in 6"
@@ -68,6 +70,8 @@ for strategy in shard_grad_op shard_optim; do
   train "$gpus" $strategy run.device=cuda shard.strategy=$strategy shard.reduce=micro
   same micro $strategy
 done
+train "$gpus" micro_worked run.device=cuda tiers.working=keep
+same micro micro_worked
 train "$gpus" step run.device=cuda shard.reduce=step
 train "$gpus" no_shard run.device=cuda shard.strategy=no_shard shard.reduce=step
 same step no_shard

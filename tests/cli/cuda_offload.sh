@@ -25,6 +25,9 @@ like plain 1 deferred data.micro_batch=12
 like unclipped 1 immediate data.micro_batch=12 optim.clip=0
 train 1 at_once run.device=cuda data.micro_batch=12 optim.clip=0 optim.update=immediate
 same unclipped at_once
+train 1 kept run.device=cuda data.micro_batch=12 tiers.activations=keep_host
+same plain kept
+like plain 1 kept_host data.micro_batch=12 tiers.activations=keep_host,host shard.prefetch=0
 like recompute 1 acts data.micro_batch=12 tiers.activations=host shard.prefetch=0
 like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme optim.state_share=0.5
 train 1 full run.device=cuda run.compute=fp32 data.micro_batch=12

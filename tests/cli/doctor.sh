@@ -19,9 +19,17 @@ says() { grep -qE -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; 
 of_version() { "$SLUICE" --version | sed -n "s/^  $1  *//p"; }
 
 page one.txt 0 "$SLUICE" doctor dir=runs size=8Mi
-for what in build start nodes MPI 'CUDA-aware MPI' transport 'MPI options' UCX 'RDMA devices' GPUs NCCL cuDNN HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
+for what in build start nodes MPI transport 'MPI options' UCX 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
   test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || { cat one.txt >&2; die "not one line on $what"; }
 done
+# Of GPUs one line where there are none, or none for this build; elsewhere one of each thing that they need.
+if test "$(of_version CUDA)" = no || ! { cat /sys/bus/pci/devices/*/vendor 2> cat.err; cat /proc/driver/nvidia/version 2> cat.err; } | grep -qiE '^0x10de|nvidia'; then
+  test "$(grep -cE '^[a-z]*  *(CUDA-aware MPI|GPUs|NCCL|cuDNN)  ' one.txt)" = 1 || { cat one.txt >&2; die "more than one line on GPUs that are not there"; }
+  says one.txt '^ok *GPUs  *none '
+  says one.txt '^ok *memlock |RDMA devices need'
+else
+  for what in 'CUDA-aware MPI' NCCL cuDNN; do says one.txt "^[a-z]* *$what  "; done
+fi
 says one.txt "^[a-z]* *build  *sluice $("$SLUICE" --version | sed -n 's/^sluice //p'), "
 says one.txt "^ok *MPI  *$(of_version MPI), threads multiple"
 says one.txt "^ok *HDF5  *$(of_version HDF5 | sed 's/,.*//'), parallel"

@@ -50,7 +50,7 @@ done
 
 # There is no batch here that a micro-batch must divide; what is said of training changes nothing, and that is said.
 test "$(numbers 1 first data.micro_batch=5)" = "$one" || { cat eval.err >&2; die "a batch of 12 does not go with 5 at a time"; }
-for key in shard.strategy=no_shard tiers.activations=recompute shard.reduce=step; do
+for key in shard.strategy=no_shard tiers.activations=recompute tiers.working=keep shard.reduce=step; do
   test "$(numbers 2 first $key)" = "$one" || { cat eval.err >&2; die "$key changes the loss"; }
   test "$(grep -c "${key%=*} is for training and changes nothing here" eval.err)" = 1 || { cat eval.err >&2; die "no warning of $key"; }
 done

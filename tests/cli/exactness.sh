@@ -35,6 +35,19 @@ for choice in shard.strategy=shard_grad_op shard.strategy=shard_optim shard.stra
   same step step_choice
 done
 
+# In bf16, a copy of the parameters that the update leaves, and gathers that cast: begun with the one and ended with the other, both ways.
+train 2 cast run.compute=bf16
+for choice in "" shard.strategy=shard_optim shard.strategy=no_shard; do
+  rm -rf kept
+  # shellcheck disable=SC2086 # none or one assignment
+  train 2 kept run.compute=bf16 tiers.working=keep shard.reduce=micro eval.every=2 $choice
+  same cast kept
+done
+train 2 changed run.compute=bf16 tiers.working=keep run.steps=2
+train 2 changed run.compute=bf16 tiers.working=gather run.steps=4 --resume auto
+train 2 changed run.compute=bf16 tiers.working=keep run.steps=6 --resume auto
+same cast changed
+
 # Replicas add their sums once a step, so a hybrid of groups agrees where everything is reduced once a step.
 train 2 replicas shard.reduce=step shard.strategy=hybrid_shard shard.group=1
 same step replicas

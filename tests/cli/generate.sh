@@ -129,8 +129,9 @@ test ! -s silent.txt || die "no line, but an answer: $(cat silent.txt)"
 say 1 first prompt=gate --interactive tokens=20 temperature=0 < /dev/null | cmp - greedy.txt || die "a prompt before the conversation"
 
 # ---- a model folder: its tokenizer with a begin of text, and several ends. Oracles: the reference tokenizer's ids, and the ids that follow them.
-train 1 wide run.steps=1 model.vocab=1600 model.context=256 model.init_std=0.3 transfer.params=full
+train 1 wide run.steps=1 model.vocab=1600 model.context=256 model.init_std=0.3 transfer.params=full tiers.working=keep
 test "$(grep -c 'transfer.params changes nothing here: parameters are on the device' wide.log)" = 1 || die "train does not say what it ignores"
+test "$(grep -c 'tiers.working changes nothing here: fp32 is computed with' wide.log)" = 1 || die "train does not say that fp32 needs no copy"
 tokenizer=$top_srcdir/tests/io/data/tokenizers/llama3
 "$SLUICE" ckpt export wide folder tokenizer="$tokenizer" > export.out 2>&1 || { cat export.out >&2; die "export"; }
 given=$(sed -n 1p "$tokenizer/expected_special.txt")

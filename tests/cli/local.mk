@@ -4,6 +4,7 @@ check_scripts += \
 	tests/cli/cuda.sh \
 	tests/cli/cuda_mpi.sh \
 	tests/cli/cuda_offload.sh \
+	tests/cli/cuda_spy.sh \
 	tests/cli/decks.sh \
 	tests/cli/doctor.sh \
 	tests/cli/evaluate.sh \
@@ -20,10 +21,13 @@ check_scripts += \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
 	tests/cli/reshard.sh \
+	tests/cli/spy_judge.sh \
 	tests/cli/stopping.sh \
 	tests/cli/tokenizer.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
+	tests/cli/spy.awk \
+	tests/cli/trace.awk \
 	tests/peers/adam.py \
 	tests/peers/adam.sh \
 	tests/peers/bpe_train.py \

@@ -39,7 +39,7 @@ train 2 narrow_unclipped "$(micro 2)" run.compute=bf16 optim.clip=0
 
 # Transfers x activations; window, update and moments take turns, so that each meets each of the others.
 turn=0
-for activations in keep recompute host nvme recompute,host; do
+for activations in keep recompute host nvme recompute,host keep_host; do
   for params in shard full; do
     for grads in gpu_reduce cpu_reduce; do
       turn=$((turn + 1))

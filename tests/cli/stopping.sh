@@ -81,13 +81,28 @@ left() {
   status=0
   SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  grep -q 'leaving after step [0-9]*, with [0-9.]* s left, in which a step takes [0-9.]* s and saving [0-9.]* s' ends.log || die "it does not say how much time was left"
+  grep -q 'leaving after step [0-9]*, with [0-9.]* s left, in which a step takes [0-9.]* s and saving [0-9.]* s; [0-9.]* s have to be left, .*a quarter more, and 10 s' ends.log || die "it does not say how much time was left"
   number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || { cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
   test "$(losses ends | wc -l)" -ge 2 || die "it left at once"
   status=0
   on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
   SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml run.dir=never
+
+  # A step that was not finite and was skipped has changed nothing: a run that leaves after it, or ends with it, saves the state before it, and older checkpoints stay.
+  wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant optim.nonfinite=skip model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
+  fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40
+  finite=$(newest wild)
+  step=$(losses wild | grep -cv null)
+  train 2 wild $wild run.steps=$((step + 1)) --resume auto
+  grep -q "step $((step + 1)) was not finite and has changed nothing" wild.log || { cat wild.log >&2; die "it does not say what it saves"; }
+  status=0
+  on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 --resume auto > wild.log 2>&1 || status=$?
+  left wild $status 'time limit'
+  test "$(ls wild/ckpt | wc -l)" = 3 || die "after steps that were not finite there are: $(ls wild/ckpt)"
+  "$SLUICE" ckpt diff "$finite" "$(newest wild)" > diff.out || { cat diff.out >&2; die "a skipped step has changed the state"; }
+  fails 7 "stopped without saving" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 optim.nonfinite=stop --resume auto
+  test "$(ls wild/ckpt | wc -l)" = 3 || die "a run that stops at a step that was not finite saved it: $(ls wild/ckpt)"
 
   # kill -9 of a rank at any moment, again and again. Open MPI's mpirun can hang in its own clean-up after that: it is given ten seconds.
   kills=0

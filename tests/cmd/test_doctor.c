@@ -89,7 +89,7 @@ static void cuda_awareness(void **state)
   aware.cuda = 1;
   silent.cuda = -1;
   is(judge_cuda_aware(&aware, true), VERDICT_OK, "yes");
-  is(judge_cuda_aware(&library, false), VERDICT_OK, "uses no GPUs");
+  assert_true(!*judge_cuda_aware(&library, false).what && !*judge_cuda_aware(&aware, false).what);
   is(judge_cuda_aware(&library, true), VERDICT_WARNING, "comm.backend=nccl");
   is(judge_cuda_aware(&silent, true), VERDICT_WARNING, "does not tell");
 }
@@ -315,30 +315,48 @@ static void reads_devices(void **state)
                                      "class",
                                      "module/nvidia_peermem",
                                      "module",
+                                     "bus/pci/devices/0000:01:00.0/vendor",
+                                     "bus/pci/devices/0000:01:00.0/class",
+                                     "bus/pci/devices/0000:01:00.0",
+                                     "bus/pci/devices/0000:01:00.1/vendor",
+                                     "bus/pci/devices/0000:01:00.1/class",
+                                     "bus/pci/devices/0000:01:00.1",
+                                     "bus/pci/devices/0000:02:00.0/vendor",
+                                     "bus/pci/devices/0000:02:00.0/class",
+                                     "bus/pci/devices/0000:02:00.0",
+                                     "bus/pci/devices",
+                                     "bus/pci",
+                                     "bus",
                                      ""};
   char root[] = "/tmp/sluice-doctor-XXXXXX", path[256];
   struct doctor_devices devices;
   assert_non_null(mkdtemp(root));
   doctor_devices_read(root, &devices);
-  assert_true(devices.n == 0 && !devices.peermem && !devices.cut);
+  assert_true(devices.n == 0 && !devices.peermem && !devices.cut && !devices.card);
   put(root, "class/infiniband/mlx5_0/ports/1", "state", "1: DOWN\n");
   put(root, "class/infiniband/mlx5_0/ports/2", "state", "4: ACTIVE\n");
   put(root, "class/net/lo", NULL, NULL);
   put(root, "class/net/eth0", NULL, NULL);
   put(root, "module/nvidia_peermem", NULL, NULL);
+  put(root, "bus/pci/devices/0000:01:00.1", "vendor", "0x10de\n");
+  put(root, "bus/pci/devices/0000:01:00.1", "class", "0x040300\n");
+  put(root, "bus/pci/devices/0000:02:00.0", "vendor", "0x1a03\n");
+  put(root, "bus/pci/devices/0000:02:00.0", "class", "0x030000\n");
   doctor_devices_read(root, &devices);
-  assert_true(devices.peermem);
+  assert_true(devices.peermem && !devices.card); /* sound of NVIDIA, and a display of somebody else */
   assert_int_equal(devices.n, 3);
   assert_string_equal(devices.device[0].name, "mlx5_0:2");
   assert_string_equal(devices.device[1].name, "eth0");
   assert_string_equal(devices.device[2].name, "lo");
   assert_true(devices.device[0].rdma && !devices.device[1].rdma);
+  put(root, "bus/pci/devices/0000:01:00.0", "vendor", "0x10de\n");
+  put(root, "bus/pci/devices/0000:01:00.0", "class", "0x030200\n");
   for (int i = 0; i < DOCTOR_DEVICES; i++) {
     snprintf(path, sizeof path, "class/net/v%d", i);
     put(root, path, NULL, NULL);
   }
   doctor_devices_read(root, &devices);
-  assert_true(devices.cut && devices.n == DOCTOR_DEVICES);
+  assert_true(devices.card && devices.cut && devices.n == DOCTOR_DEVICES);
   for (int i = 0; i < DOCTOR_DEVICES; i++) {
     snprintf(path, sizeof path, "%s/class/net/v%d", root, i);
     assert_int_equal(rmdir(path), 0);
@@ -401,6 +419,7 @@ static void doubtful_clocks(void **state)
 }
 
 static const struct doctor_gpus two = {.cuda = true,
+                                       .card = true,
                                        .driver = 13000,
                                        .runtime = 12060,
                                        .nccl = 22703,
@@ -414,8 +433,9 @@ static const struct doctor_gpus two = {.cuda = true,
 static void gpus(void **state)
 {
   (void)state;
-  struct doctor_gpus none = {.names = ""}, no_driver = two, old_driver = two, unseen = two, one = two;
-  no_driver.driver = 0;
+  struct doctor_gpus none = {.names = ""}, no_driver = two, no_card = two, old_driver = two, unseen = two, one = two;
+  no_driver.driver = no_card.driver = 0;
+  no_card.card = false;
   old_driver.driver = 11080;
   unseen.gpus = 0;
   one.gpus = 1;
@@ -424,6 +444,8 @@ static void gpus(void **state)
   is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank a GPU");
   is(judge_gpus(&one, 8), VERDICT_OK, "CUDA 12.6"); /* Slurm shows each rank its own */
   is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
+  is(judge_gpus(&no_card, 1), VERDICT_OK, "none in this machine");
+  assert_true(!*judge_nccl(&no_card, 2).what && !*judge_cudnn(&no_card).what);
   is(judge_gpus(&old_driver, 1), VERDICT_FAULT, "the driver runs up to 11.8: install a newer driver");
   is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
 }
@@ -438,13 +460,12 @@ static void gpu_libraries(void **state)
   newer.nccl = 23001;
   newer.cudnn = 100001;
   other.cudnn_runtime = 13000;
-  is(judge_nccl(&none, 2), VERDICT_OK, "not needed");
+  assert_true(!*judge_nccl(&none, 2).what && !*judge_cudnn(&none).what);
   is(judge_nccl(&two, 2), VERDICT_OK, "2.27.3");
   is(judge_nccl(&newer, 2), VERDICT_OK, "2.30.1");
   is(judge_nccl(&older, 2), VERDICT_WARNING, "2.26.5 is loaded, older than 2.27.3");
   is(judge_nccl(&without, 1), VERDICT_OK, "not in this build");
   is(judge_nccl(&without, 2), VERDICT_WARNING, "--with-nccl");
-  is(judge_cudnn(&none), VERDICT_OK, "not needed");
   is(judge_cudnn(&two), VERDICT_OK, "9.13.1");
   is(judge_cudnn(&newer), VERDICT_OK, "10.0.1");
   is(judge_cudnn(&older), VERDICT_WARNING, "9.8.0 is loaded, older than 9.13.1");

@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
+#include <mpi.h>
 
 #include "base/clock.h"
 #include "comm/report.h"
@@ -103,6 +105,43 @@ static void one_speaks_unasked(void **state)
   comm_report_destroy(report);
 }
 
+/* While `broken`, this program's MPI sends nothing, and complains of what it frees. */
+static bool broken;
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm members, MPI_Request *request)
+{
+  return broken ? MPI_ERR_RANK : PMPI_Isend(data, count, type, to, tag, members, request);
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+  const int code = PMPI_Request_free(request);
+  return broken ? MPI_ERR_REQUEST : code;
+}
+
+static void the_first_failure_is_told(void **arg)
+{
+  (void)arg;
+  struct comm_report *report = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS];
+  const bool asks = comm_rank(job) == 0 && comm_ranks(job) > 1;
+  char told[64] = "";
+  enum status status = STATUS_LIBRARY;
+  broken = asks;
+  if (asks) {
+    status = comm_report_collect(report, &mine, 60, states, answered);
+    snprintf(told, sizeof told, "%s", status_text());
+  }
+  broken = false;
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  comm_report_destroy(report);
+  assert_int_equal(status, STATUS_LIBRARY);
+  if (asks && strncmp(told, "MPI_Isend", 9) != 0)
+    fail_msg("the cause was MPI_Isend, told is: %s", told);
+}
+
 static void without_mpi_there_is_nobody(void **state)
 {
   (void)state;
@@ -138,6 +177,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_answer),
       cmocka_unit_test(one_speaks_unasked),
+      cmocka_unit_test(the_first_failure_is_told),
       cmocka_unit_test(without_mpi_there_is_nobody),
       cmocka_unit_test(a_state_of_no_size),
   };

@@ -51,37 +51,42 @@ static void test_impossible_combinations(void **state)
       {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be auto, world, node or a number of ranks, not 'two'"},
       {"shard.group=", "shard.group (command line) must be auto, world, node or a number of ranks, not ''"},
       {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number of ranks, not '9999999999'"},
-      {"tiers.activations=recompute:13",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
-      {"tiers.activations=recompute:0",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
-      {"tiers.activations=recompute:",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
-      {"tiers.activations=offload", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
-                                    "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'offload'"},
-      {"tiers.activations=keep:2", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
-                                   "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'keep:2'"},
-      {"tiers.activations=host,", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
-                                  "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'host,'"},
-      {"tiers.activations=", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) "
-                             "for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not ''"},
-      {"tiers.activations=host:2,keep",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
-      {"tiers.activations=recompute,,host",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
-      {"tiers.activations=nvmes", "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 "
-                                  "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'nvmes'"},
-      {"tiers.activations=keep,host,nvme model.layers=2",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 2) for every K-th block, "
-       "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
-      {"tiers.activations=host:129 model.layers=200",
-       "tiers.activations (command line) must be keep, recompute, host or nvme, one of the last three with :K (K from 1 to 128) for every K-th "
-       "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
+      {"tiers.activations=recompute:13", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
+                                         "with :K (K from 1 to 12) for every K-th block, "
+                                         "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
+      {"tiers.activations=recompute:0", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
+                                        "with :K (K from 1 to 12) for every K-th block, "
+                                        "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
+      {"tiers.activations=recompute:", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with "
+                                       ":K (K from 1 to 12) for every K-th block, "
+                                       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
+      {"tiers.activations=offload",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'offload'"},
+      {"tiers.activations=keep:2",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'keep:2'"},
+      {"tiers.activations=host,",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'host,'"},
+      {"tiers.activations=",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 to 12) "
+       "for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not ''"},
+      {"tiers.activations=host:2,keep", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
+                                        "with :K (K from 1 to 12) for every K-th block, "
+                                        "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
+      {"tiers.activations=recompute,,host", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
+                                            "with :K (K from 1 to 12) for every K-th block, "
+                                            "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
+      {"tiers.activations=nvmes",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'nvmes'"},
+      {"tiers.activations=keep,host,nvme model.layers=2", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+                                                          "the last four with :K (K from 1 to 2) for every K-th block, "
+                                                          "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
+      {"tiers.activations=host:129 model.layers=200", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the "
+                                                      "last four with :K (K from 1 to 128) for every K-th "
+                                                      "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
       {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is device, but parameters live where they are "
                             "updated: set both to the same"},
       {"tiers.optimizer=host", "tiers.params (default) is device and tiers.optimizer (command line) is host, but parameters live where they are "
@@ -237,6 +242,8 @@ static void test_activations(void **state)
       {"recompute", 12, {1, {KEEP_INPUT}}},
       {"host", 12, {1, {KEEP_INPUT_HOST}}},
       {"nvme", 12, {1, {KEEP_INPUT_NVME}}},
+      {"keep_host", 12, {1, {KEEP_ACTIVATIONS_HOST}}},
+      {"keep_host:2", 12, {2, {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}}},
       {"host:1", 12, {1, {KEEP_INPUT_HOST}}},
       {"nvme:3", 3, {3, {KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_ACTIVATIONS}}},
       {"recompute:128", 128, {128, {KEEP_INPUT}}},
@@ -503,7 +510,7 @@ static void test_hash(void **state)
                                      "optim.lr=0.0006",   "train.trace=2,4",       "comm.timeout=5",
                                      "transfer.rate=2",   "tiers.nvme=/x",         "checkpoint.background=false",
                                      "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2",
-                                     "run.counters=auto"};
+                                     "run.counters=auto", "tiers.working=keep"};
   static const char *const different[] = {
       "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",     "data.train=x",     "shard.strategy=no_shard",
       "optim.no_decay=",    "run.device=host",        "run.compute=fp32",    "comm.backend=mpi", "comm.gradients=bf16",

@@ -386,6 +386,27 @@ static void check_echo(void)
   options_destroy(other);
 }
 
+/* Oracle: written by hand. */
+static void test_numbers_as_people_write_them(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given, *echoed;
+  } cases[] = {{"[600, 6e+02]", "[600, 600]"},           {"[500000, 1e-05]", "[500000, 1e-5]"},        {"[-1200, 0.0003]", "[-1200, 0.0003]"},
+               {"[999000000, 1e9]", "[999000000, 1e9]"}, {"[25e9, -2.5e-300]", "[2.5e10, -2.5e-300]"}, {"[1, 0]", "[1, 0]"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[128], line[128], *echo;
+    snprintf(text, sizeof text, "list.pair=%s", cases[i].given);
+    snprintf(line, sizeof line, "  pair: %s\n", cases[i].echoed);
+    assert_int_equal(options_assign(set, text), STATUS_OK);
+    assert_int_equal(options_print_yaml(set, &echo), STATUS_OK);
+    if (!strstr(echo, line))
+      fail_msg("%s is not echoed as %s in\n%s", cases[i].given, cases[i].echoed, echo);
+    mem_free(echo);
+    check_echo();
+  }
+}
+
 static void test_echo_of_numbers(void **state)
 {
   (void)state;
@@ -570,6 +591,7 @@ int main(void)
       TEST(test_refusals_of_yaml),
       TEST(test_only_choice),
       TEST(test_files),
+      TEST(test_numbers_as_people_write_them),
       TEST(test_echo_of_numbers),
       TEST(test_echo_of_texts),
       TEST(test_echo_form),

@@ -123,6 +123,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .micros = micros,
                 .sequence = JOB_SEQUENCE,
                 .activations = pattern_of(setup),
+                .keep_working = setup->keep_working,
                 .host_state = setup->host,
                 .params_full = setup->params_full,
                 .cpu_reduce = setup->cpu_reduce,

@@ -6,10 +6,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/mem.h"
 #include "job.h"
 
@@ -56,7 +58,8 @@ static void same_all_ways(struct job_setup setup)
 
 static const struct deck_pattern recompute = {.n = 1, .of = {KEEP_INPUT}}, host = {.n = 1, .of = {KEEP_INPUT_HOST}},
                                  nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
-                                 turns = {.n = 3, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS, KEEP_INPUT_NVME}};
+                                 turns = {.n = 3, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS, KEEP_INPUT_NVME}},
+                                 kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}}, some = {.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_INPUT_HOST}};
 
 static void ways_of_parameters_and_gradients(void **state)
 {
@@ -87,6 +90,75 @@ static void updates_at_once_on_the_device(void **state)
     }
 }
 
+static void same_with_a_copy(struct job_setup setup)
+{
+  struct job_record cast = run(setup), kept;
+  setup.keep_working = true;
+  kept = run(setup);
+  job_assert_same(&kept, &cast);
+  job_record_free(&kept);
+  job_record_free(&cast);
+}
+
+/* A copy in bf16 that the update leaves on the device, instead of one that each gather casts. Oracle: the run that casts. In fp32 there is none. */
+static void copies_that_are_kept(void **state)
+{
+  (void)state;
+  static char bias[] = "*bias", *names[] = {bias};
+  for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
+    for (int cut = 0; cut < 2; cut++)
+      for (int at_once = 0; at_once < 2; at_once++)
+        same_with_a_copy((struct job_setup){.strategy = (enum deck_strategy)strategy,
+                                            .group = comm_ranks(comm) == 4 ? 2 : 1,
+                                            .prefetch = cut,
+                                            .micros = cut ? 3 : 1,
+                                            .reduce_every_micro = at_once,
+                                            .no_clip = at_once,
+                                            .immediate = at_once});
+  same_with_a_copy((struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = names}, .activations = recompute});
+  same_with_a_copy((struct job_setup){.prefetch = 1, .moments = DTYPE_BF16, .stochastic = true, .micros = 3});
+}
+
+static void check_copies_of(const struct job *job)
+{
+  uint16_t rounded[4096];
+  for (int u = 0; u < job->model->units; u++) {
+    const struct layout_range owned = job->plan->owned[u];
+    const int64_t n = owned.end - owned.begin;
+    assert_true(job->plan->working[u] >= 0);
+    assert_in_range(n, 1, 4096);
+    dtype_convert(rounded, DTYPE_BF16, exec_pointer(job->exec, job->plan->master[u]), DTYPE_F32, (size_t)n);
+    assert_memory_equal(exec_pointer(job->exec, job->plan->working[u]), rounded, (size_t)n * sizeof *rounded);
+  }
+}
+
+/* Evidence that it is what is computed with: it is the masters rounded after each step, padding too; what is written over it changes the loss; and an evaluation reads it. */
+static void copies_are_what_is_gathered(void **state)
+{
+  (void)state;
+  const struct job_setup setup = {.prefetch = 1, .half = half, .beside = beside, .keep_working = true};
+  struct job job;
+  job_open(&job, comm, &setup);
+  for (int step = 0; step < 2; step++) {
+    assert_true(job_step(&job, step).loss == reference[0][0].loss[step]);
+    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    check_copies_of(&job);
+  }
+  memset(exec_pointer(job.exec, job.plan->working[1]), 0, (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+  assert_true(job_step(&job, 2).loss != reference[0][0].loss[2]);
+  job_close(&job);
+
+  for (int spoilt = 0; spoilt < 2; spoilt++) {
+    struct job_setup eval = setup;
+    eval.mode = PLAN_EVAL;
+    job_open(&job, comm, &eval);
+    if (spoilt)
+      memset(exec_pointer(job.exec, job.plan->working[1]), 0, (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+    assert_int_equal(job_step(&job, 0).loss == reference[0][0].loss[0], !spoilt);
+    job_close(&job);
+  }
+}
+
 static void updates_at_once(void **state)
 {
   (void)state;
@@ -103,6 +175,8 @@ static void inputs_that_wait_elsewhere(void **state)
     same((struct job_setup){.prefetch = prefetch, .activations = recompute});
     same((struct job_setup){.prefetch = prefetch, .activations = host, .micros = 3});
     same((struct job_setup){.prefetch = prefetch, .activations = nvme, .micros = 3});
+    same((struct job_setup){.prefetch = prefetch, .activations = kept, .micros = 3});
+    same((struct job_setup){.prefetch = prefetch, .activations = some});
     same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true});
     same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true, .one_node = true, .micros = 3});
   }
@@ -112,9 +186,9 @@ static void inputs_that_wait_elsewhere(void **state)
 static void inputs_alone(void **state)
 {
   (void)state;
-  const struct deck_pattern *const patterns[] = {&host, &nvme, &turns};
-  for (int p = 0; p < 3; p++) {
-    struct job_record record = run((struct job_setup){.prefetch = p, .activations = *patterns[p]});
+  const struct deck_pattern *const patterns[] = {&host, &nvme, &turns, &kept, &some};
+  for (int p = 0; p < 5; p++) {
+    struct job_record record = run((struct job_setup){.prefetch = p % 3, .activations = *patterns[p]});
     job_assert_same(&record, &reference[0][0]);
     job_record_free(&record);
   }
@@ -278,6 +352,8 @@ int main(void)
   const struct CMUnitTest half_tests[] = {
       cmocka_unit_test(ways_of_parameters_and_gradients),
       cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(copies_that_are_kept),
+      cmocka_unit_test(copies_are_what_is_gathered),
       cmocka_unit_test(inputs_that_wait_elsewhere),
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(frozen_parameters),

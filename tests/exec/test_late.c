@@ -89,7 +89,8 @@ static void same(struct job_setup setup)
   job_record_free(&record);
 }
 
-static const struct deck_pattern host = {.n = 1, .of = {KEEP_INPUT_HOST}}, nvme = {.n = 1, .of = {KEEP_INPUT_NVME}};
+static const struct deck_pattern host = {.n = 1, .of = {KEEP_INPUT_HOST}}, nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
+                                 kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}};
 
 /* All ways of parameters and of gradients, reduced by devices, by hosts, and by hosts in memory that they share. */
 static void same_all_ways(struct job_setup setup)
@@ -108,6 +109,12 @@ static void inputs_in_host_memory(void **state)
   (void)state;
   for (int on_nvme = 0; on_nvme <= 1; on_nvme++)
     same_all_ways((struct job_setup){.prefetch = 1, .activations = host, .nvme_state = on_nvme});
+}
+
+static void activations_in_host_memory(void **state)
+{
+  (void)state;
+  same_all_ways((struct job_setup){.prefetch = 1, .activations = kept});
 }
 
 static void inputs_on_nvme(void **state)
@@ -153,6 +160,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_copy_is_there_when_it_is_waited_for),
       cmocka_unit_test(inputs_in_host_memory),
+      cmocka_unit_test(activations_in_host_memory),
       cmocka_unit_test(inputs_on_nvme),
       cmocka_unit_test(prefetch),
       cmocka_unit_test(updates_at_once),

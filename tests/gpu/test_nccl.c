@@ -333,7 +333,7 @@ static void what_nccl_refuses_is_told(void **state)
   struct nccl_group *group;
   must(nccl_id(id));
   must(nccl_group_create(&group));
-  assert_int_equal(nccl_group_start(group, "sluice-test", id, 1, 1), STATUS_LIBRARY); /* there is no member 1 of 1 */
+  assert_int_equal(nccl_group_start(group, "sluice-test", id, true, 1, 1), STATUS_LIBRARY); /* there is no member 1 of 1 */
   assert_non_null(strstr(status_text(), "NCCL: starting a group failed: invalid argument"));
   int64_t *there = room(MOST_RANKS * sizeof *there);
   assert_int_equal(comm_all_gather(groupings[0].group, lane, there, 1, DTYPE_I64, there), STATUS_UNSUPPORTED);
@@ -357,7 +357,7 @@ static void memory_is_registered_up_to_a_limit(void **state)
     must(nccl_id(id));
   must(comm_broadcast(job, id, sizeof id, 0));
   must(nccl_group_create(&group));
-  must(nccl_group_start(group, "sluice-test", id, comm_ranks(job), comm_rank(job)));
+  must(nccl_group_start(group, "sluice-test", id, true, comm_ranks(job), comm_rank(job)));
   for (int i = 0; i < 5; i++)
     must(nccl_memory_create(PIECE, &piece[i]));
   for (int i = 0; i < 4; i++)
@@ -378,7 +378,7 @@ static void what_is_stuck_can_be_given_up(void **state)
     must(nccl_id(id));
   must(comm_broadcast(job, id, sizeof id, 0));
   must(nccl_group_create(&group));
-  must(nccl_group_start(group, "sluice-test", id, comm_ranks(job), comm_rank(job)));
+  must(nccl_group_start(group, "sluice-test", id, true, comm_ranks(job), comm_rank(job)));
   int64_t *there = room(sizeof *there);
   must(nccl_sum_i64(group, lane, there, 1)); /* the first one meets the others on the host */
   finish(lane);

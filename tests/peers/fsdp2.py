@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps on random tokens in PyTorch: the peer of `sluice bench` on GPUs (see gpu.sh).
+"""Training steps on random tokens in PyTorch: the peer of `sluice bench` on GPUs (see gpu.sh and offload.sh).
 
 FSDP2 as it is meant to be used: fully_shard a block and the root, fp32 parameters, gradients and moments in shards, bf16 compute, reduction in fp32, torch.compile of each
 block's forward and of the loss, the faster of cuDNN's and flash attention, fused AdamW, clipping to norm 1. Within an accumulated step gradients stay whole until the last
@@ -7,7 +7,10 @@ micro-batch (--reduce-every: they are reduced after each). No host synchronisati
 
   torchrun --nproc_per_node=4 fsdp2.py --model qwen2.5-7b --T 1024 --B 16 --accum 8
 
-Prints one JSON line. --count prints the models' parameters. --tiny takes the model's kind in a size for CPUs."""
+With --offload CPUOffloadPolicy keeps shards of parameters and gradients in pinned host memory, and the fused AdamW runs on all of the node's cores, divided among its processes.
+
+Prints one JSON line, with "failure" in it where there is no result. Weights and tokens do not depend on the number of processes, so that the losses of one and of several, with --offload and without,
+can be compared. Where there is no GPU it runs on the CPU with gloo, for which --tiny takes the model's kind in a small size. --count prints the models' parameters."""
 import argparse
 import json
 import math
@@ -15,6 +18,7 @@ import os
 import statistics
 import sys
 import time
+import traceback
 from typing import NamedTuple
 
 import torch
@@ -22,7 +26,8 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 
@@ -182,17 +187,21 @@ def choose_attention(wanted, shape, B, T, device):
     return choice[0]
 
 
-def initialise(model):
-    torch.manual_seed(1 + dist.get_rank())  # each rank its own shards
+def first_value(name, p, device):
+    if "norm" in name and name.endswith("weight"):
+        return torch.ones(p.shape, device=device)
+    if name.endswith("bias"):
+        return torch.zeros(p.shape, device=device)
+    return torch.randn(p.shape, device=device).mul_(0.02)
+
+
+def initialise(model, device):
+    """Whole parameters, one after another, are drawn on the device, alike by all ranks, of which each keeps its shard: the host would draw for minutes."""
+    torch.manual_seed(1)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            local = p.to_local()
-            if "norm" in name and name.endswith("weight"):
-                local.fill_(1)
-            elif name.endswith("bias"):
-                local.zero_()
-            else:
-                local.normal_(std=0.02)
+            whole = distribute_tensor(first_value(name, p, device), p.device_mesh, p.placements, src_data_rank=None)
+            p.to_local().copy_(whole.to_local())
 
 
 def build(shape, a, device):
@@ -200,21 +209,26 @@ def build(shape, a, device):
     with torch.device("meta"):
         model = Model(shape, a.ac == "full")
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    tier = CPUOffloadPolicy(pin_memory=device.type == "cuda") if a.offload else OffloadPolicy()
     for block in model.blocks:
-        if a.compile:
+        if a.compile and a.eager_ac:
+            block.body = torch.compile(block.body, fullgraph=True)
+        elif a.compile:
             block.forward = torch.compile(block.forward, fullgraph=True)
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=not a.keep)
+        fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=tier, reshard_after_forward=not a.keep)
     if a.compile:
         model.loss = torch.compile(model.loss, fullgraph=True)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)  # what the forward pass ends with the backward pass begins with
-    model.to_empty(device=device)
-    initialise(model)
+    fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=tier, reshard_after_forward=False)  # what the forward pass ends with the backward pass begins with
+    model.to_empty(device="cpu" if a.offload else device)
+    initialise(model, device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
     if not shape.gpt2:
         model.cos, model.sin = rotation(shape, a.T, device)
     return model
 
 
-def adamw(model, device):
+def adamw(model):
     decayed, others = ([p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False))
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
@@ -225,10 +239,12 @@ def train_step(model, optimizer, shape, a, device):
         last = micro == a.accum - 1
         model.set_requires_gradient_sync(last or a.reduce_every)
         model.set_reshard_after_backward(last or not a.keep)
-        sample = torch.randint(0, shape.vocab, (a.B, a.T + 1), device=device)
+        samples = torch.randint(0, shape.vocab, (dist.get_world_size(), a.B, a.T + 1), device=device)  # of all ranks, alike on each
+        sample = samples[dist.get_rank()]
         loss = model(sample[:, :-1], sample[:, 1:])
         (loss / a.accum).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if a.clip > 0:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
     optimizer.step()
     optimizer.zero_grad()
     return loss.detach()
@@ -256,12 +272,22 @@ class Clock:
         return [a.elapsed_time(b) for a, b in zip(self.marks, self.marks[1:])]
 
 
+def node_memory_in_use():
+    """Of the whole node, what applications hold: pinned memory is not in any process's resident set."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        kib = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in file)}
+    return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
+
+
 def arguments():
     p = argparse.ArgumentParser()
     p.add_argument("--model", choices=MODELS, default="gpt2-124m")
     for name, default in (("T", 1024), ("B", 8), ("accum", 1), ("steps", 8), ("warmup", 4)):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--ac", choices=("none", "full"), default="none", help="activation checkpointing")
+    p.add_argument("--eager-ac", action="store_true", help="checkpointing around what is compiled, where the compiler cannot leave out what the backward pass does not need")
+    p.add_argument("--offload", action="store_true", help="parameters, gradients and moments in host memory")
+    p.add_argument("--clip", type=float, default=1.0, help="the norm that gradients are clipped to; 0: they are not")
     p.add_argument("--reduce-every", action="store_true", help="reduce gradients after each micro-batch, not after the last")
     p.add_argument("--keep", action="store_true", help="parameters stay gathered until the end of the step, as in ZeRO-1 and ZeRO-2")
     p.add_argument("--attention", choices=("best", "cudnn", "flash"), default="best")
@@ -275,27 +301,39 @@ def arguments():
 def measure(a, device):
     shape = tiny(MODELS[a.model]) if a.tiny else MODELS[a.model]
     cuda = device.type == "cuda"
+    before = node_memory_in_use()
     attention = choose_attention(a.attention, shape, a.B, a.T, device) if cuda else "host"
     model = build(shape, a, device)
-    optimizer = adamw(model, device)
-    clock = Clock(device)
+    optimizer = adamw(model)
+    clock, losses = Clock(device), []
     for step in range(a.warmup + a.steps):
         if step == a.warmup:
             if cuda:
                 torch.cuda.synchronize()
             dist.barrier()
             clock.mark()
-        loss = train_step(model, optimizer, shape, a, device)
+        losses.append(train_step(model, optimizer, shape, a, device))
         if step >= a.warmup:
             clock.mark()
     step_ms = statistics.median(clock.steps_ms())
-    dist.all_reduce(loss, op=dist.ReduceOp.SUM)
+    node_bytes = node_memory_in_use() - before
+    losses = torch.stack(losses)
+    dist.all_reduce(losses, op=dist.ReduceOp.SUM)
+    losses = (losses / dist.get_world_size()).tolist()
     record = {"attention": attention, "parameters": parameters_of(shape), "step_ms": step_ms, "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3,
-              "loss": loss.item() / dist.get_world_size()}
+              "loss": losses[-1], "losses": losses, "node_host_bytes": node_bytes}
     if cuda:
         free, everything = torch.cuda.mem_get_info()
-        record |= {"peak_bytes": torch.cuda.max_memory_allocated(), "device_bytes": everything - free}
+        record |= {"peak_bytes": torch.cuda.max_memory_allocated(), "device_bytes": everything - free, "pinned_bytes": torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)}
     return record
+
+
+def reason(failure):
+    """PyTorch's allocators, CUDA and the C library say it in different words, and a compiler wraps what they say."""
+    words = str(failure).lower()
+    if any(said in words for said in ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")):
+        return "out of memory"
+    return f"{type(failure).__name__}: {words.splitlines()[0] if words else 'no message'}"
 
 
 def main():
@@ -308,14 +346,17 @@ def main():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
+    if a.offload:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"])))
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     record = {"kind": "peer", "peer": "fsdp2", "row": a.row, "model": a.model, "gpus": dist.get_world_size(), "B": a.B, "T": a.T, "accum": a.accum, "ac": a.ac, "keep": a.keep,
-              "reduce_every": a.reduce_every, "torch": torch.__version__}
+              "reduce_every": a.reduce_every, "offload": a.offload, "clip": a.clip, "threads": torch.get_num_threads(), "torch": torch.__version__}
     try:
         record |= measure(a, device)
-    except torch.OutOfMemoryError as failure:
-        print(failure, file=sys.stderr)
-        print(json.dumps(record | {"failure": "out of memory"}), flush=True)
+    except Exception as failure:  # whatever it is, the row gets a line
+        traceback.print_exc()
+        sys.stderr.flush()
+        print(json.dumps(record | {"failure": reason(failure)}), flush=True)
         os._exit(1)  # other ranks may wait in a collective: torchrun ends them
     if dist.get_rank() == 0:
         print(json.dumps(record), flush=True)

@@ -149,7 +149,7 @@ def gib(value):
 def memory_table(measured, a):
     rows = []
     for key in main_rows(measured):
-        ours = measured.our(key, "planned_bytes")
+        ours = measured.our(key, "planned_device_bytes") or measured.our(key, "planned_bytes")
         share = ratio(ours, measured.their(key, "peak_bytes"))
         rows.append([key[0], str(key[1]), gib(ours), measured.their_text(key, "peak_bytes", gib), text(share, ".2f"), f"{MEMORY_RATIO}", verdict(share, MEMORY_RATIO, at_most=True),
                      gib(measured.our(key, "device_bytes")), gib(measured.their(key, "device_bytes"))])

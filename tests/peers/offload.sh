@@ -8,7 +8,8 @@
 #   qwen7b-offload-acts   inputs of blocks in host memory
 #   qwen7b-offload-bf16   moments in bf16
 #   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
-#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME
+#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
+#                         which on one GPU is about what a host of 256 GiB holds
 #   ; sweep               transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
 # Environment:
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
@@ -16,8 +17,10 @@
 #   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has qwen7b-memory already
 #   TRACE        a folder: three steps before the clock starts are traced
 #   NVME         a folder on the node's disk
-#   PEER_OFFLOAD what is run in turns with ours: none (default), or a command, with --row NAME --model NAME --T N --B N --accum N --ac full behind it. Its JSON lines go to RESULTS too.
-#   PEER         none (default); torchrun, or a path to it: fsdp2.py in turns with qwen7b-memory, and, where PEER_OFFLOAD names a Python file, that with the others
+#   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it: fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
+#                in fp32 in all of them; models larger than 7B it does not have
+#   PEER_OFFLOAD instead of `fsdp2.py --offload`: a command, started by PEER where it begins with a Python file. Behind it stand --row NAME --model NAME --T N --B N --accum N --ac full --clip N.
+#                Its JSON lines go to RESULTS too.
 #   TURNS        how often (1)
 #   LIMIT        seconds that a run may take (300)
 #   MPIRUN       how to start ranks
@@ -87,19 +90,22 @@ ours() {
   test -z "${TRACE:-}" || python3 "$here/offload_table.py" --exposed "$TRACE/$1/trace/rank-00000.json" >> "$results"
 }
 
-# theirs NAME MODEL T B MICROS
+# theirs NAME MODEL T B MICROS KEY=VALUE...
 theirs() {
-  local name=$1 options="--row $1 --model $2 --T $3 --B $4 --accum $5 --ac full" command="${PEER_OFFLOAD:-none}"
+  local clip=1 options command="${PEER_OFFLOAD:-none}"
+  case " ${*:6} " in *" optim.clip=0 "*) clip=0 ;; esac
+  options="--row $1 --model $2 --T $3 --B $4 --accum $5 --ac full --clip $clip"
   case ${PEER:-none} in
   torchrun | */torchrun)
+    test "$command" != none || command="$here/fsdp2.py --offload --steps ${STEPS:-3} --warmup 2"
+    test "$1" != qwen7b-memory || command="$here/fsdp2.py --steps ${STEPS:-3} --warmup 2"
     case $command in *.py | *.py\ *) command="$PEER --nproc_per_node=$gpus $command" ;; esac
-    test "$name" != qwen7b-memory || command="$PEER --nproc_per_node=$gpus $here/fsdp2.py"
     ;;
   esac
   test "$command" != none || return 0
   # shellcheck disable=SC2086
   limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' | tee -a "$results" ||
-    echo "$name: the peer failed with exit code ${PIPESTATUS[0]}"
+    echo "$1: the peer failed with exit code ${PIPESTATUS[0]}"
 }
 
 # row NAME MODEL T B MICROS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
@@ -110,7 +116,7 @@ row() {
     echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
     test "${FORECAST:-}" = only || ours "$1"
     forecast "$1"
-    test "${FORECAST:-}" = only || theirs "${@:1:5}"
+    test "${FORECAST:-}" = only || theirs "$@"
   done
 }
 
@@ -131,6 +137,7 @@ for name; do
   qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
   qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
+  qwen22b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 model.layers=76 ;;
   qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;
   sweep)
     for params in shard full; do

@@ -172,6 +172,7 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .sequence = 16,
                                        .reduce_every_micro = point->reduce_every_micro,
                                        .activations = pattern_of(point),
+                                       .keep_working = point->keep_working,
                                        .host_state = point->host,
                                        .params_full = point->params_full,
                                        .cpu_reduce = point->cpu_reduce,
@@ -188,12 +189,13 @@ const char *fixture_name(const struct point *point)
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
   static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe"};
+  static const char *const halves[] = {", bf16", ", bf16 in a copy that is kept"};
   const char *const by_hosts = point->one_node ? "cpu_reduce on one node" : "cpu_reduce";
   static char name[400];
   snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s%s", modes[point->mode],
            strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
            point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze],
-           point->half ? ", bf16" : "");
+           point->half ? halves[point->keep_working] : "");
   size_t length = strlen(name);
   snprintf(name + length, sizeof name - length, ", keep %s, moments %s", keeps[point->keep], dtype_name(point->moments));
   length = strlen(name);
@@ -287,8 +289,9 @@ static void visit_some(void *arg, const struct point *place)
     struct point point = *place;
     point.head = variant % 2 ? UNTIED : TIED;
     point.freeze = (enum freeze)(variant / 2);
-    for (int n = variant == 0 ? 2 : 0; n < 3; n++, visitor->next += 11) {
-      point.half = n == 2;
+    for (int n = variant == 0 ? 2 : 0; n < 4; n++, visitor->next += 11) {
+      point.half = n >= 2;
+      point.keep_working = n == 3;
       visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
     }
   }
@@ -300,7 +303,7 @@ void fixture_variants(fixture_visit *visit, void *arg)
 }
 
 /* Factors in the order of fixture.h, from the last. */
-enum { HOST_KEEPS = 5, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 3 * 2 * 4 * 3, HOST_VARIANTS = 11 };
+enum { HOST_KEEPS = 7, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 3 * 2 * 4 * 3, HOST_VARIANTS = 11 };
 
 static int take(int *choice, int n)
 {
@@ -316,8 +319,8 @@ static struct point host_point(struct point point, int choice, int turn)
   point.half = take(&choice, 2);
   point.nvme_state = 0.5 * take(&choice, 3);
   int keep = take(&choice, HOST_KEEPS);
-  point.keep = keep < 4 ? (enum deck_keep)keep : KEEP_INPUT_HOST;
-  point.recompute = keep < 4 ? 0 : 2;
+  point.keep = keep < 5 ? (enum deck_keep)keep : keep == 5 ? KEEP_INPUT_HOST : KEEP_ACTIVATIONS_HOST;
+  point.recompute = keep < 5 ? 0 : 2;
   point.immediate = take(&choice, 2);
   const int reduce = take(&choice, 3);
   point.cpu_reduce = reduce > 0;

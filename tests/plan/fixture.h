@@ -30,6 +30,7 @@ struct point {
   bool host, params_full, cpu_reduce, one_node, immediate; /* host: masters in host memory */
   double nvme_state;
   enum dtype moments;
+  bool keep_working;
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
 };
 

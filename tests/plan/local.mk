@@ -32,6 +32,7 @@ tests_plan_test_verify_whole_SOURCES = tests/plan/test_verify_whole.c $(plan_bro
 tests_plan_test_wire_SOURCES = tests/plan/test_wire.c $(plan_fixture)
 EXTRA_DIST += \
 	tests/plan/golden/bf16.txt \
+	tests/plan/golden/bf16_kept.txt \
 	tests/plan/golden/bf16_no_shard.txt \
 	tests/plan/golden/eval.txt \
 	tests/plan/golden/frozen.txt \
@@ -45,6 +46,7 @@ EXTRA_DIST += \
 	tests/plan/golden/host_one_node.txt \
 	tests/plan/golden/host_shared.txt \
 	tests/plan/golden/hybrid_shard.txt \
+	tests/plan/golden/keep_host.txt \
 	tests/plan/golden/no_shard.txt \
 	tests/plan/golden/one_rank.txt \
 	tests/plan/golden/shard_grad_op.txt \

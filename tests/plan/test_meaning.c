@@ -681,6 +681,7 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
   (void)state;
   static const struct point on_host[] = {
       {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
       {.strategy = STRATEGY_FULL_SHARD,
        .ranks = 3,
        .group = 3,

@@ -436,23 +436,23 @@ static void gradients_land_where_all_members_reach_them(void **state)
   }
 }
 
-/* An input a block and micro-batch, less those that are wanted back at once. */
-static void inputs_wait_where_the_deck_says(void **state)
+/* Of each block and micro-batch its input, or all that it keeps, less those that are wanted back at once. */
+static void activations_wait_where_the_deck_says(void **state)
 {
   (void)state;
   const int64_t x = 2 * 16 * 24 * 4;
   struct model tower;
   fixture_model(&tower, 8);
-  for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_INPUT_NVME; keep++) {
+  for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_ACTIVATIONS_HOST; keep++) {
     const struct point point = {
         .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .keep = (enum deck_keep)keep};
     struct plan *plan = fixture_plan(&tower, &point, 0);
-    bool leaves = keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
+    bool leaves = keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
     assert_int_equal(fixture_count(plan, OP_SAVE_ACT), leaves ? 7 : 0); /* the last block's backward pass is two visits away */
     assert_int_equal(fixture_count(plan, OP_FETCH_ACT), leaves ? 7 : 0);
     assert_int_equal(fixture_count(plan, OP_WRITE_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
     assert_int_equal(fixture_count(plan, OP_READ_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
-    assert_int_equal(fixture_count(plan, OP_RECOMPUTE), keep == KEEP_ACTIVATIONS ? 0 : 8);
+    assert_int_equal(fixture_count(plan, OP_RECOMPUTE), keep == KEEP_ACTIVATIONS || keep == KEEP_ACTIVATIONS_HOST ? 0 : 8);
     if (keep == KEEP_INPUT_HOST)
       assert_int_equal(most_in(plan, TIER_HOST, PURPOSE_ACTIVATIONS), 7 * x);
     if (keep == KEEP_INPUT_NVME)
@@ -486,6 +486,41 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
       int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
       assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->moment1[0]].offset);
+      plan_destroy(other);
+    }
+    plan_destroy(train);
+  }
+}
+
+/* Copies that are kept too, though a plan that does not train only reads them. */
+static void copies_that_are_kept_are_found_there_too(void **state)
+{
+  (void)state;
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
+    struct point point = {.strategy = (enum deck_strategy)strategy,
+                          .ranks = 4,
+                          .group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
+                          .prefetch = 1,
+                          .micros = 3,
+                          .half = true,
+                          .keep_working = true};
+    struct plan *train = fixture_plan(&fixture_small, &point, 1);
+    for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
+      point.mode = (enum plan_mode)mode;
+      point.micros = 1;
+      struct plan *other = fixture_plan(&fixture_small, &point, 1);
+      for (int u = 0; u <= BLOCKS; u++) {
+        const int buffers[] = {train->master[u], train->working[u]};
+        assert_int_equal(other->master[u], buffers[0]);
+        assert_int_equal(other->working[u], buffers[1]);
+        for (int b = 0; b < 2; b++) {
+          const struct plan_buffer *here = &other->buffer[buffers[b]], *there = &train->buffer[buffers[b]];
+          assert_true(here->persistent && there->persistent && here->tier == TIER_DEVICE && there->tier == TIER_DEVICE);
+          assert_int_equal(here->offset, there->offset);
+          assert_int_equal(here->bytes, there->bytes);
+        }
+        assert_int_equal(2 * train->buffer[buffers[1]].bytes, train->buffer[buffers[0]].bytes);
+      }
       plan_destroy(other);
     }
     plan_destroy(train);
@@ -570,8 +605,9 @@ int main(void)
       cmocka_unit_test(the_device_does_not_grow_with_depth),
       cmocka_unit_test(tiers_hold_what_they_should),
       cmocka_unit_test(gradients_land_where_all_members_reach_them),
-      cmocka_unit_test(inputs_wait_where_the_deck_says),
+      cmocka_unit_test(activations_wait_where_the_deck_says),
       cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
+      cmocka_unit_test(copies_that_are_kept_are_found_there_too),
       cmocka_unit_test(masters_in_host_memory_are_found_there_too),
       cmocka_unit_test(purposes_add_up_to_what_lives_at_the_peak),
   };

@@ -187,6 +187,14 @@ static void hand_make(struct hand *hand, int ranks)
     hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .bytes = 1000 * (b + 1)};
 }
 
+/* The same with sums on the hosts, which share memory. */
+static void hand_make_shared(struct hand *hand)
+{
+  hand_make(hand, 4);
+  hand->plan.input.shape.cpu_reduce = hand->plan.input.shape.one_node = true;
+  hand->plan.on_host[LANE_REDUCE] = true;
+}
+
 /* `uses`: of buffers 0, 1, ..., as in internal.h. */
 static struct instr *hand_add(struct hand *hand, enum op op, enum plan_lane lane, const char *uses)
 {
@@ -286,9 +294,7 @@ static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **stat
   static const char *const uses[] = {"aw", "aa"};
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
-    hand_make(&hand, 4);
-    hand.plan.input.shape.cpu_reduce = hand.plan.input.shape.one_node = true;
-    hand.plan.on_host[LANE_REDUCE] = true;
+    hand_make_shared(&hand);
     hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, uses[adds]);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
     expect_near(f.step_s, 2 * 4e-3 + (1000 + (adds ? 2 : 1) * 2000) / 1e4);
@@ -308,6 +314,37 @@ static void what_lies_in_its_window_is_not_cast(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
   hand.buffer[0].parent = 1;
   expect_near(hand_forecast(&hand, &rates).step_s, 0);
+}
+
+/* The copy that the update has left is in that type too; whoever has all of it reads and writes its 1000 bytes. */
+static void what_is_kept_in_its_type_is_not_cast(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.memory_bytes = 1e6};
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  hand.buffer[0].purpose = PURPOSE_WORKING;
+  expect_near(hand_forecast(&hand, &rates).step_s, 0);
+  hand.plan.input.shape.group = 1;
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 * 1000 / 1e6);
+}
+
+/* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes each, are gone. */
+static void a_copy_that_is_kept_moves_work_from_gathers_to_updates(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.memory_bytes = 1e6};
+  struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2, .half = true};
+  double elements = 0;
+  for (int u = 0; u <= BLOCKS; u++)
+    elements += (double)flat_bytes(u, 4) / 4 / 4;
+  const struct plan_forecast cast = forecast(&point, &rates);
+  point.keep_working = true;
+  const struct plan_forecast kept = forecast(&point, &rates);
+  assert_true(cast.busy_s[LANE_GATHER] >= 2 * 6 * elements / 1e6); /* in both micro-batches */
+  assert_true(kept.busy_s[LANE_GATHER] == 0);
+  expect_near(kept.busy_s[LANE_HOST] - cast.busy_s[LANE_HOST], 2 * elements / 1e6);
 }
 
 /* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, ADAM 0.9 s. */
@@ -370,6 +407,136 @@ static void the_host_s_memory_bounds_a_step(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
 }
 
+/* ---- what shares the host's memory ---- */
+
+/* Sums and updates of 3000 bytes take 1 s by themselves, a forward pass 3 s, and a copy of 2000 to the device 2 s with a third of the memory's rate, from it 0.5 s with more than that rate. */
+static struct plan_rates shared_rates(void)
+{
+  return (struct plan_rates){.gemm_flops = block_s(1) / 3, .host_bytes = 3e3, .h2d_bytes = 1e3, .d2h_bytes = 4e3};
+}
+
+enum { SUM, UPDATE, PASS };
+
+/* A step of a sum and an update at once, of 3000 bytes and as many as `update` uses, then a forward pass, which the next step waits for. */
+static void hand_share(struct hand *hand, const char *update)
+{
+  hand_make_shared(hand);
+  hand_add(hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
+  hand_add(hand, OP_ADAM_NOW, LANE_HOST, update);
+  hand_add(hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_wait(hand, SUM, PASS, 1);
+  hand_wait(hand, UPDATE, PASS, 1);
+  hand_wait(hand, PASS, SUM, 0);
+}
+
+/* Equal ones take twice as long. Of 1 s and 3 s the short one ends at 2 s, when the other has 2 s left. */
+static void a_sum_and_an_update_share_the_host_s_memory(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = shared_rates();
+  struct hand hand;
+  hand_share(&hand, "rr");
+  hand_wait(&hand, PASS, UPDATE, 0);
+  struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, 2 + 3);
+  expect_near(f.exposed_comm_s, 1);
+  expect_near(f.exposed_update_s, 1);
+  expect_near(f.busy_s[LANE_REDUCE], 1); /* by itself */
+  expect_near(f.busy_s[LANE_HOST], 1);
+
+  hand_share(&hand, "rra");
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3); /* while the update goes on */
+  hand_wait(&hand, PASS, UPDATE, 0);
+  f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, 4 + 3);
+  expect_near(f.exposed_comm_s, 1);
+  expect_near(f.exposed_update_s, 3);
+}
+
+/* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last step of all would end 1 s earlier. */
+static void a_step_shares_the_host_s_memory_with_the_next(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = shared_rates();
+  enum { REDUCE, FORWARD, ADAM };
+  struct hand hand;
+  hand_make_shared(&hand);
+  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "rr");
+  hand_wait(&hand, REDUCE, FORWARD, 1);
+  hand_wait(&hand, FORWARD, REDUCE, 0);
+  hand_wait(&hand, ADAM, FORWARD, 0);
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
+}
+
+/* One stands before the other in the plan, but begins when the other has ended. */
+static void the_plan_s_order_is_not_that_of_time(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = shared_rates();
+  enum { FORWARD, ADAM, REDUCE };
+  struct hand hand;
+  hand_make_shared(&hand);
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "rr");
+  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
+  hand_wait(&hand, ADAM, FORWARD, 0);
+  hand_wait(&hand, ADAM, REDUCE, 0);
+  hand_wait(&hand, FORWARD, ADAM, 1);
+  hand_wait(&hand, REDUCE, ADAM, 1);
+  const struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, 3 + 1);
+  expect_near(f.exposed_comm_s, 0);
+}
+
+/* A copy that wants a third has it, and leaves two thirds to an update, or a third each to that and a sum; one that wants more than there is has the half. */
+static void a_copy_takes_no_more_than_it_would_alone(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = shared_rates();
+  enum { COPY = PASS + 1 };
+  struct hand hand;
+  hand_share(&hand, "rr");
+  hand_wait(&hand, PASS, UPDATE, 0);
+  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
+  hand_wait(&hand, COPY, PASS, 1);
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
+  hand.instr[SUM].lane = LANE_HOST;                                  /* behind one another: 2 s in all, of which 4/3 s are done at 2 s */
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3);
+
+  hand_share(&hand, "rr");
+  hand_wait(&hand, UPDATE, SUM, 0);
+  hand_wait(&hand, PASS, UPDATE, 0);
+  hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
+  hand_wait(&hand, COPY, PASS, 1);
+  expect_near(hand_forecast(&hand, &rates).step_s, 1 + 2 / 3.0 + 1 + 3); /* 2000 bytes beside 2000 of the sum's */
+}
+
+/* Without its gather a copy would meet the update, and the step be 1 s longer: 1 s each, then 3 s, beside 2 s for both. */
+static void what_keeps_others_apart_is_not_exposed(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
+  enum { ADAM, GATHER, FETCH, FORWARD };
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "a");
+  hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_wait(&hand, ADAM, FORWARD, 1);
+  hand_wait(&hand, GATHER, FORWARD, 1);
+  hand_wait(&hand, FETCH, GATHER, 0);
+  hand_wait(&hand, FORWARD, ADAM, 0);
+  struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, 1 + 3);
+  expect_near(f.exposed_comm_s, 0);
+  hand.instr[FETCH].n_wait = 0;
+  hand_wait(&hand, FETCH, FORWARD, 1);
+  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 3);
+}
+
 /* ---- masters in host memory ---- */
 
 enum { RANKS = 4 };
@@ -422,6 +589,66 @@ static void an_update_on_the_host_takes_the_bytes_of_its_types(void **state)
   expect_near(host_forecast(false, false, DTYPE_BF16, &rates).busy_s[LANE_HOST], (elements * (4 + 8 + 8 + 2) + results) / 1e6);
 }
 
+static const struct plan_rates tier_rates = {.gemm_flops = 1e9,
+                                             .memory_bytes = 1e9,
+                                             .link_bytes = 1e8,
+                                             .link_latency_s = 1e-6,
+                                             .h2d_bytes = 4e7,
+                                             .d2h_bytes = 5e7,
+                                             .host_bytes = 8e7,
+                                             .host_link_bytes = 3e7,
+                                             .disk_write_bytes = 2e7,
+                                             .disk_read_bytes = 3e7};
+
+/* All of them four times as fast, which changes no mantissa. */
+static struct plan_rates faster(struct plan_rates rates)
+{
+  rates.link_latency_s /= 4;
+  double *const rate[] = {&rates.gemm_flops, &rates.memory_bytes,    &rates.link_bytes,       &rates.h2d_bytes,      &rates.d2h_bytes,
+                          &rates.host_bytes, &rates.host_link_bytes, &rates.disk_write_bytes, &rates.disk_read_bytes};
+  for (size_t i = 0; i < sizeof rate / sizeof *rate; i++)
+    *rate[i] *= 4;
+  return rates;
+}
+
+static void expect_bounds(void *arg, const struct point *point)
+{
+  const struct plan_rates four = faster(tier_rates);
+  const struct plan_forecast f = forecast(point, &tier_rates), g = forecast(point, &four);
+  double sum = 0;
+  bool sound = f.exposed_comm_s >= 0 && f.exposed_copy_s >= 0 && f.exposed_update_s >= 0 && f.exposed_disk_s >= 0;
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    sound = sound && f.step_s >= f.busy_s[lane] * (1 - 1e-9);
+    sum += f.busy_s[lane];
+  }
+  if (!sound || f.step_s > sum * (1 + 1e-9))
+    fail_msg("%s: a step of %.9g s is out of its bounds, or a part of it less than hidden", fixture_name(point), f.step_s);
+  if (g.step_s != f.step_s / 4 || g.exposed_comm_s != f.exposed_comm_s / 4 || g.exposed_copy_s != f.exposed_copy_s / 4)
+    fail_msg("%s: %.17g s, and %.17g s on what is four times as fast", fixture_name(point), f.step_s, g.step_s);
+  ++*(int *)arg;
+}
+
+/* Each lane alone is the lower bound; the upper one is all in turn. On what is four times as fast all is a quarter, to the bit. */
+static void shared_memory_keeps_a_step_between_its_bounds(void **state)
+{
+  (void)state;
+  int points = 0;
+  fixture_host(311, expect_bounds, &points);
+  assert_true(points > 50);
+}
+
+/* What has no masters on the host has nothing that its memory's rate could slow. */
+static void on_the_device_the_host_s_memory_does_not_matter(void **state)
+{
+  (void)state;
+  const struct point point = {.mode = PLAN_TRAIN, .strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2};
+  struct plan_rates rates = tier_rates;
+  const struct plan_forecast with = forecast(&point, &rates);
+  rates.host_bytes = 1;
+  const struct plan_forecast slow = forecast(&point, &rates);
+  assert_memory_equal(&with, &slow, sizeof with);
+}
+
 static int make_model(void **state)
 {
   (void)state;
@@ -450,10 +677,19 @@ int main(void)
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
       cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
       cmocka_unit_test(what_lies_in_its_window_is_not_cast),
+      cmocka_unit_test(what_is_kept_in_its_type_is_not_cast),
+      cmocka_unit_test(a_copy_that_is_kept_moves_work_from_gathers_to_updates),
       cmocka_unit_test(what_is_not_hidden_is_exposed),
       cmocka_unit_test(the_host_s_memory_bounds_a_step),
+      cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
+      cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
+      cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
+      cmocka_unit_test(a_copy_takes_no_more_than_it_would_alone),
+      cmocka_unit_test(what_keeps_others_apart_is_not_exposed),
       cmocka_unit_test(whole_units_are_copied_where_shards_are_not),
       cmocka_unit_test(an_update_on_the_host_takes_the_bytes_of_its_types),
+      cmocka_unit_test(shared_memory_keeps_a_step_between_its_bounds),
+      cmocka_unit_test(on_the_device_the_host_s_memory_does_not_matter),
   };
   return cmocka_run_group_tests(tests, make_model, free_model);
 }

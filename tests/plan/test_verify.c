@@ -291,6 +291,46 @@ static void each_part_is_gathered_to_its_place(void **state)
   broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
 }
 
+/* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in each step. */
+static void the_copy_that_is_kept_is_written_and_gathered(void **state)
+{
+  (void)state;
+  const struct point point = {
+      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .keep_working = true};
+  struct plan *plan = broken_start(&point);
+  const int adam = fixture_find(plan, OP_ADAM, 1, -1), gather = fixture_find(plan, OP_GATHER, 1, -1);
+  plan->instr[adam].n_use--;
+  broken_settle(plan);
+  broken_refused(plan, "does not write what is computed with");
+
+  plan = broken_start(&point);
+  plan->instr[gather].use[0].buffer = plan->master[1];
+  broken_settle(plan);
+  broken_refused(plan, "reads master.h.0 in the place of working.h.0");
+
+  plan = broken_start(&point);
+  plan->instr[gather].use[0].buffer = plan->working[2];
+  broken_settle(plan);
+  broken_refused(plan, "uses working.h.1, which belongs to another unit");
+
+  plan = broken_start(&point);
+  plan->buffer[plan->working[1]].bytes -= 2;
+  broken_settle(plan);
+  broken_refused(plan, "of working.h.0 where there must be");
+
+  plan = broken_start(&point);
+  plan->input.shape.keep_working = false;
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_GATHER)
+      plan->instr[i].use[0].buffer = plan->master[plan->instr[i].unit];
+  broken_settle(plan);
+  broken_refused(plan, "writes a copy that nobody computes with");
+
+  plan = broken_start(&point);
+  plan->input.shape.keep_working = false;
+  broken_refused(plan, "reads working.root in the place of master.root");
+}
+
 static void keys_and_values_have_their_place(void **state)
 {
   (void)state;
@@ -338,6 +378,7 @@ int main(void)
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
       cmocka_unit_test(what_is_frozen_stays),
       cmocka_unit_test(each_part_is_gathered_to_its_place),
+      cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };

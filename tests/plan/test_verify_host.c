@@ -207,7 +207,7 @@ static void what_comes_to_the_host_is_counted(void **state)
   fetch->use[0].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
   broken_delete(plan, fixture_find(plan, OP_WRITE_ACT, 1, 0));
   broken_delete(plan, fixture_find(plan, OP_READ_ACT, 1, 0));
-  broken_refused(plan, "h.0 has no WRITE_ACT in micro-batch 0: its input would be gone");
+  broken_refused(plan, "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone");
 }
 
 static void metrics_read_the_squares_of_the_host(void **state)

@@ -1,2 +1,2 @@
-check_scripts += tests/slurm/two_nodes.sh
+check_scripts += tests/slurm/script.sh tests/slurm/two_nodes.sh
 EXTRA_DIST += tests/slurm/cluster.sh

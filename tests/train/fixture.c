@@ -25,6 +25,8 @@ struct pending {
   char *to;
   const char *from;
   size_t bytes;
+  int64_t cast; /* elements from fp32 to `type`; 0: a copy */
+  enum dtype type;
 };
 
 static struct {
@@ -57,16 +59,33 @@ static enum status apart_copy(struct lane *lane, void *to, const void *from, siz
   far_check(to, bytes);
   far_check(from, bytes);
   assert_true(apart.copies < MOST_COPIES);
-  apart.pending[apart.copies++] = (struct pending){to, from, bytes};
+  apart.pending[apart.copies++] = (struct pending){.to = to, .from = from, .bytes = bytes};
   apart.counts.copies++;
   *(target ? &apart.counts.to_device : &apart.counts.from_device) += (int64_t)bytes;
   return STATUS_OK;
 }
 
+/* Behind the copies before it, inside of the device. */
+static enum status apart_cast(struct lane *lane, int64_t n, enum dtype from_type, const void *from, enum dtype to_type, void *to)
+{
+  (void)lane;
+  assert_true(n > 0 && from_type == DTYPE_F32 && far_holds(to) && far_holds(from));
+  far_check(to, (size_t)n * dtype_size(to_type));
+  far_check(from, (size_t)n * sizeof(float));
+  assert_true(apart.copies < MOST_COPIES);
+  apart.pending[apart.copies++] = (struct pending){.to = to, .from = from, .cast = n, .type = to_type};
+  return STATUS_OK;
+}
+
 static enum status apart_wait(struct mark *mark)
 {
-  for (int i = 0; i < apart.copies; i++)
-    memcpy(far_real(apart.pending[i].to), far_real(apart.pending[i].from), apart.pending[i].bytes);
+  for (int i = 0; i < apart.copies; i++) {
+    const struct pending *p = &apart.pending[i];
+    if (p->cast > 0)
+      dtype_convert(far_real(p->to), p->type, far_real(p->from), DTYPE_F32, (size_t)p->cast);
+    else
+      memcpy(far_real(p->to), far_real(p->from), p->bytes);
+  }
   apart.copies = 0;
   return apart.host->mark_wait(mark);
 }
@@ -95,6 +114,7 @@ void apart_make(struct device *device)
   apart.ops.alloc = apart_alloc;
   apart.ops.release = apart_release;
   apart.ops.copy = apart_copy;
+  apart.ops.cast = apart_cast;
   apart.ops.mark_wait = apart_wait;
   apart.ops.lane_destroy = apart_lane_destroy;
   apart.ops.memory = apart_memory;

@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -167,9 +169,18 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
       "the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 for what stays from step to step, 2.00 for a step, 2.25 "
-      "for libraries) and has 7.25: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=recompute, tiers.workspace=tight, "
+      "for libraries) and has 7.25: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=keep_host:2 or recompute, "
+      "tiers.workspace=tight, "
       "a smaller "
       "data.micro_batch");
+  sized.plan.input.shape.keep_working = true; /* which in fp32 keeps nothing */
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.workspace=tight, a smaller data.micro_batch");
+  const enum dtype compute = sized.job.device->compute;
+  sized.job.device->compute = DTYPE_BF16;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.workspace=tight, tiers.working=gather, a smaller data.micro_batch");
+  sized.job.device->compute = compute;
   assert_int_equal(sized_check(&sized, JOB_EVAL, &limits), STATUS_MEMORY);
   check_text(": use more ranks, a shorter data.sequence, a smaller data.micro_batch");
   assert_int_equal(sized_check(&sized, JOB_GENERATE, &limits), STATUS_MEMORY);
@@ -282,8 +293,18 @@ static void the_disk_is_asked_for_its_room(void **state)
   check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
   const struct plan *plans[] = {&sized.plan};
+  char folder[] = "/tmp/sluice-XXXXXX", words[128], below[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(below, sizeof below, "%s/nvme", folder);
+  sized.job.nvme = below;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("of the disk of /scratch/run the 2 ranks of this node need 2147483650.00 GiB");
+  snprintf(words, sizeof words, "of the disk of %s the 2 ranks of this node need 2147483650.00 GiB", below);
+  check_text(words);
+  assert_int_not_equal(rmdir(below), 0);    /* nothing is made in vain */
+  sized.job.nvme = (char *)"/proc/nowhere"; /* which has no room, either */
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_IO);
+  check_text("what goes to NVMe needs a folder on the node's disk (tiers.nvme): cannot make the folder /proc/nowhere: ");
+  assert_int_equal(rmdir(folder), 0);
   sized.job.nvme = NULL;
   sized_close(&sized);
 }

@@ -89,11 +89,16 @@ static void set_state(struct fixture *f, float value)
   job_state_close(state);
 }
 
-static enum status begin(struct fixture *f, int64_t step, bool behind)
+static enum status begin_keeping(struct fixture *f, int64_t step, bool behind, bool prune)
 {
   struct checkpoint_meta meta = {
       .step = step, .samples = 12 * step, .ranks = comm_ranks(comm), .seed = 1, .deck = (char *)"deck", .version = (char *)"test"};
-  return saver_save(f->saver, &meta, behind, clock_s());
+  return saver_save(f->saver, &meta, behind, prune, clock_s());
+}
+
+static enum status begin(struct fixture *f, int64_t step, bool behind)
+{
+  return begin_keeping(f, step, behind, true);
 }
 
 static enum status finish(struct fixture *f, struct saver_report *out)
@@ -187,6 +192,27 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
     check_and_remove(&behind, 2, (const int64_t[]){3, 4});
     close_fixture(&behind);
     close_fixture(&now);
+  }
+}
+
+/* What is saved may be spoilt: none of the older ones goes for it, but for the next one that is sound. */
+static void without_pruning_older_ones_stay(void **arg)
+{
+  (void)arg;
+  plenty();
+  for (int background = 0; background < 2; background++) {
+    struct fixture f;
+    struct saver_report report;
+    open_fixture(&f, "kept", false, background ? "checkpoint.background=true" : "checkpoint.background=false");
+    for (int64_t step = 1; step <= 4; step++) {
+      must(begin_keeping(&f, step, true, step < 3));
+      must(finish(&f, &report));
+      assert_true(is_there(&f, 1) && is_there(&f, step));
+    }
+    must(begin(&f, 5, true));
+    must(finish(&f, &report));
+    check_and_remove(&f, 2, (const int64_t[]){4, 5});
+    close_fixture(&f);
   }
 }
 
@@ -391,9 +417,13 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step), cmocka_unit_test(what_is_under_way_is_waited_for),
-      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),    cmocka_unit_test(a_failure_is_told_on_every_rank),
-      cmocka_unit_test(a_failure_that_nobody_asks_for_is_told),      cmocka_unit_test(what_was_written_but_not_pruned_behind_is_told),
+      cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step),
+      cmocka_unit_test(without_pruning_older_ones_stay),
+      cmocka_unit_test(what_is_under_way_is_waited_for),
+      cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),
+      cmocka_unit_test(a_failure_is_told_on_every_rank),
+      cmocka_unit_test(a_failure_that_nobody_asks_for_is_told),
+      cmocka_unit_test(what_was_written_but_not_pruned_behind_is_told),
   };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;

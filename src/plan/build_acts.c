@@ -1,0 +1,129 @@
+/* What waits for a block's backward pass in another tier: its input, from which the rest is computed again, or all that it keeps. */
+#include "plan/builder.h"
+
+enum deck_keep build_keep_of(const struct builder *b, int u)
+{
+  const struct deck_pattern *pattern = &b->plan->input.shape.activations;
+  return pattern->n > 0 ? (enum deck_keep)pattern->of[(u - 1) % pattern->n] : KEEP_ACTIVATIONS;
+}
+
+bool build_recomputes(const struct builder *b, int u)
+{
+  const enum deck_keep keep = build_keep_of(b, u);
+  return keep != KEEP_ACTIVATIONS && keep != KEEP_ACTIVATIONS_HOST;
+}
+
+/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the loss. */
+static int visits_apart(const struct builder *b, int u)
+{
+  return 2 * (b->model->blocks - u) + 2;
+}
+
+/* Visits behind a block's forward pass that the copy of its activations may take: they are many times its input, and a copy of them may take longer than a visit. */
+static int visits_behind(const struct builder *b)
+{
+  return b->plan->input.prefetch + 1;
+}
+
+/* What is wanted back almost at once stays where it is. */
+static bool leaves(const struct builder *b, int u)
+{
+  const struct plan_input *input = &b->plan->input;
+  if (input->mode != PLAN_TRAIN || u < b->lowest)
+    return false;
+  switch (build_keep_of(b, u)) {
+  case KEEP_INPUT_HOST:
+  case KEEP_INPUT_NVME: return visits_apart(b, u) > input->prefetch + 2;
+  case KEEP_ACTIVATIONS_HOST: return visits_apart(b, u) > input->prefetch + visits_behind(b);
+  default: return false;
+  }
+}
+
+void build_save_input(struct builder *b, int v)
+{
+  const struct visit *visit = &b->visit[v];
+  const int u = visit->unit;
+  if (visit->op != OP_FORWARD || !leaves(b, u) || !build_recomputes(b, u))
+    return;
+  struct unit_buffers *unit = &b->unit[u];
+  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
+  if (build_keep_of(b, u) != KEEP_INPUT_NVME)
+    return;
+  const int slot = build_transient(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
+  unit->act = slot;
+}
+
+void build_save_activations(struct builder *b, int v)
+{
+  const struct visit *visit = &b->visit[v];
+  const int u = visit->unit;
+  if (visit->op != OP_FORWARD || !leaves(b, u) || build_recomputes(b, u))
+    return;
+  struct unit_buffers *unit = &b->unit[u];
+  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_move(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
+}
+
+/* Those of a few visits ago have their place until now. */
+static void hold_saved(struct builder *b, int v)
+{
+  const int saved = v - visits_behind(b) - 1;
+  if (saved < 0 || b->visit[saved].op != OP_FORWARD)
+    return;
+  const int u = b->visit[saved].unit;
+  if (leaves(b, u) && !build_recomputes(b, u))
+    b->plan->buffer[b->unit[u].saved].last = b->plan->n - 1;
+}
+
+static bool wants_back(const struct builder *b, int w)
+{
+  return b->visit[w].op == OP_BACKWARD && leaves(b, b->visit[w].unit);
+}
+
+static void read_back(struct builder *b, const struct visit *visit)
+{
+  struct unit_buffers *unit = &b->unit[visit->unit];
+  if (build_keep_of(b, visit->unit) != KEEP_INPUT_NVME)
+    return;
+  const int act = build_transient(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
+  unit->act = act;
+}
+
+static void fetch_back(struct builder *b, const struct visit *visit)
+{
+  const int u = visit->unit;
+  struct unit_buffers *unit = &b->unit[u];
+  int back;
+  if (build_recomputes(b, u))
+    back = unit->x_in = build_transient(b, "x_in", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  else
+    back = unit->saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_move(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
+}
+
+/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it has been written to. */
+static int read_ahead_of(const struct builder *b, int w)
+{
+  const int ahead = 2 * b->plan->input.prefetch + 1, apart = visits_apart(b, b->visit[w].unit);
+  return ahead < apart ? ahead : apart - 1;
+}
+
+void build_fetch_acts(struct builder *b, int v)
+{
+  hold_saved(b, v);
+  for (; b->next_read < b->visits; b->next_read++)
+    if (wants_back(b, b->next_read)) {
+      if (b->next_read - v > read_ahead_of(b, b->next_read))
+        break;
+      read_back(b, &b->visit[b->next_read]);
+    }
+  for (; b->next_fetch < b->visits; b->next_fetch++)
+    if (wants_back(b, b->next_fetch)) {
+      if (b->next_fetch - v > b->plan->input.prefetch)
+        break;
+      fetch_back(b, &b->visit[b->next_fetch]);
+    }
+}
