@@ -192,8 +192,10 @@ static void lane_destroy(struct lane *lane)
     (void)cudaStreamSynchronize(cuda->stream);
     (void)cudaStreamDestroy(cuda->stream);
   }
-  if (cuda->background)
+  if (cuda->background) {
+    (void)cudaStreamSynchronize(cuda->background);
     (void)cudaStreamDestroy(cuda->background);
+  }
   if (cuda->turn)
     (void)cudaEventDestroy(cuda->turn);
   cuda_measure_end(&cuda->measure);

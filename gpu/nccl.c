@@ -9,7 +9,8 @@
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is handed over as bytes");
 
-/* Channels of a group inside a node, whose data copy engines move: each has buffers on the GPU, for which NCCL otherwise takes several hundred MiB a group. */
+/* Channels of a group inside a node, each with buffers on the GPU, of which NCCL otherwise takes as many as it could ever use. There copy engines move what is large, where GPUs reach each other's memory,
+ * and where they do not the way between them is slower than a few channels. */
 enum { FEW_CTAS = 4 };
 enum { MOST_REGISTERED = 4 }; /* two arenas, and as many again: a list that grew could fail on one member alone */
 

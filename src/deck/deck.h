@@ -67,8 +67,8 @@ bool deck_counts(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
-/* What is kept of a block from its forward pass to its backward pass: all activations, on the device or in host memory, or its input alone, from which they are computed again: on the device, in host
- * memory, or on NVMe. Block b has of[b % n]. */
+/* What is kept of a block from its forward pass to its backward pass: all activations, on the device or (but for its input) in host memory; or its input alone, from which they are computed again: on
+ * the device, in host memory, or on NVMe. Block b has of[b % n]. */
 enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME, KEEP_ACTIVATIONS_HOST };
 enum { DECK_PATTERN = 128 };
 struct deck_pattern { int n; uint8_t of[DECK_PATTERN]; };

@@ -119,6 +119,13 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, enum pla
   build_use(sum, b->unit[u].grads, access);
 }
 
+/* The gradient of a head of its own goes before the first backward pass: that need not wait until it has gone. */
+static void leave(struct builder *b, int u, int gradient)
+{
+  if (u > b->model->blocks)
+    b->leaving = gradient;
+}
+
 /* The whole gradient goes to the host, where the ranks reduce it as their devices would, or, on one node, where it lies. */
 static void reduce_on_host(struct builder *b, int u, int m)
 {
@@ -128,6 +135,7 @@ static void reduce_on_host(struct builder *b, int u, int m)
   const int micro = b->reduce_micros ? m : -1,
             landed = land(b, "landed", u, shares ? TIER_SHARED : TIER_HOST, PURPOSE_LANDED, build_trained_bytes(b, u));
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
+  leave(b, u, unit->dparams);
   if (shares)
     sum_shared(b, u, micro, landed, access);
   else
@@ -162,8 +170,7 @@ static void reduce_on_device(struct builder *b, int u, int m)
     build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
   const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard_bytes(b, u)) : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
-  if (u > b->model->blocks)
-    b->leaving = shard;
+  leave(b, u, shard);
   if (m > 0) {
     struct instr *add = build_emit(b, OP_ACCUMULATE, u, micro);
     build_use(add, landed, ACCESS_READ);
@@ -211,13 +218,13 @@ static void update(struct builder *b, int u)
 }
 
 /* Of immediate updates some wait until the backward pass is over, and run beside the next forward pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
- * pass hides its part too: a quarter, which is its share of a step that recomputes, and the last block's, which is not asked for before the end. Those that wait are spread evenly, so that the others have work all the time. A
- * head of its own does not wait: its gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
+ * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, from the last block on, which the forward pass asks for last, so that the others
+ * have work all the time. A head of its own does not wait: its gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
   const int blocks = b->model->blocks;
-  return !b->plan->input.shape.immediate || (u <= blocks && (u % EVERY == EVERY - 1 || (u == blocks && u >= EVERY)));
+  return !b->plan->input.shape.immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
 /* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits

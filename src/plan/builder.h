@@ -53,7 +53,7 @@ struct builder {
   int next_read, next_fetch;   /* visits up to which activations have been asked back from NVMe, and from host memory */
   int *pending, n_pending;     /* units whose gradients are ready to be reduced */
   int *d, staging;             /* d: of each micro-batch */
-  int leaving;                 /* a gradient that goes to the host from where it was reduced, before the first backward pass: that need not wait until it has gone; -1: none */
+  int leaving;                 /* a gradient on its way to the host ahead of the first backward pass, beside which it keeps its place; -1: none */
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
   bool squares;                /* some are summed already */

@@ -152,7 +152,9 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, "shard.strategy=full_shard");
   if (apart && !shape->host_state)
     add_word(words, "tiers.params=host with tiers.optimizer=host");
-  if (keeps(shape, KEEP_ACTIVATIONS))
+  if (keeps(shape, KEEP_ACTIVATIONS_HOST))
+    add_word(words, apart ? "tiers.activations=host" : "tiers.activations=recompute");
+  else if (keeps(shape, KEEP_ACTIVATIONS))
     add_word(words, apart ? "tiers.activations=keep_host:2 or recompute" : "tiers.activations=recompute");
   else if (keeps(shape, KEEP_INPUT))
     add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
@@ -177,8 +179,8 @@ static void cure_host(const struct need *need, struct words *words)
     add_word(words, "transfer.grads=gpu_reduce");
   if (keeps(shape, KEEP_ACTIVATIONS_HOST))
     add_word(words, "tiers.activations=host or recompute");
-  if (keeps(shape, KEEP_INPUT_HOST))
-    add_word(words, "tiers.activations=nvme or recompute");
+  else if (keeps(shape, KEEP_INPUT_HOST)) /* where the device's memory is the host's, inputs are in it anyway */
+    add_word(words, need->job->device->host_memory ? "tiers.activations=nvme" : "tiers.activations=nvme or recompute");
 }
 
 /* What the ranks of a node share. */

@@ -188,7 +188,8 @@ const char *fixture_name(const struct point *point)
   static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard"};
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
-  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe"};
+  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe", "activations on the host"};
+  _Static_assert(sizeof keeps / sizeof *keeps == KEEP_ACTIVATIONS_HOST + 1, "a name for each");
   static const char *const halves[] = {", bf16", ", bf16 in a copy that is kept"};
   const char *const by_hosts = point->one_node ? "cpu_reduce on one node" : "cpu_reduce";
   static char name[400];

@@ -228,8 +228,11 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
       assert_true(independent(plan, fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_REDUCE, u, -1), next));
-      if (u % 4 != 3 && u < 6) /* those wait for the next forward pass */
-        assert_true(independent(plan, fixture_find(plan, OP_ADAM_NOW, u, -1), next));
+      const int update = fixture_find(plan, OP_ADAM_NOW, u, -1);
+      if (u == 6) /* every fourth, from the last one on, waits for the next forward pass */
+        assert_true(update > fixture_find(plan, OP_METRICS, -1, -1));
+      else
+        assert_true(update < fixture_find(plan, OP_METRICS, -1, -1) && independent(plan, update, next));
     }
     for (int u = 5; u >= 1; u--)
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_ACT, u, 0), fixture_find(plan, OP_BACKWARD, u + 1, 0)));
@@ -280,6 +283,64 @@ static void the_next_step_begins_while_updates_go_on(void **state)
   }
 }
 
+/* Where memory counts, the largest gradient is reduced before the first backward pass takes room, and goes to the host beside it; elsewhere it is reduced beside it. */
+static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state)
+{
+  (void)state;
+  struct model tower;
+  fixture_model_of(&tower, 6, &(struct point){.ranks = 2, .head = UNTIED});
+  for (
+      int choice = 0; choice < 7;
+      choice++) { /* on the device, there in tight room, and on the host reduced by devices, by hosts, by hosts in memory that they share; also alone */
+    const bool host = choice >= 2, alone = choice == 5, cut = choice == 6;
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = alone ? 1 : 2,
+                                .group = alone ? 1 : 2,
+                                .prefetch = 1,
+                                .micros = cut ? 2 : 1,
+                                .head = UNTIED,
+                                .tight = choice == 1,
+                                .host = host,
+                                .cpu_reduce = choice == 3 || choice == 4,
+                                .one_node = choice == 4};
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    for (int m = 0; m < point.micros; m++) {
+      const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
+      const int fetch = host ? fixture_find(plan, OP_FETCH_GRAD, head, micro) : -1;
+      const int reduce = point.cpu_reduce || alone ? fetch : fixture_find(plan, OP_REDUCE, head, micro);
+      assert_true(choice == 0 ? reduce > first : reduce < first);
+      if (!host)
+        continue;
+      assert_true(fetch < first && independent(plan, fetch, first));
+    }
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
+/* With prefetch 1 a block's activations have two more forward passes to leave in, and come back beside the backward pass before. Their place is not written meanwhile. */
+static void activations_leave_and_come_back_beside_compute(void **state)
+{
+  (void)state;
+  struct model tower;
+  fixture_model(&tower, 8);
+  for (int host = 0; host < 2; host++) {
+    const struct point point = {
+        .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = host, .keep = KEEP_ACTIVATIONS_HOST};
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    for (int u = 1; u <= 6; u++) {
+      const int save = fixture_find(plan, OP_SAVE_ACT, u, 0), fetch = fixture_find(plan, OP_FETCH_ACT, u, 0);
+      assert_true(depends(plan, save, fixture_find(plan, OP_FORWARD, u, 0)));
+      assert_true(independent(plan, save, fixture_find(plan, OP_FORWARD, u + 1, 0)));
+      assert_true(independent(plan, save, fixture_find(plan, OP_FORWARD, u + 2, 0)));
+      assert_true(depends(plan, fetch, save) && depends(plan, fixture_find(plan, OP_BACKWARD, u, 0), fetch));
+      assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u + 1, 0)));
+    }
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -289,6 +350,8 @@ int main(void)
       cmocka_unit_test(gather_once_strategies_gather_once_a_step),
       cmocka_unit_test(replicas_meet_once_a_step),
       cmocka_unit_test(blocks_are_recomputed_every_kth),
+      cmocka_unit_test(the_gradient_of_a_head_leaves_first_where_memory_counts),
+      cmocka_unit_test(activations_leave_and_come_back_beside_compute),
       cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
       cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
       cmocka_unit_test(transfers_and_updates_may_overlap_compute),

@@ -187,6 +187,14 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   check_text(": use more ranks, a shorter context=");
 
   struct deck_shape *shape = &sized.plan.input.shape;
+  shape->tight = true;
+  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}}; /* what leaves already need not be told to */
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.optimizer=host, tiers.activations=host, a smaller data.micro_batch");
+  shape->activations.n = 1;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.optimizer=host, tiers.activations=host, a smaller data.micro_batch");
+  shape->tight = false;
   shape->host_state = true;
   shape->activations = (struct deck_pattern){.n = 1, .of = {KEEP_INPUT}};
   shape->micro_batch = 1;
@@ -229,6 +237,9 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS}};
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(": use more nodes, transfer.grads=gpu_reduce, tiers.activations=nvme or recompute; of");
+  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}};
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text(": use more nodes, transfer.grads=gpu_reduce, tiers.activations=host or recompute; of");
 
   shape->group = 1; /* each rank with a copy of its own */
   limits = no_limits;
