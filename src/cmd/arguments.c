@@ -62,18 +62,19 @@ static bool is_flag(const struct command *command, const char *key)
   return false;
 }
 
-/* "--key value", "--key=value", or "--flag". *i is advanced over what was used. */
+/* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
 static enum status take_dashed(const struct command *command, struct option_set *set, int argc, char **argv, int *i, struct arguments *out)
 {
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
     return take_assignment(command, set, key, out);
-  const char *value = "true";
-  if (!is_flag(command, key)) {
-    if (*i + 1 >= argc)
-      return status_set(STATUS_USAGE, "--%s needs a value", key);
-    value = argv[++*i];
-  }
+  const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
+  if (is_flag(command, key) && !(next && options_is_bool(next)))
+    value = "true";
+  else if (!next)
+    return status_set(STATUS_USAGE, "--%s needs a value", key);
+  else
+    ++*i;
   char *text = mem_printf("%s=%s", key, value);
   const enum status status = text ? take_assignment(command, set, text, out) : STATUS_MEMORY;
   mem_free(text);

@@ -14,6 +14,8 @@
 #include "config.h"
 #include "exec/counters.h"
 #include "io/hdf5_version.h"
+#include "train/data.h"
+#include "train/job.h"
 #ifdef HAVE_CUDA
 #include "gpu/versions.h"
 #endif
@@ -70,6 +72,8 @@ enum line {
   MEMLOCK,
   SHARED_MEMORY,
   MEMORY,
+  DECK,
+  DATA,
   PLACES,
   LINES = PLACES + MOST_PLACES
 };
@@ -90,6 +94,7 @@ struct doctor {
   struct comm *comm;
   const struct values *values;
   struct deck deck; /* zeroed where none was named */
+  bool named;
   struct place place[MOST_PLACES];
   int places, nodes;
   struct report mine;
@@ -152,7 +157,7 @@ static bool look_at_gpus(const struct doctor *doctor, const struct doctor_device
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
   finding[CUDNN] = judge_cudnn(&gpus);
-  return gpus.cuda && (gpus.card || gpus.driver > 0);
+  return doctor_uses_gpus(&gpus);
 }
 
 static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, const struct doctor_devices *devices, bool gpus,
@@ -292,16 +297,33 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   if (arguments->words == 0 && arguments->assignments > 0)
     return status_set(STATUS_USAGE, "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s", arguments->assignment[0],
                       arguments->assignment[0]);
-  if (arguments->words > 0)
+  doctor->named = arguments->words > 0;
+  if (doctor->named)
     status = deck_open(arguments, arguments->word[0], &doctor->deck);
   for (int i = 0; i < dir->n && !status; i++)
     status = add_place(doctor, dir->item[i], true);
   if (status || dir->n > 0)
     return status;
-  status = add_place(doctor, arguments->words > 0 ? doctor->deck.run.dir : ".", true);
-  if (!status && arguments->words > 0 && *doctor->deck.tiers.nvme)
+  status = add_place(doctor, doctor->named ? doctor->deck.run.dir : ".", true);
+  if (!status && doctor->named && *doctor->deck.tiers.nvme)
     status = add_place(doctor, doctor->deck.tiers.nvme, false);
   return status;
+}
+
+/* --- the deck -------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* As sluice train would begin with it, and in its words where it would not. */
+static void look_at_deck(struct doctor *doctor)
+{
+  const struct deck *deck = &doctor->deck;
+  const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
+  struct finding *finding = doctor->mine.finding;
+  struct token_set *set = NULL;
+  enum status status = data_open(doctor->comm, "data.train", deck->data.train, deck->train.init, SPLIT_TRAIN, deck->model.vocab, sequence, &set);
+  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, status ? 0 : token_set_tokens(set));
+  token_set_close(set);
+  status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  finding[DECK] = judge_deck(status ? status_text() : NULL);
 }
 
 /* --- the page -------------------------------------------------------------------------------------------------------------------------------------- */
@@ -421,6 +443,8 @@ static enum status examine(struct doctor *doctor, int *exit_code)
   status = look_at_places(doctor);
   if (status)
     return status;
+  if (doctor->named)
+    look_at_deck(doctor); /* at last: it binds this thread, as a run does */
   sign(&doctor->mine, comm_survey_node(doctor->comm));
   status = ask_everyone(doctor, &all);
   if (!status && comm_rank(doctor->comm) == 0)
@@ -451,6 +475,7 @@ const struct command command_doctor = {
     .summary = "tell in one page what the machine offers, what is wrong with it, and the cure",
     .text = "Start it as a training run is started (srun or mpirun, the same nodes and ranks) and put what it prints into a ticket: the build, MPI, "
             "GPUs, libraries, limits, memory, clocks and folders of all nodes.\n"
+            "With a deck also whether its training would begin here, as sluice train would say: its device, its ranks, its memory and its data.\n"
             "Each line is ok, a warning (it runs, but not as it could) or a fault (it will not), with the cure; exit code 1 if there is a fault. Of "
             "several nodes the worst is told, with its name.\n"
             "In each folder every node writes and removes a file. Names of users are left out, and so is the environment but for settings of "

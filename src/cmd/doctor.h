@@ -74,6 +74,7 @@ struct doctor_gpus {
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
   const char *names, *nccl_built, *cudnn_built; /* "" where the build is without */
 };
+bool doctor_uses_gpus(const struct doctor_gpus *gpus); /* what is only for GPUs is looked at */
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
@@ -87,6 +88,10 @@ struct finding judge_counters(const char *version, int events, const char *note)
 struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus);
 struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks); /* size -1: there is none */
 struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks);
+
+/* Of a deck. refusal: why a run of it does not start, or cannot use its data; NULL: it does, or can. */
+struct finding judge_deck(const char *refusal);
+struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 
 /* Of a folder. */
 struct doctor_disk {

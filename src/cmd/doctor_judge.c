@@ -315,7 +315,7 @@ struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
                    gpus->gpus);
 }
 
-static bool has_use(const struct doctor_gpus *gpus)
+bool doctor_uses_gpus(const struct doctor_gpus *gpus)
 {
   return gpus->cuda && (gpus->card || gpus->driver > 0);
 }
@@ -343,7 +343,7 @@ static int compare_versions(const char *a, const char *b)
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 {
   char loaded[32];
-  if (!has_use(gpus))
+  if (!doctor_uses_gpus(gpus))
     return nothing;
   if (!gpus->nccl)
     return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
@@ -358,7 +358,7 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 struct finding judge_cudnn(const struct doctor_gpus *gpus)
 {
   char loaded[32];
-  if (!has_use(gpus))
+  if (!doctor_uses_gpus(gpus))
     return nothing;
   if (!gpus->cudnn)
     return everywhere(found(VERDICT_WARNING, "cuDNN", "not in this build: attention is several times slower, configure with --with-cudnn"));
@@ -457,6 +457,25 @@ struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int
         (double)usable);
   return by_amount(found(VERDICT_OK, "memory", "%s", text), (double)usable);
 }
+
+/* --- the deck -------------------------------------------------------------------------------------------------------------------------------------- */
+
+static struct finding refused(const char *what, const char *refusal)
+{
+  return everywhere(found(VERDICT_FAULT, what, "%.600s", refusal));
+}
+
+struct finding judge_deck(const char *refusal)
+{
+  return refusal ? refused("deck", refusal) : everywhere(found(VERDICT_OK, "deck", "goes with these ranks and their devices, and fits into memory"));
+}
+
+struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)
+{
+  return refusal ? refused("data", refusal) : everywhere(found(VERDICT_OK, "data", "%.160s: %lld tokens to train on", dir, (long long)tokens));
+}
+
+/* --- folders --------------------------------------------------------------------------------------------------------------------------------------- */
 
 struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen, int nodes)
 {

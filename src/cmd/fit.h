@@ -20,7 +20,7 @@ struct fit_room {
 enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_host(const char *text, struct fit_room *room);
 
-/* A line a memory: need, have, verdict; and for what does not fit, what the plan would need with the settings that need least. *fits: all do. Without a GPU all of the
+/* A line a memory: need, have, verdict; and for what does not fit, the keys that would make it fit, those that cost least alone if they do. *fits: all do. Without a GPU all of the
  * plan is in host memory; with one, its host tiers, and what moves the state between it and files. Local. */
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits);
 

@@ -200,10 +200,12 @@ static enum status create_target(const struct values *values, const struct deck 
   return status;
 }
 
+/* What a plan is of. */
+static const enum job_use uses[] = {[PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
+
 static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, const struct target *target,
                               struct plan_input *out)
 {
-  static const enum job_use uses[] = {[PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
   *out = (struct plan_input){.mode = (enum plan_mode)values->mode,
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
@@ -299,6 +301,22 @@ static enum status print_wire(const struct values *values, const struct plan *pl
   return forecast_print_wire(plan, &model, stdout);
 }
 
+/* By tier, as those are of different memories. */
+static void print_arenas(const struct plan *plan)
+{
+  static const char *const names[TIER_DISK] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
+  const int64_t bytes = job_arena_bytes(1, &plan);
+  const char *between = " (";
+  printf("\narenas of rank %d with %d thread%s, %.2f GiB", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
+         mem_GiB((double)bytes));
+  for (int tier = 0; tier < TIER_DISK; tier++)
+    if (plan->persistent_bytes[tier] + plan->transient_bytes[tier] > 0) {
+      printf("%s%s %.2f", between, names[tier], mem_GiB(plan->persistent_bytes[tier] + plan->transient_bytes[tier]));
+      between = ", ";
+    }
+  printf("): %lld bytes\n", (long long)bytes);
+}
+
 static enum status print_plan(const struct values *values, const struct deck *deck, const struct target *target, const struct plan_input *input,
                               bool *fits)
 {
@@ -308,13 +326,12 @@ static enum status print_plan(const struct values *values, const struct deck *de
     return status;
   status = check_ranks_agree(plan, input);
   if (!status) {
+    job_warn_without_effect(deck, uses[input->mode], 1, (const struct plan *[]){plan});
     if (values->list)
       plan_print(plan, stdout);
     printf("%s", values->list ? "\n" : "");
     plan_print_memory(plan, stdout);
-    const int64_t bytes = job_arena_bytes(1, (const struct plan *[]){plan});
-    printf("\narenas of rank %d with %d thread%s, %.2f GiB: %lld bytes\n", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-           mem_GiB((double)bytes), (long long)bytes);
+    print_arenas(plan);
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
     status = print_wire(values, plan, deck, target);
@@ -392,7 +409,24 @@ const struct command command_plan = {
         "(gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
         "and with tiers.params=host which transfer.params and transfer.grads are predicted fastest; with gpu= or host= also what a rank needs of a "
         "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
-        "gpu=, as run.device=cuda, plans for GPUs where there are none, too.",
+        "gpu=, as run.device=cuda, plans for GPUs where there are none, too.\n\n"
+        "Rows of the memory table, of what stays from step to step (persistent) and of what is in use when the arena that buffers take turns in is "
+        "fullest (transient):\n"
+        "  parameters            what this rank owns of the fp32 masters\n"
+        "  gathered parameters   whole units in the type that is computed in, while they are used\n"
+        "  working copy          what this rank owns in that type, beside the masters\n"
+        "  moments               AdamW's two\n"
+        "  gradients             what this rank owns of them, reduced\n"
+        "  whole-unit gradients  those of a unit before they are reduced\n"
+        "  staging               where a reduction receives, and moments pass on their way from and to the disk\n"
+        "  landed gradients      on the host, not reduced or not added up yet\n"
+        "  activations           what blocks keep for the backward pass\n"
+        "  residual stream       what one block hands to the next, and its gradient\n"
+        "  work                  scratch memory of one operation\n"
+        "  tokens                of the step and of the next one\n"
+        "  keys and values       of what was generated so far\n"
+        "  results               loss, norm and what follows from them\n"
+        "  lost to packing       gaps between transient buffers",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -215,6 +215,12 @@ static bool parse_bool(const char *text, bool *out)
   return false;
 }
 
+bool options_is_bool(const char *text)
+{
+  bool value;
+  return parse_bool(text, &value);
+}
+
 static int find_choice(const struct option *option, const char *text)
 {
   for (int i = 0; option->choices[i]; i++)

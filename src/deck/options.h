@@ -53,6 +53,9 @@ enum status options_read_text(struct option_set *set, const char *label, const c
 /* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);
 
+/* Whether a text is a value of OPTION_BOOL. */
+bool options_is_bool(const char *text);
+
 /* Required options that were never set: STATUS_USAGE naming the first. */
 enum status options_check_required(const struct option_set *set);
 

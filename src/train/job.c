@@ -420,26 +420,25 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
 }
 
 /* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
-static void warn_without_effect(const struct job *job, enum job_use use)
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
 {
-  const struct deck *deck = job->deck;
-  const struct plan *plan[JOB_PLANS];
-  const int plans = list_plans(job, plan);
-  bool copies = false;
-  for (int p = 0; p < plans; p++)
-    copies |= uses_lane(plan[p], LANE_H2D) || uses_lane(plan[p], LANE_D2H);
-  const struct plan_arenas disk = plan_arenas(plans, plan, TIER_DISK);
+  const struct device *device = plans[0]->input.device;
+  bool copies = false, trains = false;
+  for (int p = 0; p < n; p++) {
+    copies |= uses_lane(plans[p], LANE_H2D) || uses_lane(plans[p], LANE_D2H);
+    trains |= plans[p]->input.mode == PLAN_TRAIN;
+  }
+  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
   const bool host = deck->tiers.params == DECK_TIER_HOST;
   const struct {
     const char *key;
     bool idle;
     const char *why;
-  } keys[] = {
-      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
-      {"tiers.working", job->plan[PLAN_TRAIN] && deck->tiers.working == DECK_WORKING_KEEP && (host || job->place.compute == DTYPE_F32),
-       host ? "masters in host memory have their copy beside them (tiers.params)" : "fp32 is computed with as it is (run.compute)"},
-      {"transfer.rate", deck->transfer.rate > 0 && !(copies && job->device->host_memory), "nothing is copied between tiers on the host device"},
-      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};
+  } keys[] = {{"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
+              {"tiers.working", trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
+               host ? "masters in host memory have their copy beside them (tiers.params)" : "fp32 is computed with as it is (run.compute)"},
+              {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory), "nothing is copied between tiers on the host device"},
+              {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].idle && is_typed(deck, keys[i].key))
       log_warn("%s changes nothing here: %s", keys[i].key, keys[i].why);
@@ -492,24 +491,39 @@ static void log_job(const struct job *job)
     log_info("units are updated as soon as their gradients are complete");
 }
 
-enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+/* Up to its memory. *out is to be destroyed, whatever the status. Collective. */
+static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
   int gpus = 0;
   enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *job, (void **)&job));
-  if (!status) {
-    job->comm = comm;
-    job->deck = deck;
-    job->resident_start = resident;
-    status = choose_place(job, &gpus);
-  }
+  *out = job;
+  if (status)
+    return status;
+  job->comm = comm;
+  job->deck = deck;
+  job->resident_start = resident;
+  status = choose_place(job, &gpus);
   if (!status)
     status = place_rank(job, gpus);
   if (!status)
     status = create_device(job);
-  if (!status)
-    status = create_parts(job, use);
+  return status ? status : create_parts(job, use);
+}
+
+enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use)
+{
+  struct job *job;
+  const enum status status = begin(comm, deck, use, &job);
+  job_destroy(job);
+  return status;
+}
+
+enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+{
+  struct job *job;
+  enum status status = begin(comm, deck, use, &job);
   if (!status)
     status = create_memory(job);
   if (status) {
@@ -518,8 +532,9 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
   }
   log_job(job);
   if (comm_rank(comm) == 0) {
+    const struct plan *plans[JOB_PLANS];
     warn_ignored(deck, use);
-    warn_without_effect(job, use);
+    job_warn_without_effect(deck, use, list_plans(job, plans), plans);
   }
   *out = job;
   return STATUS_OK;

@@ -52,6 +52,9 @@ enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH 
 /* Everything up to memory; parameters are zero. `deck` must outlive the job. The log opens with what the job is. Collective. */
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out);
 void job_destroy(struct job *job); /* takes NULL; Collective */
+/* Whether a job would get as far as its memory: its place, cores, device, model and plans, and whether they fit; what was made for that is gone again, but the calling thread stays bound. What
+ * job_create() would say, it says. Collective. */
+enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
 
 /* The model that a deck describes. Borrows the deck's strings. */
 struct model_config job_model_config(const struct deck *deck);
@@ -59,6 +62,9 @@ struct model_config job_model_config(const struct deck *deck);
 enum status job_model(const struct deck *deck, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
+
+/* Logs the keys that change nothing with the other keys as they are: a warning for what was typed, information for what a deck says. Local. */
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[]);
 
 /* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);

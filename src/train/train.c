@@ -234,7 +234,7 @@ static enum status resume_from(struct run *run, const char *path)
     run->first = run->step = run->saved_step = meta.step;
     run->samples = meta.samples;
     run->skipped = meta.skipped;
-    if (meta.seed != (uint64_t)run->deck->run.seed)
+    if (meta.seed != (uint64_t)run->deck->run.seed && leads(run))
       log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path, (unsigned long long)meta.seed,
                (long long)run->deck->run.seed);
     log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path, (long long)meta.step, (long long)meta.samples,
@@ -311,12 +311,13 @@ static void show_step(struct run *run, const struct exec_result *result, double 
 struct leaving {
   enum stop_cause cause;
   int signal;
-  double left_s; /* of the job's time, INFINITY: unknown */
-  double lead_s; /* that it has to have for the run to stay; rank 0's */
-  char why[224]; /* for people */
+  double left_s;           /* of the job's time, INFINITY: unknown */
+  struct stop_costs costs; /* of staying; rank 0's */
+  bool guessed;            /* what saving costs: no checkpoint was written yet; rank 0's */
+  char why[224];           /* for people */
 };
 
-static enum status record_run(struct run *run, enum train_end end, const struct leaving *leaving)
+static enum status record_run(struct run *run, const char *end, const char *reason, double left_s)
 {
   char hash[17];
   int64_t device_bytes = 0, device_all = 0;
@@ -328,10 +329,10 @@ static enum status record_run(struct run *run, enum train_end end, const struct 
     return status;
   deck_hash(run->deck, hash);
   results_begin(run->results, "run");
-  results_text(run->results, "end", end == TRAIN_FINISHED ? "finished" : "unfinished");
-  results_text(run->results, "reason", end == TRAIN_FINISHED ? "last step" : leaving->why);
-  if (isfinite(leaving->left_s))
-    results_real(run->results, "left_seconds", leaving->left_s);
+  results_text(run->results, "end", end);
+  results_text(run->results, "reason", reason);
+  if (isfinite(left_s))
+    results_real(run->results, "left_seconds", left_s);
   results_text(run->results, "version", PACKAGE_VERSION);
   results_text(run->results, "mpi", comm_description(run->comm));
   results_text(run->results, "deck", hash);
@@ -397,7 +398,9 @@ static enum status evaluate(struct run *run)
 static enum status lost(struct run *run, const struct exec_result *result, const char *what, const char *cure)
 {
   char newest[64] = "no checkpoint was written yet";
-  if (finish_save(run))
+  if (finish_save(run) && leads(run))
+    log_warn("%s", status_text());
+  if (record_run(run, "lost", "not finite", INFINITY))
     log_warn("%s", status_text());
   if (run->saved_step >= 0)
     snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld", (long long)run->saved_step);
@@ -419,8 +422,9 @@ static enum status nonfinite(struct run *run, const struct exec_result *result)
   snprintf(times, sizeof times, "not finite for %d steps in a row: ", MOST_IN_A_ROW);
   if (++run->bad == MOST_IN_A_ROW)
     return lost(run, result, times, "");
-  log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
-           (long long)run->skipped);
+  if (leads(run))
+    log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
+             (long long)run->skipped);
   return STATUS_OK;
 }
 
@@ -491,13 +495,13 @@ static double unix_now(void)
 }
 
 /* What rank 0 knows beside signals. */
-static enum stop_cause look_at_file_and_clock(struct run *run, double left_s, double *lead_s)
+static enum stop_cause look_at_file_and_clock(struct run *run, double left_s, struct leaving *leaving)
 {
-  const struct stop_costs costs = costs_of_staying(run);
-  *lead_s = stop_lead(&costs);
+  leaving->costs = costs_of_staying(run);
+  leaving->guessed = run->save_s == 0;
   if (stop_file_take(&run->stop_file, clock_s()))
     return STOP_FILE;
-  return left_s < *lead_s ? STOP_END : STOP_NOT;
+  return left_s < stop_lead(&leaving->costs) ? STOP_END : STOP_NOT;
 }
 
 static void explain(const struct run *run, struct leaving *leaving)
@@ -518,7 +522,7 @@ static enum status look_around(struct run *run, struct leaving *leaving)
   const double left_s = leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
   int64_t of_any[N] = {[SIGNAL] = signals_pending(), [WRITING] = saver_is_writing(run->saver)};
   if (leads(run)) {
-    of_any[CAUSE] = look_at_file_and_clock(run, left_s, &leaving->lead_s);
+    of_any[CAUSE] = look_at_file_and_clock(run, left_s, leaving);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
   watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks after step %lld", (long long)run->step);
@@ -536,13 +540,15 @@ static enum status look_around(struct run *run, struct leaving *leaving)
 
 static void say_why(const struct run *run, const struct leaving *leaving)
 {
-  char left[160] = "", kept[128] = "";
+  const struct stop_costs *costs = &leaving->costs;
+  char left[48] = "", due[64] = "", kept[224] = "";
   if (isfinite(leaving->left_s))
-    snprintf(left, sizeof left, ", with %.1f s left, in which a step takes %.2f s and saving %.2f s", leaving->left_s, stop_steps_high(&run->recent),
-             save_cost(run));
+    snprintf(left, sizeof left, ": %.1f s are left", leaving->left_s);
+  if (costs->due_s > 0)
+    snprintf(due, sizeof due, "what is due before the next step (%.2f s), ", costs->due_s);
   if (leaving->cause == STOP_END)
-    snprintf(kept, sizeof kept, "; %.1f s have to be left, for what comes before it could leave again, a quarter more, and %g s to end",
-             leaving->lead_s, STOP_MARGIN_S);
+    snprintf(kept, sizeof kept, ", %.1f s are kept back: %sa step (%.2f s), a checkpoint (%.2f s%s), a quarter more, and %g s to end",
+             stop_lead(costs), due, costs->step_s, costs->save_s, leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
   log_progress_end();
   if (leads(run))
     log_warn("%s: leaving after step %lld%s%s", leaving->why, (long long)run->step, left, kept);
@@ -568,7 +574,8 @@ static enum status after_step(struct run *run, struct leaving *leaving, enum tra
     return STATUS_OK;
   log_progress_end();
   if (run->bad && !*leave) {
-    log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
+    if (leads(run))
+      log_warn("step %lld was not finite: no checkpoint is written after it", (long long)run->step);
     return STATUS_OK;
   }
   if (run->bad && leads(run))
@@ -769,7 +776,7 @@ static enum status run_loop(struct run *run, enum train_end *end)
     status = comm_agree(run->comm, record_trace(run));
   const bool done = !status;
   if (done)
-    status = record_run(run, *end, &leaving);
+    status = record_run(run, *end == TRAIN_FINISHED ? "finished" : "unfinished", *end == TRAIN_FINISHED ? "last step" : leaving.why, leaving.left_s);
   const enum status closing = results_close(run->results);
   if (!status)
     status = closing;

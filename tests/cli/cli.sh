@@ -89,16 +89,25 @@ for kind in $kinds save; do
   grep -qw "$kind" lines.txt || { cat lines.txt >&2; die "the help does not name lines of kind $kind"; }
 done
 
-# Non-finite steps: stop leaves with 7; skip gives up after ten in a row; neither writes a checkpoint after one.
+# Non-finite steps: stop leaves with 7; skip gives up after ten in a row. Neither writes a checkpoint when it ends so, nor at those that are due before; stopping.sh is about runs that leave after
+# a skipped step. The last line of the results says how it ended, rank 0 alone tells of the steps, and the help tells of all of this.
 wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
 # shellcheck disable=SC2086 # assignments
 {
   fails 7 "stopped without saving" "$SLUICE" train tiny.yaml run.dir=stop $wild
-  fails 7 "in a row" "$SLUICE" train tiny.yaml run.dir=skip optim.nonfinite=skip $wild
+  fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=skip optim.nonfinite=skip $wild
 }
+grep -q '^warning: step [0-9]*: loss .*, skipped (9 so far)' fails.out && grep -q '^warning: step [0-9]* was not finite: no checkpoint' fails.out ||
+  { cat fails.out >&2; die "nobody tells of skipped steps"; }
+if grep '^rank 1: warning: step' fails.out >&2; then die "rank 1 tells what rank 0 does"; fi
 for run in stop skip; do
   finite=$(losses $run | grep -cv null || true)
   test "$(ls $run/ckpt | wc -l)" -le "$finite" || die "$run: $finite finite steps, but these checkpoints: $(ls $run/ckpt)"
+  tail -n 1 $run/results.jsonl | grep -q "\"kind\": *\"run\".*\"end\": *\"lost\", *\"reason\": *\"not finite\".*\"step\": *$(losses $run | tail -n 1 | cut -d ' ' -f 1)," ||
+    { tail -n 1 $run/results.jsonl >&2; die "$run: the results do not say how it ended"; }
+done
+for text in 'The tenth skipped step in a row ends the run with exit code 7' 'removes no older checkpoint' 'or lost'; do
+  "$SLUICE" train --help | tr '\n' ' ' | grep -qF "$text" || die "the help of train does not say: $text"
 done
 
 # Text that cannot be written is an error; two runs do not write one folder; the log says how the run began and ended.

@@ -53,6 +53,33 @@ says deck.txt 'disk  *run \('
 says deck.txt 'disk  *local \('
 if test -e run || test -e local; then die "it made a folder"; fi
 
+# Whether its training would begin: sluice train says the same, and begins where no fault is found.
+says deck.txt '^fault *data .*data.*sluice prepare'
+says deck.txt '^ok *deck '
+make_data
+page ready.txt 0 "$SLUICE" doctor tiny.yaml size=4Mi
+says ready.txt '^ok *data  *data: [1-9][0-9]* tokens'
+says ready.txt '^ok *deck '
+on 2 "$SLUICE" train tiny.yaml run.steps=1 > ready.log 2>&1 || { cat ready.log >&2; die "a deck that doctor finds well"; }
+# refuses KIND RANKS KEY...: a fault on KIND, in the words of sluice train, which leaves with another code than 0.
+refuses() {
+  kind=$1 ranks=$2
+  shift 2
+  page refused.txt 1 on "$ranks" "$SLUICE" doctor tiny.yaml size=4Mi "$@"
+  if on "$ranks" "$SLUICE" train tiny.yaml run.dir=never "$@" > refused.log 2>&1; then die "it trains with $*"; fi
+  said=$(sed -n "s/^fault *$kind  *//p" refused.txt)
+  test "${#said}" -gt 40 || { cat refused.txt >&2; die "no fault on $kind with $*"; }
+  grep -qF "$(echo "$said" | cut -c 1-60)" refused.log || { cat refused.txt refused.log >&2; die "not in the words of sluice train: $*"; }
+}
+refuses deck 1 run.device=cuda
+refuses deck 2 run.device=cuda
+refuses deck 1 model.width=49152 model.layers=400
+refuses deck 5
+refuses data 1 data.train=nowhere
+refuses data 2 data.train=nowhere
+refuses data 1 data.train=
+test ! -e never || die "a refused deck left a run folder"
+
 # Limits of this process. A limit may be lowered by anybody.
 page lock.txt 0 prlimit --memlock=65536:65536 "$SLUICE" doctor dir=runs size=4Mi
 says lock.txt 'memlock  *0\.0625 MiB'

@@ -67,16 +67,16 @@ fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=rec
 grep -q "does not fit either" fit.out || die "one byte is enough"
 fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
 least=$(device)
-fit 1 "use more ranks on more nodes, or a shorter data.sequence" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
+fit 1 "use more ranks, or a shorter data.sequence" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
-fit 1 "GiB: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "GiB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1B
 grep -E 'micro_batch|recompute' fit.out && die "cures that change nothing for generation"
 fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
 fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
 least=$(device)
-fit 1 "GiB: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "GiB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
@@ -115,22 +115,74 @@ tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" 
     --ranks 6 --local_ranks 3 transfer.params=full $offload
   fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" run.device=cuda transfer.rate=3
 }
-fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host, optim.moments=bf16 and data.micro_batch=1 a rank needs" --ranks 2 run.device=cuda gpu=1B
+fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host and data.micro_batch=1 a rank needs" --ranks 2 gpu=1B data.micro_batch=2
 grep -q 'fits$' fit.out && die "one byte is enough"
+grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out || die "one byte is enough for many ranks"
 least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1"
 # shellcheck disable=SC2086 # words
 fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
 test -s window || { cat fit.out >&2; die "no window on the device"; }
 fit 1 "of its GPU, and a node 0.00 GiB: fits" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 + 1 }' window)"
-fit 1 "does not fit either; use more ranks on more nodes, or optim.state=nvme" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 - 1 }' window)"
+fit 1 "and a node 0.00 GiB: does not fit either" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 - 1 }' window)"
 # shellcheck disable=SC2086 # words
 {
-  fit 1 "optim.state=nvme takes the moments out of host memory" --ranks 2 gpu=1B host=1B $least_of_all
-  grep "^with " fit.out && die "a cure that is the deck as it is"
+  fit 1 "with optim.state=nvme a rank needs" --ranks 2 gpu=1B host=1B $least_of_all
   fit 1 "does not fit" --ranks 2 gpu=1B host=1B $least_of_all optim.state=nvme
-  grep "takes the moments" fit.out && die "moments that are on NVMe already"
+  grep "^with " fit.out && die "a cure that is the deck as it is"
 }
+
+# What one key alone mends is said of that key, which costs least; and what the GPU has no room for is not cured by what takes none of it. Oracles: the plans with these keys, which fit; the
+# bytes that the table prints.
+llama() { # CODE TEXT [key=value ...]
+  code=$1 text=$2
+  shift 2
+  status=0
+  "$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 run.device=cuda list=false "$@" > fit.out 2> fit.err || status=$?
+  test "$status" = "$code" || { cat fit.out fit.err >&2; die "exit $status, not $code, with $*"; }
+  grep -qF -e "$text" fit.out || { cat fit.out >&2; die "'$text' is not there with $*"; }
+}
+only() { test "$(grep -c '^with ' fit.out)" = 1 || { cat fit.out >&2; die "one cure is enough"; }; }
+without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
+llama 1 "with tiers.working=gather a rank needs 67.53 GiB of its GPU: fits" gpu=70GiB tiers.activations=recompute tiers.working=keep
+only
+llama 0 "a rank needs 67.53 GiB" gpu=70GiB tiers.activations=recompute tiers.working=gather
+llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.57 GiB of its GPU: fits" gpu=60GiB tiers.activations=recompute
+only
+llama 0 "a rank needs 52.57 GiB" gpu=60GiB tiers.activations=recompute optim.moments=bf16
+llama 1 "with tiers.activations=keep_host:2 a rank needs 72.82 GiB of its GPU: fits" gpu=73GiB tiers.activations=keep
+only
+llama 1 "with tiers.params=host, tiers.optimizer=host a rank needs" gpu=40GiB tiers.activations=keep_host:2
+grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
+without 'data.sequence|nodes'
+llama 0 "37.32 GiB, the GPU has 40.00 GiB: fits" gpu=40GiB tiers.activations=recompute ranks=4
+llama 1 "or use more ranks, or a shorter data.sequence" gpu=70GiB data.sequence=65536
+llama 0 "GPU has 70.00 GiB: fits" gpu=70GiB data.sequence=8192
+llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
+# The memory that is short.
+llama 1 "the node's memory is 92.26 GiB short" gpu=h200 tiers.activations=keep_host:2 host=8GiB
+without 'of its GPU|data.sequence'
+grep -qx "use more nodes with fewer ranks on each" fit.out || { cat fit.out >&2; die "more nodes would do"; }
+llama 1 "with tiers.activations=keep a node needs 89.75 GiB: fits" gpu=h200 tiers.activations=keep_host:2 host=98GiB
+llama 0 "need, to load and save what is on their GPUs, 89.75 GiB" gpu=h200 tiers.activations=keep host=98GiB
+llama 1 "or neither load nor save" gpu=h200 tiers.activations=keep_host:2 host=11GiB
+# By tier.
+llama 0 " GiB (device 72.82, host 5.26): " tiers.activations=keep_host:2
+
+# What `train` says of keys without effect, `bench` and `plan` say.
+"$SLUICE" bench tiny.yaml steps=1 warmup=0 tiers.working=keep 2>&1 | grep -q '^warning: tiers.working changes nothing here: fp32' || die "bench is silent"
+fit 0 "warning: tiers.working changes nothing here: fp32 is computed with as it is (run.compute)" tiers.working=keep
+fit 0 "verified" tiers.working=keep run.compute=bf16
+grep "changes nothing" fit.err && die "a copy in bf16 is one"
+
+# A flag may have its value behind it.
+"$SLUICE" plan tiny.yaml --list false > false.out
+"$SLUICE" plan --list tiny.yaml > true.out
+fit 0 "verified" list=false
+cmp -s fit.out false.out || die "--list false"
+test "$(wc -l < true.out)" -gt "$(wc -l < false.out)" || die "--list, alone"
+fails 2 "'perhaps' is one word too many" "$SLUICE" plan tiny.yaml --list perhaps
+"$SLUICE" plan --help | grep -q '^  gathered parameters  *whole units in' || die "rows that nobody explains"
 
 # What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates at which one thing takes all the time.
 predict() { fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 "$@"; }

@@ -81,7 +81,11 @@ left() {
   status=0
   SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  grep -q 'leaving after step [0-9]*, with [0-9.]* s left, in which a step takes [0-9.]* s and saving [0-9.]* s; [0-9.]* s have to be left, .*a quarter more, and 10 s' ends.log || die "it does not say how much time was left"
+  # What it says adds up: kept back = 1.25 x (what is due + a step + a checkpoint) + 10, as far as its digits go, and is more than what is left.
+  said="leaving after step [0-9]*: \\([0-9.]*\\) s are left, \\([0-9.]*\\) s are kept back: \\(what is due before the next step (\\([0-9.]*\\) s), \\)\\{0,1\\}a step (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
+  sums() { sed -n "s/.*$said$2), a quarter more, and 10 s to end\$/\\1 \\2 0\\4 \\5 \\6/p" "$1" |
+    awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END { exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
+  sums ends.log ''
   number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || { cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
   test "$(losses ends | wc -l)" -ge 2 || die "it left at once"
   status=0
@@ -99,6 +103,7 @@ left() {
   status=0
   on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 --resume auto > wild.log 2>&1 || status=$?
   left wild $status 'time limit'
+  sums wild.log ', not measured yet'
   test "$(ls wild/ckpt | wc -l)" = 3 || die "after steps that were not finite there are: $(ls wild/ckpt)"
   "$SLUICE" ckpt diff "$finite" "$(newest wild)" > diff.out || { cat diff.out >&2; die "a skipped step has changed the state"; }
   fails 7 "stopped without saving" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 optim.nonfinite=stop --resume auto

@@ -446,8 +446,24 @@ static void gpus(void **state)
   is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
   is(judge_gpus(&no_card, 1), VERDICT_OK, "none in this machine");
   assert_true(!*judge_nccl(&no_card, 2).what && !*judge_cudnn(&no_card).what);
+  assert_true(doctor_uses_gpus(&two) && doctor_uses_gpus(&no_driver) && !doctor_uses_gpus(&no_card) && !doctor_uses_gpus(&none));
   is(judge_gpus(&old_driver, 1), VERDICT_FAULT, "the driver runs up to 11.8: install a newer driver");
   is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
+}
+
+/* What refuses it is told in its own words, as far as a line takes them, and is the same on all nodes. */
+static void decks(void **state)
+{
+  (void)state;
+  char sentence[2 * DOCTOR_TEXT];
+  memset(sentence, 'w', sizeof sentence - 1);
+  sentence[sizeof sentence - 1] = '\0';
+  is(judge_deck(NULL), VERDICT_OK, "fits into memory");
+  is(judge_deck("this build has no CUDA"), VERDICT_FAULT, "this build has no CUDA");
+  is(judge_deck(sentence), VERDICT_FAULT, "wwww");
+  is(judge_data(NULL, "corpus", 12), VERDICT_OK, "corpus: 12 tokens");
+  is(judge_data("no such folder", "corpus", 0), VERDICT_FAULT, "no such folder");
+  assert_true(judge_deck(NULL).common && judge_data("none", "", 0).common);
 }
 
 static void gpu_libraries(void **state)
@@ -679,6 +695,7 @@ int main(void)
       cmocka_unit_test(doubtful_clocks),
       cmocka_unit_test(gpus),
       cmocka_unit_test(gpu_libraries),
+      cmocka_unit_test(decks),
       cmocka_unit_test(libraries),
       cmocka_unit_test(cores),
       cmocka_unit_test(locked_memory),

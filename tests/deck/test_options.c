@@ -539,6 +539,17 @@ static void test_hash(void **state)
   assert_true(options_hash(set, except) != but);
 }
 
+/* By the words that options.h names: what follows a flag is its value, or not of it. */
+static void test_texts_of_booleans(void **state)
+{
+  (void)state;
+  const char *const yes[] = {"true", "false", "yes", "no", "on", "off", "False"}, *const no[] = {"", "tru", "1", "true.yaml", "--list", "list=false"};
+  for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+    assert_true(options_is_bool(yes[i]));
+  for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+    assert_false(options_is_bool(no[i]));
+}
+
 /* --- for people ------------------------------------------------------------------------------------------------------------------------------ */
 
 static void capture(void (*print)(const struct option *, FILE *), char *text, size_t size)
@@ -597,6 +608,7 @@ int main(void)
       TEST(test_echo_form),
       TEST(test_not_utf8),
       TEST(test_hash),
+      TEST(test_texts_of_booleans),
       TEST(test_help),
       TEST(test_man),
   };
