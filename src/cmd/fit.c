@@ -158,15 +158,6 @@ static const char *const keys[CHANGES] = {
 #define BIT(change) (1u << (change))
 enum { SHARDED = BIT(SHARD_ALL) | BIT(REDUCE_EACH) };
 
-static bool is_kept(const struct plan_input *input, enum deck_keep what)
-{
-  const struct deck_pattern *pattern = &input->shape.activations;
-  bool found = pattern->n == 0 && what == KEEP_ACTIVATIONS;
-  for (int i = 0; i < pattern->n; i++)
-    found |= pattern->of[i] == what;
-  return found;
-}
-
 static bool set(bool *value, bool to)
 {
   const bool changes = *value != to;
@@ -204,8 +195,9 @@ static bool keep_as(struct plan_input *input, const char *text)
 /* Only where it is less in the memory that is short. */
 static bool change_activations(struct plan_input *input, enum change change)
 {
-  const bool kept = is_kept(input, KEEP_ACTIVATIONS), kept_host = is_kept(input, KEEP_ACTIVATIONS_HOST), recomputed = is_kept(input, KEEP_INPUT);
-  const bool inputs_host = is_kept(input, KEEP_INPUT_HOST);
+  const struct deck_pattern *now = &input->shape.activations;
+  const bool kept = deck_keeps(now, KEEP_ACTIVATIONS), kept_host = deck_keeps(now, KEEP_ACTIVATIONS_HOST);
+  const bool recomputed = deck_keeps(now, KEEP_INPUT), inputs_host = deck_keeps(now, KEEP_INPUT_HOST);
   switch (change) {
   case KEEP_DEVICE: return kept_host && keep_as(input, "keep");
   case KEEP_HOST: return kept && !kept_host && !recomputed && !inputs_host && keep_as(input, "keep_host:2");
@@ -366,7 +358,6 @@ struct hopes {
 };
 
 /* With so many ranks that what they share takes nothing, unless `with_shared`. */
-
 static bool leaves_room(const struct plan *plan, const struct fit_room *room, bool with_shared)
 {
   int64_t bytes = tier_bytes(plan, TIER_DEVICE), shared = plan->persistent_bytes[TIER_DEVICE];

@@ -271,6 +271,14 @@ static int find_keep(const char *word, size_t length)
   return -1;
 }
 
+bool deck_keeps(const struct deck_pattern *pattern, enum deck_keep what)
+{
+  bool found = pattern->n == 0 && what == KEEP_ACTIVATIONS;
+  for (int i = 0; i < pattern->n; i++)
+    found |= pattern->of[i] == what;
+  return found;
+}
+
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out)
 {
   struct deck_pattern pattern = {0};

@@ -72,6 +72,7 @@ const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME, KEEP_ACTIVATIONS_HOST };
 enum { DECK_PATTERN = 128 };
 struct deck_pattern { int n; uint8_t of[DECK_PATTERN]; };
+bool deck_keeps(const struct deck_pattern *pattern, enum deck_keep what); /* of any block; n 0: KEEP_ACTIVATIONS of all */
 /* "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in turn ("recompute,host"), or any but the first with ":K": every K-th block, from the first one; the
  * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN. */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);

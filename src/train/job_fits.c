@@ -135,14 +135,6 @@ static void add_word(struct words *words, const char *word)
   say(words, "%s%s", words->length > 0 ? ", " : "", word);
 }
 
-static bool keeps(const struct deck_shape *shape, enum deck_keep what)
-{
-  bool found = shape->activations.n == 0 && what == KEEP_ACTIVATIONS;
-  for (int i = 0; i < shape->activations.n; i++)
-    found |= shape->activations.of[i] == what;
-  return found;
-}
-
 /* Where a training step is computed. */
 static void cure_step(const struct need *need, struct words *words)
 {
@@ -152,13 +144,13 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, "shard.strategy=full_shard");
   if (apart && !shape->host_state)
     add_word(words, "tiers.params=host with tiers.optimizer=host");
-  if (keeps(shape, KEEP_ACTIVATIONS_HOST))
+  if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS_HOST))
     add_word(words, apart ? "tiers.activations=host" : "tiers.activations=recompute");
-  else if (keeps(shape, KEEP_ACTIVATIONS))
+  else if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS))
     add_word(words, apart ? "tiers.activations=keep_host:2 or recompute" : "tiers.activations=recompute");
-  else if (keeps(shape, KEEP_INPUT))
+  else if (deck_keeps(&shape->activations, KEEP_INPUT))
     add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
-  if (keeps(shape, KEEP_ACTIVATIONS) && apart && !shape->tight)
+  if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS) && apart && !shape->tight)
     add_word(words, "tiers.workspace=tight");
   if (shape->keep_working && need->job->device->compute != DTYPE_F32)
     add_word(words, "tiers.working=gather");
@@ -177,9 +169,9 @@ static void cure_host(const struct need *need, struct words *words)
     add_word(words, "optim.state=nvme");
   if (shape->cpu_reduce)
     add_word(words, "transfer.grads=gpu_reduce");
-  if (keeps(shape, KEEP_ACTIVATIONS_HOST))
+  if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS_HOST))
     add_word(words, "tiers.activations=host or recompute");
-  else if (keeps(shape, KEEP_INPUT_HOST)) /* where the device's memory is the host's, inputs are in it anyway */
+  else if (deck_keeps(&shape->activations, KEEP_INPUT_HOST)) /* where the device's memory is the host's, inputs are in it anyway */
     add_word(words, need->job->device->host_memory ? "tiers.activations=nvme" : "tiers.activations=nvme or recompute");
 }
 
@@ -201,7 +193,7 @@ static void cure_disk(const struct need *need, struct words *words)
     if (shape->moments == DTYPE_F32)
       add_word(words, "optim.moments=bf16");
   }
-  if (keeps(shape, KEEP_INPUT_NVME))
+  if (deck_keeps(&shape->activations, KEEP_INPUT_NVME))
     add_word(words, "tiers.activations=host or recompute");
 }
 

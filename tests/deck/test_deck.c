@@ -270,6 +270,9 @@ static void test_activations(void **state)
     else
       assert_int_equal(pattern.n, -1);
   }
+  const struct deck_pattern none = {0}, mixed = {2, {KEEP_INPUT, KEEP_ACTIVATIONS_HOST}};
+  assert_true(deck_keeps(&none, KEEP_ACTIVATIONS) && !deck_keeps(&none, KEEP_INPUT));
+  assert_true(deck_keeps(&mixed, KEEP_INPUT) && deck_keeps(&mixed, KEEP_ACTIVATIONS_HOST) && !deck_keeps(&mixed, KEEP_ACTIVATIONS));
   char longest[1024] = "keep";
   struct deck_pattern pattern;
   for (int i = 1; i < DECK_PATTERN; i++)
