@@ -95,6 +95,64 @@ enum status cuda_lane_reserve(struct lane *lane);
 /* Room in it, or STATUS_UNSUPPORTED naming `what`. */
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out);
 
+/* The slots of cuda_ops, as device.h says. memory.c: */
+enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, void **out);
+void cuda_release(struct device *device, void *ptr); /* takes NULL */
+enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out);
+void cuda_release_host(struct device *device, void *ptr); /* takes NULL */
+enum status cuda_pin(struct device *device, void *ptr, size_t bytes);
+void cuda_unpin(struct device *device, void *ptr);
+enum status cuda_memory(struct device *device, int64_t *used, int64_t *all);
+enum status cuda_zero(struct lane *lane, void *dst, size_t bytes);
+enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
+enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
+/* lane.c, besides cuda_lane_reserve(): */
+enum status cuda_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+void cuda_lane_destroy(struct lane *lane); /* takes NULL; waits for the lane */
+enum status cuda_lane_check(struct lane *lane);
+void cuda_label(struct lane *lane, const char *text);
+/* mark.c: */
+enum status cuda_mark_create(struct device *device, struct mark **out);
+void cuda_mark_destroy(struct mark *mark); /* takes NULL */
+enum status cuda_mark_set(struct lane *lane, struct mark *mark);
+enum status cuda_mark_follow(struct lane *lane, struct mark *mark);
+enum status cuda_mark_wait(struct mark *mark);
+bool cuda_mark_reached(struct mark *mark);
+enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
+/* operations.c: */
+enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
+enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db);
+enum status cuda_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
+                           const void *beta, void *y, float *mean, float *rstd);
+enum status cuda_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
+                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
+                                    void *work);
+size_t cuda_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
+enum status cuda_rmsnorm(struct lane *lane, const struct rmsnorm *op);
+enum status cuda_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op);
+size_t cuda_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
+enum status cuda_rope(struct lane *lane, const struct rope *op);
+enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
+enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
+enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
+                           void *x);
+enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
+                                    void *dwte, bool wpe_accumulate, void *dwpe);
+enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
+                               bool gradient, double *loss);
+enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
+enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                           bool accumulate, void *dst);
+enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
+enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
+enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
+enum status cuda_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working);
+/* attention.c: */
+size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads);
+enum status cuda_attention(struct lane *lane, const struct attention *op);
+enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op);
+
 /* device_ops.measure and .measured. */
 enum status cuda_measure(struct lane *lane, bool on);
 enum status cuda_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);

@@ -15,6 +15,7 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
 gpu_sources = \
+	gpu/attention.c \
 	gpu/attention.cu \
 	gpu/classifier.cu \
 	gpu/common.cuh \
@@ -24,9 +25,18 @@ gpu_sources = \
 	gpu/embedding.cu \
 	gpu/gpu.h \
 	gpu/kernels.h \
+	gpu/lane.c \
+	gpu/mark.c \
 	gpu/matmul.c \
+	gpu/matmul_choose.c \
+	gpu/matmul_file.c \
+	gpu/matmul_private.h \
+	gpu/matmul_product.c \
+	gpu/matmul_table.c \
 	gpu/measure.c \
+	gpu/memory.c \
 	gpu/norm.cu \
+	gpu/operations.c \
 	gpu/optim.cu \
 	gpu/versions.c \
 	gpu/versions.h

@@ -231,6 +231,12 @@ static enum status sum_exact(struct lane *lane, int64_t n, const double *term, s
   return status ? status : end(lane, cuda_ops.sum_exact(lane, n, term, sum));
 }
 
+static enum status merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum)
+{
+  enum status status = begin(lane, CLASS_SUMS, (double)(2 * sizeof *sum + sizeof *other));
+  return status ? status : end(lane, cuda_ops.merge_exact(lane, other, sum));
+}
+
 static enum status conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
 {
   enum status status = begin(lane, CLASS_SUMS, (double)(sizeof *loss + sizeof *squares + sizeof *out));
@@ -271,6 +277,7 @@ void cuda_measure_operations(struct device_ops *ops)
   ops->add = add;
   ops->sum_parts = sum_parts;
   ops->sum_exact = sum_exact;
+  ops->merge_exact = merge_exact;
   ops->conclude = conclude;
   ops->sum_squares = sum_squares;
   ops->adamw = adamw;

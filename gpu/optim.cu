@@ -1,6 +1,7 @@
 /* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm and what is concluded from them, AdamW. */
 #include <cuda_fp16.h>
 
+#include "device/moments.h"
 #include "device/rounding.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
@@ -319,6 +320,18 @@ __global__ void carry(exactsum *sum)
   copy_sum(sum, &mine);
 }
 
+__global__ void merge(const exactsum *other, exactsum *sum)
+{
+  __shared__ exactsum mine;
+  for (int i = threadIdx.x; i < EXACTSUM_WORDS; i += blockDim.x)
+    ((long long *)&mine)[i] = ((const long long *)sum)[i] + ((const long long *)other)[i];
+  __syncthreads();
+  if (threadIdx.x == 0)
+    normalize((long long *)mine.digit);
+  __syncthreads();
+  copy_sum(sum, &mine);
+}
+
 constexpr int SUM_THREADS = 96;
 
 /* A warp's first thread for either sum. */
@@ -374,7 +387,46 @@ __device__ __forceinline__ uint32_t bits_near(const scalars &k, rounding_key key
   return element >> 32 == before >> 32 ? rounding_mix(key, (uint32_t)element) : rounding_bits(k.seed, element);
 }
 
-/* In the type that moments are kept in. Where that is fp32, nothing of the rounding is left in the kernel. */
+/* Moments as M has them (device/moments.h), before they are rounded to it and after. */
+template <typename M> struct kept {
+  static __device__ __forceinline__ float first(float m)
+  {
+    return m;
+  }
+  static __device__ __forceinline__ float second(float v, float)
+  {
+    return v;
+  }
+  static __device__ __forceinline__ float first_of(M code)
+  {
+    return to_float(code);
+  }
+  static __device__ __forceinline__ float second_of(M code)
+  {
+    return to_float(code);
+  }
+};
+template <> struct kept<__half> {
+  static __device__ __forceinline__ float first(float m)
+  {
+    return __fmul_rn(moments_bounded(m), MOMENTS_SCALE);
+  }
+  static __device__ __forceinline__ float second(float, float root)
+  {
+    return first(root);
+  }
+  static __device__ __forceinline__ float first_of(__half code)
+  {
+    return __fmul_rn(to_float(code), 1 / MOMENTS_SCALE);
+  }
+  static __device__ __forceinline__ float second_of(__half code)
+  {
+    const float root = first_of(code);
+    return __fmul_rn(root, root);
+  }
+};
+
+/* As kept<M> has made them, in the type that moments are kept in. Where that is fp32, nothing of the rounding is left in the kernel. */
 template <typename M, int W>
 __device__ __forceinline__ void store_moments(const scalars &k, int64_t i, const pack<float, W> &m1, const pack<float, W> &m2, M *m, M *v)
 {
@@ -416,12 +468,13 @@ __global__ void __launch_bounds__(THREADS) update(int64_t begin, int64_t end, co
   pack<C, W> out;
 #pragma unroll
   for (int j = 0; j < W; j++) {
-    const float d = __fmul_rn(to_float(grad.at[j]), factor), m0 = to_float(first.at[j]), v0 = to_float(second.at[j]);
-    m1.at[j] = __fadd_rn(m0, __fmul_rn(k.rest1, __fsub_rn(d, m0)));
-    m2.at[j] = __fadd_rn(__fmul_rn(k.beta2, v0), __fmul_rn(__fmul_rn(k.rest2, d), d));
-    const float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(m2.at[j]), k.root2), k.eps);
-    p.at[j] = __fsub_rn(__fmul_rn(k.shrink, p.at[j]), __fdiv_rn(__fmul_rn(k.step, m1.at[j]), root));
+    const float d = __fmul_rn(to_float(grad.at[j]), factor), m0 = kept<M>::first_of(first.at[j]), v0 = kept<M>::second_of(second.at[j]);
+    const float m = __fadd_rn(m0, __fmul_rn(k.rest1, __fsub_rn(d, m0))), v = __fadd_rn(__fmul_rn(k.beta2, v0), __fmul_rn(__fmul_rn(k.rest2, d), d));
+    const float root = __fsqrt_rn(v), below = __fadd_rn(__fdiv_rn(root, k.root2), k.eps);
+    p.at[j] = __fsub_rn(__fmul_rn(k.shrink, p.at[j]), __fdiv_rn(__fmul_rn(k.step, m), below));
     out.at[j] = from_float<C>(p.at[j]);
+    m1.at[j] = kept<M>::first(m);
+    m2.at[j] = kept<M>::second(v, root);
   }
   store<float, W>(s.master + i, p);
   store_moments<M, W>(k, i, m1, m2, s.m, s.v);
@@ -524,6 +577,11 @@ void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exacts
   else if (n > 0)
     square_blocks<1><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(sum);
+}
+
+void gpu_merge_exact(const gpu_launch *launch, const exactsum *other, exactsum *sum)
+{
+  merge<<<1, SUM_THREADS, 0, launch->stream>>>(other, sum);
 }
 
 void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares, double clip, outcome *out)

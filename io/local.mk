@@ -56,6 +56,7 @@ io_libio_a_SOURCES = \
 	io/state.h \
 	io/store.c \
 	io/store.h \
+	io/store_folder.c \
 	io/text.c \
 	io/text.h \
 	io/text_input.c \

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -58,29 +57,6 @@ static enum status check_mpi(int code, const char *call)
 
 /* Room on the disk. */
 
-enum status store_free_bytes(const char *dir, int64_t *out)
-{
-  struct statvfs info;
-  char *path = mem_strdup(*dir ? dir : ".");
-  if (!path)
-    return STATUS_MEMORY;
-  int found = statvfs(path, &info);
-  while (found != 0 && (errno == ENOENT || errno == ENOTDIR) && strcmp(path, ".") != 0 && strcmp(path, "/") != 0) {
-    char *slash = strrchr(path, '/');
-    if (!slash)
-      snprintf(path, 2, ".");
-    else
-      slash[slash == path] = '\0';
-    found = statvfs(path, &info);
-  }
-  const int reason = errno;
-  mem_free(path);
-  if (found != 0)
-    return status_set(STATUS_IO, "cannot ask for the free space at %s: %s", dir, strerror(reason));
-  *out = (int64_t)(info.f_bavail * info.f_frsize);
-  return STATUS_OK;
-}
-
 static int64_t node_total(const struct store *store)
 {
   int64_t total = REST_BYTES;
@@ -110,17 +86,20 @@ static enum status make_empty(struct store *store)
   static const char end[] = ".h5";
   char host[HOST_NAME_MAX + 1] = "";
   gethostname(host, HOST_NAME_MAX); /* may stay empty */
-  enum status status = file_make_folders(store->dir);
+  enum status status = store_check_folder(store->dir);
   if (!status)
     status = check_room(store);
   if (status)
     return status;
+  status = file_make_folders(store->dir);
+  if (status)
+    return status_prefix(status, "tiers.nvme");
   store->path = mem_printf("%s/sluice-%s-XXXXXX%s", store->dir, host, end);
   if (!store->path)
     return STATUS_MEMORY;
   const int fd = mkostemps(store->path, (int)strlen(end), O_CLOEXEC);
   if (fd < 0)
-    return status_set(STATUS_IO, "cannot create a file in %s: %s", store->dir, strerror(errno));
+    return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s", store->dir, strerror(errno));
   store->made = true;
   status = file_reserve_open(fd, store->path, REST_BYTES); /* what opening and closing take if reserve() fails */
   close(fd);                                               /* nothing was written */
@@ -207,7 +186,11 @@ static enum status flush(const struct store *store)
 /* A full disk is to be found here, not by a flush, which HDF5 does not survive. */
 static enum status reserve(struct store *store)
 {
-  return store->index == 0 ? file_reserve_open(store->fd, store->path, node_total(store)) : STATUS_OK;
+  const enum status status = store->index == 0 ? file_reserve_open(store->fd, store->path, node_total(store)) : STATUS_OK;
+  const enum status filled = status ? check_room(store) : STATUS_OK; /* since it was looked at, by somebody else */
+  if (filled)
+    return filled;
+  return status ? status_prefix(status, "%.2f GiB for what goes to NVMe (tiers.nvme)", mem_GiB(node_total(store))) : STATUS_OK;
 }
 
 /* A dataset for each rank that needs room. */

@@ -74,7 +74,7 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
-enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
+enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
 
 /* Names and units are those of sluice plan. */
 static const struct {
@@ -86,6 +86,8 @@ static const struct {
     [LATENCY] = {"latency", "us", "an all-gather of little, for each other rank"},
     [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
     [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
+    [H2D_ALONE] = {"h2d_alone", "GB/s", "copies to the device, likewise, of one rank of a node while its others copy nothing"},
+    [D2H_ALONE] = {"d2h_alone", "GB/s", "copies from the device, likewise"},
     [HOST_MEMORY] = {"host_memory", "GB/s", "updates in host memory, read and written"},
     [HOST_LINK] = {"host_link", "GB/s", "what a reduce-scatter between hosts receives, without its sum"},
     [DISK_WRITE] = {"disk_write", "GB/s", "writes to the store"},
@@ -197,7 +199,7 @@ static enum status read_disk(struct bench *bench, struct lane *lane)
 struct run {
   work *work;
   struct lane *lane;
-  bool collective;
+  bool collective, idle; /* idle: this rank does nothing while others do */
   struct bench *bench;
   struct thread *thread;
   int64_t times;
@@ -208,7 +210,7 @@ static enum status time_work(struct run *run, struct mark *from, struct mark *to
 {
   const struct device_ops *ops = run->lane->device->ops;
   enum status status = ops->mark_set(run->lane, from);
-  for (int64_t i = 0; i < run->times && !status; i++)
+  for (int64_t i = 0; i < run->times && !run->idle && !status; i++)
     status = run->work(run->bench, run->lane);
   if (!status)
     status = ops->mark_set(run->lane, to);
@@ -309,15 +311,28 @@ static enum status measure_link(struct bench *bench)
   return STATUS_OK;
 }
 
-static enum status measure_copies(struct bench *bench)
+static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
 {
-  struct run runs[2] = {{.work = copy_up, .lane = bench->up}, {.work = copy_down, .lane = bench->down}};
+  struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle}, {.work = copy_down, .lane = bench->down, .idle = idle}};
   const enum status status = measure(bench, runs, 2);
   if (status)
     return status;
-  bench->rate[H2D] = (double)bench->bytes / runs[0].seconds * 1e-9;
-  bench->rate[D2H] = (double)bench->bytes / runs[1].seconds * 1e-9;
+  *up = (double)bench->bytes / runs[0].seconds * 1e-9;
+  *down = (double)bench->bytes / runs[1].seconds * 1e-9;
   return STATUS_OK;
+}
+
+/* Of all ranks at once, and of the first one of each node. */
+static enum status measure_copies(struct bench *bench)
+{
+  double *rate = bench->rate;
+  int64_t most = comm_local_ranks(bench->comm);
+  enum status status = measure_both_ways(bench, false, &rate[H2D], &rate[D2H]);
+  if (!status)
+    status = comm_max_i64(bench->comm, &most, 1);
+  if (status || most == 1)
+    return status;
+  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rate[H2D_ALONE], &rate[D2H_ALONE]);
 }
 
 /* Read and written: master and moments both, the gradient, and the copy in half as many bytes. */

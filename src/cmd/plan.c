@@ -11,7 +11,7 @@
 
 /* Measured; 0: not given. */
 struct measured {
-  double gemm, memory, link, latency, h2d, d2h, host_memory, host_link, disk_write, disk_read;
+  double gemm, memory, link, latency, h2d, d2h, h2d_alone, d2h_alone, host_memory, host_link, disk_write, disk_read;
 };
 
 struct values {
@@ -118,6 +118,22 @@ static const struct option table[] = {
      .most = 1e9,
      .unit = "GB/s",
      .text = "the same from its device"},
+    {.name = "h2d_alone",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.h2d_alone),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "measured rate of a rank's copies to its device, while it copies both ways and no other rank of the node does; 0: h2d"},
+    {.name = "d2h_alone",
+     .type = OPTION_REAL,
+     .offset = offsetof(struct values, measured.d2h_alone),
+     .value = "0",
+     .least = 0,
+     .most = 1e9,
+     .unit = "GB/s",
+     .text = "the same from its device; 0: d2h"},
     {.name = "host_memory",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.host_memory),
@@ -261,6 +277,8 @@ static enum status print_forecast(const struct plan *plan, const struct values *
                                    .link_latency_s = rate->latency * 1e-6,
                                    .h2d_bytes = rate->h2d * 1e9,
                                    .d2h_bytes = rate->d2h * 1e9,
+                                   .h2d_alone_bytes = rate->h2d_alone * 1e9,
+                                   .d2h_alone_bytes = rate->d2h_alone * 1e9,
                                    .host_bytes = rate->host_memory * 1e9,
                                    .host_link_bytes = rate->host_link * 1e9,
                                    .disk_write_bytes = rate->disk_write * 1e9,

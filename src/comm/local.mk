@@ -11,6 +11,7 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/messages.h \
 	src/comm/mpi.c \
 	src/comm/mpi_device.c \
+	src/comm/nodes.c \
 	src/comm/ops.h \
 	src/comm/report.c \
 	src/comm/report.h \

@@ -12,35 +12,20 @@ static enum status prepare(const struct comm_group *group, void *id, struct nccl
   return status ? status : nccl_group_create(out);
 }
 
-/* What member 0 tells the others. */
-struct start {
-  char id[NCCL_ID_BYTES];
-  int node;
-};
-
-/* Of this group, and of those that other ranks start at the same time. */
-static enum status is_on_one_node(const struct comm_group *group, const struct start *start, bool *out)
-{
-  int64_t apart = start->node != group->comm->node;
-  enum status status = comm_max_i64(group->comm, &apart, 1);
-  *out = apart == 0;
-  return status;
-}
-
 /* NCCL waits for a member that never comes: all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
   static const char *const names[] = {[COMM_WORLD] = "sluice-world", [COMM_SHARD] = "sluice-shard", [COMM_REPLICA] = "sluice-replica"};
-  struct start start = {.node = group->comm->node};
+  char id[NCCL_ID_BYTES] = "";
   struct nccl_group *nccl = NULL;
   bool one_node = false;
-  enum status status = comm_agree(group->comm, prepare(group, start.id, &nccl));
+  enum status status = comm_agree(group->comm, prepare(group, id, &nccl));
   if (!status)
-    status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, &start, sizeof start));
+    status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
   if (!status)
-    status = is_on_one_node(group, &start, &one_node);
+    status = comm_group_is_on_one_node(group, &one_node);
   if (!status)
-    status = comm_agree(group->comm, nccl_group_start(nccl, names[group->kind], start.id, one_node, group->size, group->index));
+    status = comm_agree(group->comm, nccl_group_start(nccl, names[group->kind], id, one_node, group->size, group->index));
   if (status)
     nccl_group_abort(nccl);
   else

@@ -72,6 +72,9 @@ enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, i
 /* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are. */
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
 
+/* Whether all members run on one node, and those of every group of its kind: one answer for all ranks of the job, where each by itself may see another one. Collective over the job. */
+enum status comm_group_is_on_one_node(struct comm_group *group, bool *out);
+
 /* Whether the ranks can be split into groups of `size`: STATUS_USAGE. */
 enum status comm_check_group_size(const struct comm *comm, int size);
 

@@ -11,7 +11,7 @@ static const char *const reduces[] = {"auto", "micro", "step", NULL};
 static const char *const tiers[] = {"device", "host", NULL};
 static const char *const param_transfers[] = {"shard", "full", NULL};
 static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
-static const char *const moment_types[] = {"fp32", "bf16", NULL}; /* in fp16 a second moment is zero where a gradient is below 2e-4 */
+static const char *const moment_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
@@ -123,6 +123,8 @@ const struct option deck_table[] = {
      .text = "tight: attention's backward pass takes less room while activations fill the GPU, which is slower there"},
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
      .text = "keep: the update leaves parameters in the compute type too, so that gathers cast nothing; 2 bytes for each that a rank owns"},
+    {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20, .unit = "units",
+     .text = "with tiers.optimizer=host: the first so many, the embedding before all, are updated on the device, for which the next step waits"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},
@@ -146,7 +148,8 @@ const struct option deck_table[] = {
     {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
      .text = "step at which optim.min_lr is reached; 0: run.steps"},
     {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
-    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types, .text = "type of both moments"},
+    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types,
+     .text = "type of both moments; fp16 holds the root of the second, and both scaled"},
     {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings, .text = "of moments to a 16-bit type"},
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
      .text = "of all units behind the norm, or of each as its gradient is there; auto: immediate on the host where nothing needs the norm"},
@@ -405,6 +408,11 @@ static enum status check_host_state(const struct deck *deck)
   if (deck->shard.strategy != STRATEGY_FULL_SHARD && deck->shard.strategy != STRATEGY_HYBRID_SHARD)
     return status_set(STATUS_USAGE, "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",
                       cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
+  if (deck->tiers.resident > 0 && (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE))
+    return status_set(STATUS_USAGE,
+                      "%s is %lld: what is updated on the devices is gathered and reduced by them, so set transfer.params=shard and "
+                      "transfer.grads=gpu_reduce, or leave it out",
+                      cite(deck, "tiers.resident").text, (long long)deck->tiers.resident);
   if (deck->shard.reduce == REDUCE_STEP)
     return status_set(STATUS_USAGE,
                       "%s is step, but with %s = host gradients go to the host after each micro-batch: set shard.reduce=micro or leave it out",
@@ -415,7 +423,7 @@ static enum status check_host_state(const struct deck *deck)
 static enum status check_state(const struct deck *deck)
 {
   if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
-    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16, or leave it out",
+    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16 or fp16, or leave it out",
                       cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
   if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
     return status_set(STATUS_USAGE, "%s is %g, but %s is host, so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out",
@@ -559,6 +567,7 @@ static enum status resolve_tiers(const struct deck *deck, int local_ranks, struc
   shape->tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT;
   shape->keep_working = !shape->host_state && deck->tiers.working == DECK_WORKING_KEEP;
   shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
+  shape->resident = shape->host_state ? deck->tiers.resident : 0;
   if (shape->params_full && !shape->one_node)
     return status_set(
         STATUS_USAGE,

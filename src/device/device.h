@@ -114,7 +114,8 @@ struct outcome {
  *
  * Arithmetic is in fp32. master, grad and both moments may each be fp32, bf16 or fp16; what is stored in 16 bits is rounded to nearest, ties to even, or, masters and moments, stochastically:
  * up with a probability that is the distance to the lower neighbour over the distance of the neighbours (Gupta et al. 2015, arXiv:1502.02551), by random bits that are a function of (seed, first + i,
- * which array) alone, the same on every device (device/rounding.h). `copy` is made from the unrounded master, to nearest. */
+ * which array) alone, the same on every device (device/rounding.h). Moments in fp16 are m and sqrt(v), both times 2^12 (device/moments.h); in other types they are m and v. Zero bits
+ * are zero in all of them. `copy` is made from the unrounded master, to nearest. */
 struct adamw {
   double lr, beta1, beta2, eps, decay;
   float grad_scale;
@@ -134,7 +135,7 @@ enum device_class {
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, conclude, cast */
+  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
   CLASS_UPDATE,      /* adamw */
   CLASS_COUNT
 };
@@ -252,6 +253,8 @@ struct device_ops {
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
+  /* Adds *other to *sum, exactly; both normalized, and *sum is then. */
+  enum status (*merge_exact)(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
   /* *out from the sums of all ranks (normalized). clip 0: none. */
   enum status (*conclude)(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 

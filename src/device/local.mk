@@ -31,4 +31,6 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/swiglu.c \
 	src/device/lane.c \
 	src/device/lane.h \
+	src/device/moments.c \
+	src/device/moments.h \
 	src/device/rounding.h

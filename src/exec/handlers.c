@@ -382,16 +382,24 @@ static enum status run_accumulate(const struct call *call)
   return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, 0), n, -1, NULL, true, use(call, 1));
 }
 
+/* The squares of what is on the host. */
+static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const enum status status = ops->copy(call->lane, &metrics->landed, use(call, 2), sizeof metrics->landed);
+  return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
+}
+
 static enum status run_metrics(const struct call *call)
 {
   struct exec *exec = call->exec;
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, 1);
   enum status status = STATUS_OK;
-  if (call->instr->n_use > 2)
-    status = ops->copy(call->lane, &metrics->squares, use(call, 2), sizeof metrics->squares);
-  else if (!adds(call, 1)) /* no SQUARES before: an evaluation */
+  if (!adds(call, 1)) /* no SQUARES before into it: an evaluation, or all of them on the host */
     status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  if (!status && call->instr->n_use > 2)
+    status = add_landed(call, metrics);
   if (!status)
     status = ops->copy(call->lane, &metrics->loss, use(call, 0), sizeof metrics->loss);
   if (!status)
@@ -404,7 +412,7 @@ static enum status run_metrics(const struct call *call)
 /* The host reads what METRICS has left for it. */
 static const struct outcome *outcome_of(const struct call *call)
 {
-  const struct plan_metrics *metrics = call->exec->plan->on_host[LANE_HOST] ? &call->exec->results[call->n & 1] : use(call, 0);
+  const struct plan_metrics *metrics = call->exec->plan->on_host[call->instr->lane] ? &call->exec->results[call->n & 1] : use(call, 0);
   return &metrics->outcome;
 }
 

@@ -39,6 +39,8 @@ static void choose(struct builder *b)
   }
   if (input->shape.group == 1 || !input->shape.host_state)
     input->shape.params_full = input->shape.cpu_reduce = false;
+  if (!input->shape.host_state || input->shape.params_full || input->shape.cpu_reduce)
+    input->shape.resident = 0;
   b->host = input->shape.host_state;
   b->micros = (int)input->shape.micros;
   b->group = input->shape.group;
@@ -51,7 +53,6 @@ static void choose(struct builder *b)
   b->gathers = b->shards || b->host || input->device->compute != DTYPE_F32;
   b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
   b->reduce_micros = (b->host || (b->group > 1 && input->shape.reduce_every_micro)) && b->micros > 1;
-  b->grads_whole = !b->host && (b->group == 1 || (input->strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
   place_lanes(b->plan);
 }
 
@@ -180,7 +181,7 @@ static void add_params(struct builder *b, int u)
   bool windows = b->gathers && !stays_in_place(b);
   int64_t mine = build_bytes_of(b->plan->owned[u]), frozen_mine = build_bytes_of(b->plan->frozen_owned[u]);
   unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] = b->plan->shared[u] = -1;
-  if (b->host) {
+  if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
     return;
   }
@@ -212,7 +213,7 @@ static int add_moment(struct builder *b, const char *name, int u)
 {
   if (!learns(b, u))
     return -1;
-  if (b->host)
+  if (plan_is_on_host(b->plan, u))
     return build_host_moment(b, name, u);
   const struct layout_range mine = b->plan->owned[u];
   const int64_t bytes = (mine.end - mine.begin) * (int64_t)dtype_size(b->plan->input.shape.moments);
@@ -227,12 +228,12 @@ static void add_grads(struct builder *b, int u)
   unit->grads = unit->shard = unit->piece = -1;
   if (!learns(b, u))
     return;
-  if (b->host) {
+  if (plan_is_on_host(b->plan, u)) {
     build_host_grads(b, u);
     return;
   }
-  unit->grads = b->grads_whole ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
-                               : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
+  unit->grads = build_grads_whole(b, u) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
+                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
     unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard_bytes(b, u), build_shard_bytes(b, u));
@@ -240,6 +241,14 @@ static void add_grads(struct builder *b, int u)
   int64_t piece = build_shard_bytes(b, u) / b->replicas;
   if (b->replicas > 1)
     unit->piece = build_view(b, "piece", unit->shard, b->replica_index * piece, piece);
+}
+
+static bool learns_on_host(const struct builder *b)
+{
+  for (int u = 0; u < b->model->units; u++)
+    if (plan_is_on_host(b->plan, u) && learns(b, u))
+      return true;
+  return false;
 }
 
 /* Where the ranks sum them. */
@@ -250,7 +259,7 @@ static void add_metrics(struct builder *b)
   plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, sizeof(struct plan_metrics));
   if (on_host)
     plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
-  else if (b->host && b->micros > 1 && plan->input.mode == PLAN_TRAIN)
+  else if (b->micros > 1 && learns_on_host(b))
     plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
 }
 
@@ -298,7 +307,7 @@ static void open_window(struct builder *b, struct window *window)
     return;
   }
   window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, build_unit_bytes(b, u));
-  if (b->host) {
+  if (plan_is_on_host(b->plan, u)) {
     build_host_window(b, window, b->visit[window->first].micro);
     return;
   }

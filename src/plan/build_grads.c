@@ -12,24 +12,41 @@ static void add_staging(struct builder *b)
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
+/* Of resident units, which are few, each has one of its own: the embedding's is larger than what there is room for behind the first block's backward pass. */
+static int staging_of(struct builder *b, int u)
+{
+  if (!b->host)
+    return b->staging;
+  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, build_trained_bytes(b, u));
+  b->plan->buffer[staging].first = b->unit[u].since;
+  return staging;
+}
+
+bool build_grads_whole(const struct builder *b, int u)
+{
+  return !plan_is_on_host(b->plan, u) && (b->group == 1 || (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
+}
+
 void build_use_gradient(struct builder *b, struct instr *instr, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
-  bool fresh = m == 0 || b->reduce_micros;
+  const bool whole = build_grads_whole(b, u), fresh = m == 0 || (b->reduce_micros && !whole);
   if (unit->grads < 0)
     return;
   if (fresh)
-    unit->dparams = b->grads_whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
+    unit->dparams = whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
   build_use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
 }
 
 void build_norm(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
+  const bool host = plan->squares >= 0 && plan_is_on_host(plan, u);
+  bool *begun = host ? &b->host_squares : &b->squares;
   struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
   build_use(squares, b->unit[u].piece, ACCESS_READ);
-  build_use(squares, plan->squares >= 0 ? plan->squares : plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
-  b->squares = true;
+  build_use(squares, host ? plan->squares : plan->metrics, *begun ? ACCESS_ADD : ACCESS_WRITE);
+  *begun = true;
 }
 
 static void emit_gather_grads(struct builder *b, int u, int part, int whole)
@@ -64,22 +81,24 @@ static void emit_update(struct builder *b, int u)
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
-  if (b->host) {
+  if (plan_is_on_host(b->plan, u)) {
     build_host_reduce(b, u, m);
     return;
   }
   if (b->group > 1) {
+    const int staging = staging_of(b, u);
     struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
     build_use(reduce, unit->dparams, ACCESS_ADD);
-    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, staging, ACCESS_WRITE);
     build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
+    const int staging = staging_of(b, u);
     struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
     build_use(reduce, unit->shard, ACCESS_ADD);
-    build_use(reduce, b->staging, ACCESS_WRITE);
+    build_use(reduce, staging, ACCESS_WRITE);
     build_use(reduce, unit->piece, ACCESS_WRITE);
   }
   build_norm(b, u);
@@ -95,8 +114,10 @@ void build_add_pending(struct builder *b, int u, int m)
 {
   if (b->unit[u].grads < 0)
     return;
-  if (b->host)
+  if (plan_is_on_host(b->plan, u))
     build_host_pending(b, u, m);
+  else if (b->host)
+    b->unit[u].since = b->plan->n;
   else if (b->staging < 0 && b->plan->input.ranks > 1)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
@@ -115,14 +136,12 @@ void build_reduce_pending(struct builder *b, int m)
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
 void build_updates(struct builder *b)
 {
-  if (b->host) {
+  const bool immediate = b->plan->input.shape.immediate; /* they stand where their gradients are complete */
+  for (int u = 0; u < b->model->units && !immediate; u++)
+    if (!plan_is_on_host(b->plan, u))
+      emit_update(b, u);
+  if (b->host)
     build_host_updates(b);
-    return;
-  }
-  if (b->plan->input.shape.immediate)
-    return; /* they stand where their gradients are complete */
-  for (int u = 0; u < b->model->units; u++)
-    emit_update(b, u);
 }
 
 void build_metrics(struct builder *b)
@@ -132,7 +151,7 @@ void build_metrics(struct builder *b)
     build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
   struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
   build_use(metrics, plan->loss_host >= 0 ? plan->loss_host : plan->loss, ACCESS_ADD);
-  build_use(metrics, plan->metrics, plan->input.mode == PLAN_TRAIN && plan->squares < 0 ? ACCESS_ADD : ACCESS_WRITE);
+  build_use(metrics, plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
   if (plan->squares >= 0)
     build_use(metrics, plan->squares, ACCESS_READ);
 }

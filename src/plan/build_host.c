@@ -185,7 +185,7 @@ static void reduce_on_device(struct builder *b, int u, int m)
 static void read_state(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  if (b->plan->master[u] < 0 || !is_on_disk(b, u))
+  if (b->plan->master[u] < 0 || !plan_is_on_host(b->plan, u) || !is_on_disk(b, u))
     return;
   unit->m = build_transient(b, "m_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
   unit->v = build_transient(b, "v_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
@@ -257,7 +257,7 @@ void build_host_updates(struct builder *b)
     for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1; b->next_state++)
       if (waits(b, b->next_state))
         read_state(b, b->next_state);
-    if (plan->master[u] >= 0 && waits(b, u))
+    if (plan->master[u] >= 0 && plan_is_on_host(plan, u) && waits(b, u))
       update(b, u);
   }
 }

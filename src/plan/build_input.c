@@ -24,6 +24,11 @@ enum status build_check_input(const struct plan_input *input)
                       dtype_name(input->device->compute), dtype_name(input->device->gradient));
   if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
     return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
+  if (shape->host_state && shape->resident >= input->model->units)
+    return status_set(STATUS_USAGE,
+                      "tiers.resident is %lld, but the model has %d units, of which one at least is to be in host memory: lower it, or set "
+                      "tiers.params=device and tiers.optimizer=device",
+                      (long long)shape->resident, input->model->units);
   if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))

@@ -81,7 +81,7 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
   struct instr *instr = &b->plan->instr[b->plan->n++];
-  *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op)};
+  *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   return instr;
 }
 

@@ -40,8 +40,7 @@ struct builder {
   int64_t element;    /* bytes of the compute type */
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
-  bool grads_whole;   /* the backward pass writes `grads` itself */
-  bool host;          /* masters, moments and reduced gradients are in host memory */
+  bool host;          /* masters, moments and reduced gradients are in host memory, but for those of resident units (plan_is_on_host) */
   bool copies;        /* the update leaves a copy in the compute type on the device, to be gathered */
   bool embeds;        /* the embedding has a gradient */
   int lowest;         /* block at which the backward pass ends; behind the last: there is none */
@@ -56,7 +55,7 @@ struct builder {
   int leaving;                 /* a gradient on its way to the host ahead of the first backward pass, beside which it keeps its place; -1: none */
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
-  bool squares;                /* some are summed already */
+  bool squares, host_squares;  /* some are summed already, into the metrics or into plan->squares */
 };
 
 /* ---- builder.c: sizes, buffers and instructions, for which there is room ---- */
@@ -89,6 +88,8 @@ enum status build_measure(const struct plan_input *input, struct sizes *size); /
 
 /* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum writes, later ones add. */
 void build_use_gradient(struct builder *b, struct instr *instr, int u, int m);
+/* Whether backward passes write what ADAM reads, all of it. */
+bool build_grads_whole(const struct builder *b, int u);
 /* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what ADAM reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);

@@ -94,9 +94,18 @@ int plan_root(const struct plan *plan, int buffer, int64_t *offset)
   return buffer;
 }
 
-enum plan_lane plan_lane_of(const struct plan *plan, enum op op)
+bool plan_is_on_host(const struct plan *plan, int unit)
 {
-  return op == OP_SQUARES && plan->squares >= 0 ? LANE_HOST : op_traits[op].lane;
+  const struct deck_shape *shape = &plan->input.shape;
+  return shape->host_state && (unit < 0 || unit >= shape->resident);
+}
+
+enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
+{
+  const bool host = plan_is_on_host(plan, unit);
+  if (op == OP_SQUARES && host && plan->squares >= 0)
+    return LANE_HOST;
+  return (op == OP_ADAM || op == OP_ADAM_NOW) && plan->on_host[LANE_HOST] && !host ? LANE_REDUCE : op_traits[op].lane;
 }
 
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr)

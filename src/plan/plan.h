@@ -62,7 +62,8 @@
  *   - what the host writes or reads (tokens, logits) lies in TIER_HOST where the device's memory is not the host's. With host_state so do masters, moments and reduced gradients; with
  *     cpu_reduce also metrics. Operations of the lanes that plan->on_host names work on the host's memory, everybody else's on the device's (and copies on both).
  *   - where gradients of several micro-batches add up on the host and metrics lie on the device, SQUARES are made by the host lane and sum into a buffer of their own (plan->squares), which
- *     METRICS copies into metrics first.
+ *     METRICS adds to what is in metrics.
+ *   - of the first shape.resident units all is done as without host_state, but that ADAM and ADAM_NOW are on the reduce lane, which works on the device.
  *   - REPLICA_REDUCE and GATHER_GRADS: with host_state and without cpu_reduce in each micro-batch, on the device, before FETCH_GRAD.
  *   - GATHER of a shard that lies at its place in the window gathers in place, without a cast: a FETCH has brought it in the compute type, or it is the master.
  *     The working copy needs no cast either.
@@ -171,7 +172,7 @@ struct plan {
 };
 
 /* Content of the metrics buffer. */
-struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; };
+struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
  * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
@@ -200,8 +201,10 @@ int64_t plan_shared_bytes(const struct plan *plan);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
 
-/* The lane that an operation runs on in this plan. */
-enum plan_lane plan_lane_of(const struct plan *plan, enum op op);
+/* Whether masters, moments and reduced gradients of a unit (-1: of units) are in host memory. */
+bool plan_is_on_host(const struct plan *plan, int unit);
+/* The lane that an operation of a unit (-1: none) runs on in this plan. */
+enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective. */
@@ -218,7 +221,8 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
   double link_bytes, link_latency_s;
-  double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy */
+  double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy, both ways at once */
+  double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as fast as with them */
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;

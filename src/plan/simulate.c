@@ -2,7 +2,8 @@
  *
  * Lanes share nothing in this but the memory of the host: whatever goes through it at the same time, copies, sums and updates, shares its rate evenly, and none takes more than it would by
  * itself. Each operation is taken to use it evenly from its begin to its end. The rates of copies and of the host's memory are those of a rank while all ranks of its node do the same, and
- * of copies while the other direction copies too: so they are measured. */
+ * of copies while the other direction copies too: so they are measured. Where copies of one rank alone are faster, it is taken to be the host's memory that holds those of all ranks up: by
+ * itself a copy is as fast as alone, and its bytes weigh so much in that memory that all ranks' copies both ways just fill it. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -104,9 +105,15 @@ static double cast_s(const struct plan *plan, const struct instr *instr, const s
   return ratio(elements * (double)(sizeof(float) + dtype_size(plan->input.device->compute)), rates->memory_bytes);
 }
 
-static double copy_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+/* By itself, and what it takes of the host's memory. */
+static struct cost copy_cost(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  return ratio(bytes_of(plan, instr, 1), instr->lane == LANE_H2D ? rates->h2d_bytes : rates->d2h_bytes);
+  const bool up = instr->lane == LANE_H2D;
+  const double bytes = bytes_of(plan, instr, 1), together = rates->h2d_bytes + rates->d2h_bytes;
+  const double alone = up ? rates->h2d_alone_bytes : rates->d2h_alone_bytes, rate = up ? rates->h2d_bytes : rates->d2h_bytes;
+  if (alone <= rate)
+    return (struct cost){ratio(bytes, rate), bytes};
+  return (struct cost){bytes / alone, bytes * fmax(1, ratio(rates->host_bytes, together))};
 }
 
 static double disk_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
@@ -142,7 +149,7 @@ static struct cost cost_of(const struct plan *plan, const struct instr *instr, c
 {
   const bool host = uses_host(plan, instr);
   switch (part_of(instr)) {
-  case PART_COPY: return (struct cost){copy_s(plan, instr, rates), bytes_of(plan, instr, 1)};
+  case PART_COPY: return copy_cost(plan, instr, rates);
   case PART_DISK: return (struct cost){disk_s(plan, instr, rates), 0};
   case PART_COMM: {
     const double traffic = host ? sum_traffic(plan, instr) : 0;

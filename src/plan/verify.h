@@ -48,7 +48,9 @@ bool verify_recomputes(const struct plan *plan, int block); /* the block keeps i
 bool verify_learns(const struct plan *plan, int unit);      /* false for -1 */
 bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
 bool verify_state_on_disk(const struct plan *plan, int unit);
-bool verify_squares_on_host(const struct plan *plan);       /* gradients add up on the host and metrics are made on the device */
+bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments and reduced gradients of a unit (-1: of units) are in host memory */
+bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
+bool verify_any_squares_on_host(const struct plan *plan);   /* of some unit that learns */
 bool verify_sums_shared(const struct plan *plan);           /* gradients land in memory that the members of a group share, and are added up there */
 int64_t verify_members(const struct plan *plan, enum op op); /* who takes part in a collective, from the shape alone */
 

@@ -45,9 +45,9 @@ static bool reduces_micros(const struct plan *plan)
 }
 
 /* Whether replicas meet in each micro-batch, because what the devices send to the host is complete. */
-static bool meets_micros(const struct plan *plan)
+static bool meets_micros(const struct plan *plan, int unit)
 {
-  return plan->input.shape.host_state && !plan->input.shape.cpu_reduce && reduces_micros(plan);
+  return verify_on_host(plan, unit) && !plan->input.shape.cpu_reduce && reduces_micros(plan);
 }
 
 /* Whether what lands on the host is added there, because it has been reduced before, or need not be. */
@@ -86,7 +86,7 @@ static int due_between(const struct plan *plan, enum op op, int unit, const stru
 static bool is_due_on_host(const struct plan *plan, enum op op, int unit, int micro)
 {
   const struct deck_shape *shape = &plan->input.shape;
-  if (!shape->host_state || !verify_learns(plan, unit))
+  if (!verify_on_host(plan, unit) || !verify_learns(plan, unit))
     return false;
   switch (op) {
   case OP_FETCH_GRAD: return (micro < 0) == !reduces_micros(plan);
@@ -114,9 +114,9 @@ static int due(const struct plan *plan, enum op op, int unit, int micro, const s
   case OP_REDUCE:
   case OP_SUM_SHARED:
     return verify_learns(plan, unit) && input->shape.group > 1 && whole == !reduces_micros(plan) && (op == OP_SUM_SHARED) == verify_sums_shared(plan);
-  case OP_REPLICA_REDUCE: return verify_learns(plan, unit) && input->shape.replicas > 1 && whole == !meets_micros(plan);
+  case OP_REPLICA_REDUCE: return verify_learns(plan, unit) && input->shape.replicas > 1 && whole == !meets_micros(plan, unit);
   case OP_GATHER_GRADS:
-    return verify_learns(plan, unit) && whole == !meets_micros(plan) &&
+    return verify_learns(plan, unit) && whole == !meets_micros(plan, unit) &&
            (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
   case OP_SQUARES: return verify_learns(plan, unit) && whole;
   case OP_ADAM: return verify_learns(plan, unit) && whole && !input->shape.immediate;

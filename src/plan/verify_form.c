@@ -52,6 +52,14 @@ static enum status check_waits(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
+static enum plan_lane lane_of(const struct plan *plan, const struct instr *instr)
+{
+  bool updates = instr->op == OP_ADAM || instr->op == OP_ADAM_NOW;
+  if (updates && plan->input.shape.host_state && !verify_on_host(plan, instr->unit))
+    return LANE_REDUCE;
+  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit) ? LANE_HOST : op_traits[instr->op].lane;
+}
+
 static enum status check_form(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
@@ -59,7 +67,7 @@ static enum status check_form(const struct plan *plan)
     bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 && instr->unit < plan->input.model->units;
     if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
       return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
-    if (instr->lane != (instr->op == OP_SQUARES && verify_squares_on_host(plan) ? LANE_HOST : op_traits[instr->op].lane))
+    if (instr->lane != lane_of(plan, instr))
       return verify_fail(plan, i, "is on the wrong lane");
     enum status status = check_uses(plan, i);
     if (!status)
@@ -99,9 +107,9 @@ static unsigned reduce_tiers(const struct plan *plan)
   return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
 }
 
-static unsigned tiers_of_update(const struct plan *plan, enum op op, int k)
+static unsigned tiers_of_update(const struct plan *plan, enum op op, int unit, int k)
 {
-  if (!plan->input.shape.host_state)
+  if (!verify_on_host(plan, unit))
     return DEVICE;
   if (op == OP_ADAM && k == 0)
     return reduce_tiers(plan);
@@ -109,7 +117,7 @@ static unsigned tiers_of_update(const struct plan *plan, enum op op, int k)
 }
 
 /* Tiers, as bits, where use k of an operation may lie. */
-static unsigned tiers_of(const struct plan *plan, enum op op, int k)
+static unsigned tiers_of(const struct plan *plan, enum op op, int unit, int k)
 {
   switch (op) {
   case OP_LOAD: return outside_tiers(plan);
@@ -120,10 +128,10 @@ static unsigned tiers_of(const struct plan *plan, enum op op, int k)
   case OP_REDUCE:
   case OP_REPLICA_REDUCE:
   case OP_GATHER_GRADS: return reduce_tiers(plan);
-  case OP_SQUARES: return verify_squares_on_host(plan) ? HOST : reduce_tiers(plan);
+  case OP_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
   case OP_METRICS: return k == 2 ? HOST : reduce_tiers(plan);
   case OP_ADAM:
-  case OP_ADAM_NOW: return tiers_of_update(plan, op, k);
+  case OP_ADAM_NOW: return tiers_of_update(plan, op, unit, k);
   case OP_FETCH: return k == 0 ? HOST | SHARED : DEVICE;
   case OP_PUBLISH: return SHARED;
   case OP_SAVE_ACT:
@@ -153,7 +161,7 @@ static enum status check_tiers(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   for (int k = 0; k < instr->n_use; k++) {
     const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
-    if (!(tiers_of(plan, instr->op, k) >> buffer->tier & 1))
+    if (!(tiers_of(plan, instr->op, instr->unit, k) >> buffer->tier & 1))
       return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", verify_name(plan, i, i).text,
                         verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
     if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))

@@ -27,11 +27,11 @@ static enum status check_bytes_of(const struct plan *plan, int i, int k, int64_t
   return check_size_of(plan, i, k, elements * (int64_t)sizeof(float));
 }
 
-static bool has_working(const struct plan *plan)
+static bool has_working(const struct plan *plan, int unit)
 {
   const struct deck_shape *shape = &plan->input.shape;
   const bool narrow = plan->input.device->compute != DTYPE_F32;
-  return shape->host_state ? shape->params_full || narrow : shape->keep_working && narrow;
+  return verify_on_host(plan, unit) ? shape->params_full || narrow : shape->keep_working && narrow;
 }
 
 /* Of the copy that is computed with, the optimizer writes this rank's part, at its place in the whole unit where the group shares that. */
@@ -69,8 +69,8 @@ static enum status check_update(const struct plan *plan, int i, int first)
   int64_t mine = plan->layout[unit].trained / (whole ? 1 : input->shape.group), begin = whole ? 0 : input->rank % input->shape.group * mine;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
-  if ((instr->n_use > first + 4) != has_working(plan))
-    return verify_fail(plan, i, has_working(plan) ? "does not write what is computed with" : "writes a copy that nobody computes with");
+  if ((instr->n_use > first + 4) != has_working(plan, unit))
+    return verify_fail(plan, i, has_working(plan, unit) ? "does not write what is computed with" : "writes a copy that nobody computes with");
   enum status status = check_bytes_of(plan, i, first, mine);
   if (!status)
     status = check_bytes_of(plan, i, first + 1, mine);
@@ -80,7 +80,7 @@ static enum status check_update(const struct plan *plan, int i, int first)
     status = check_moment(plan, i, first + 2, plan->moment1[unit]);
   if (!status)
     status = check_moment(plan, i, first + 3, plan->moment2[unit]);
-  if (!status && has_working(plan))
+  if (!status && has_working(plan, unit))
     status = check_working(plan, i, first + 4);
   return status;
 }
@@ -126,7 +126,7 @@ static enum status check_squares(const struct plan *plan, int i)
   if (piece->bytes != bytes)
     return status_set(STATUS_PLAN, "%s squares the %lld bytes of %s where %lld are this rank's part", verify_name(plan, i, i).text,
                       (long long)piece->bytes, piece->name, (long long)bytes);
-  return check_role(plan, i, 1, verify_squares_on_host(plan) ? plan->squares : plan->metrics);
+  return check_role(plan, i, 1, verify_squares_on_host(plan, instr->unit) ? plan->squares : plan->metrics);
 }
 
 static bool sums_on_host(const struct plan *plan)
@@ -143,9 +143,10 @@ static enum status check_metrics(const struct plan *plan, int i)
     status = check_size_of(plan, i, 1, sizeof(struct plan_metrics));
   if (status)
     return status;
-  if ((plan->instr[i].n_use > 2) != verify_squares_on_host(plan))
-    return verify_fail(plan, i, verify_squares_on_host(plan) ? "does not read the squares" : "reads squares that are in the metrics");
-  return verify_squares_on_host(plan) ? check_role(plan, i, 2, plan->squares) : STATUS_OK;
+  bool apart = verify_any_squares_on_host(plan);
+  if ((plan->instr[i].n_use > 2) != apart)
+    return verify_fail(plan, i, apart ? "does not read the squares" : "reads squares that are in the metrics");
+  return apart ? check_role(plan, i, 2, plan->squares) : STATUS_OK;
 }
 
 static enum status check_fetch_loss(const struct plan *plan, int i)
@@ -188,10 +189,10 @@ static enum status check_sum_shared(const struct plan *plan, int i)
 static enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  if (plan->input.shape.host_state) /* see check_fetched() */
+  if (verify_on_host(plan, instr->unit)) /* see check_fetched() */
     return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[instr->unit];
-  bool frozen = instr->use[0].buffer == plan->frozen[instr->unit], copied = !frozen && has_working(plan);
+  bool frozen = instr->use[0].buffer == plan->frozen[instr->unit], copied = !frozen && has_working(plan, instr->unit);
   int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained, offset;
   enum status status = frozen ? STATUS_OK : check_role(plan, i, 0, copied ? plan->working[instr->unit] : plan->master[instr->unit]);
   if (!status)

@@ -1,10 +1,22 @@
 /* What a plan has to be, from its input and its units' layouts alone: for several of verify's parts. */
 #include "plan/verify.h"
 
-bool verify_squares_on_host(const struct plan *plan)
+bool verify_on_host(const struct plan *plan, int unit)
 {
-  const struct plan_input *input = &plan->input;
-  return input->mode == PLAN_TRAIN && input->shape.host_state && !input->shape.cpu_reduce && input->shape.micros > 1;
+  return plan->input.shape.host_state && (unit < 0 || unit >= plan->input.shape.resident);
+}
+
+bool verify_squares_on_host(const struct plan *plan, int unit)
+{
+  return verify_on_host(plan, unit) && !plan->input.shape.cpu_reduce && plan->input.shape.micros > 1;
+}
+
+bool verify_any_squares_on_host(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (verify_learns(plan, u) && verify_squares_on_host(plan, u))
+      return true;
+  return false;
 }
 
 bool verify_sums_shared(const struct plan *plan)

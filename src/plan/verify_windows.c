@@ -112,7 +112,7 @@ static enum status gather(const struct windows *w, int i)
   int from = plan->instr[i].use[0].buffer, to = plan->instr[i].use[1].buffer;
   if (w->held[to] != HELD_NOT)
     return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
-  enum status status = plan->input.shape.host_state ? check_fetched(w, i) : STATUS_OK;
+  enum status status = verify_on_host(plan, plan->instr[i].unit) ? check_fetched(w, i) : STATUS_OK;
   w->held[from] = HELD_NOT;
   w->held[to] = HELD_WHOLE;
   return status;

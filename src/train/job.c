@@ -437,6 +437,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
   } keys[] = {{"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
               {"tiers.working", trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
                host ? "masters in host memory have their copy beside them (tiers.params)" : "fp32 is computed with as it is (run.compute)"},
+              {"tiers.resident", deck->tiers.resident > 0 && !host, "all masters are on the device (tiers.params)"},
               {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory), "nothing is copied between tiers on the host device"},
               {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -453,6 +454,9 @@ static void log_tiers(const struct job *job)
   char disk[64] = "";
   if (shape->nvme_state > 0)
     snprintf(disk, sizeof disk, ", moments of %.0f %% of the units on NVMe", 100 * shape->nvme_state);
+  if (shape->resident > 0)
+    log_info("of the first %lld unit%s masters and moments are on the device, and updated there", (long long)shape->resident,
+             shape->resident == 1 ? "" : "s");
   log_info("masters and moments (%s) in host memory%s; parameters come %s, gradients are reduced by the %s, units are updated %s",
            dtype_name(shape->moments), disk, shape->params_full ? "whole from what a node shares" : "in shards",
            shape->cpu_reduce ? hosts : "devices", shape->immediate ? "as their gradients land" : "behind the norm of all gradients");

@@ -78,6 +78,7 @@ struct job_limits {
   int64_t shared; /* room in the file system of memory that processes share */
   int64_t disk;   /* room in `nvme` */
   int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
+  bool no_folder; /* `nvme` is not there yet: `disk` is the room where it would be made */
 };
 /* What of `available` host memory a job may use that its control groups bound by `limit`: the less of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
  * how much it can become. -1: unknown. */
@@ -86,7 +87,7 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows);
  * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and memory
  * registered with a device apart beyond RLIMIT_MEMLOCK, which its driver may refuse. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
-/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that has no room and cannot be made. Local. */
+/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

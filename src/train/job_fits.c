@@ -63,6 +63,7 @@ struct need {
   double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
   double mailboxes; /* of the node: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
   double bytes[ROOMS], have[ROOMS]; /* of the node, but for the device; have < 0: unknown */
+  bool no_folder;                   /* the disk's */
 };
 
 static double both(struct plan_arenas arenas)
@@ -88,6 +89,7 @@ static struct need need_of(const struct job *job, enum job_use use, int n, const
                       .host = plan_arenas(n, plans, TIER_HOST),
                       .shared = plan_arenas(n, plans, TIER_SHARED),
                       .disk = plan_arenas(n, plans, TIER_DISK),
+                      .no_folder = limits->no_folder,
                       .have = {(double)limits->device, (double)limits->host, (double)limits->shared, (double)limits->disk}};
   if (!apart) { /* pages are there only when they are touched, in the middle of a step */
     need.host.persistent += need.device.persistent;
@@ -154,6 +156,8 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, "tiers.workspace=tight");
   if (shape->keep_working && need->job->device->compute != DTYPE_F32)
     add_word(words, "tiers.working=gather");
+  if (shape->resident > 0)
+    add_word(words, "a smaller tiers.resident");
   if (need->plan->input.prefetch > 0 && shape->host_state && apart)
     add_word(words, "a smaller shard.prefetch");
   add_word(words, shape->micro_batch > 1 ? "a smaller data.micro_batch" : "a shorter data.sequence");
@@ -253,8 +257,8 @@ static void describe(const struct need *need, enum room room, struct words *word
     break;
   case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", comm_shared_folder(), mem_GiB(bytes), mem_GiB(have)); break;
   default:
-    say(words, "of the disk of %s the %d rank%s of this node %s %.2f GiB and %s %.2f", job->nvme ? job->nvme : "", need->local, plural, verb,
-        mem_GiB(bytes), owns, mem_GiB(have));
+    say(words, "of the disk of %s%s the %d rank%s of this node %s %.2f GiB and %s %.2f", job->nvme ? job->nvme : "",
+        need->no_folder ? ", a folder that is not there yet," : "", need->local, plural, verb, mem_GiB(bytes), owns, mem_GiB(have));
   }
 }
 
@@ -334,14 +338,12 @@ static int64_t room_in(const char *folder)
   return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
 }
 
-/* Where there is none at all, it may be that no folder can be made, which a larger disk would not help. */
-static enum status room_of_folder(const char *folder, int64_t *out)
+/* A larger disk would not help where there can be no folder. */
+static enum status room_of_folder(const char *folder, struct job_limits *out)
 {
-  enum status status = store_free_bytes(folder, out);
-  if (status || *out > 0)
-    return status;
-  status = file_make_folders(folder);
-  return status ? status_prefix(status, "what goes to NVMe needs a folder on the node's disk (tiers.nvme)") : STATUS_OK;
+  const enum status status = store_check_folder(folder);
+  out->no_folder = !file_exists(folder);
+  return status ? status : store_free_bytes(folder, &out->disk);
 }
 
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
@@ -359,6 +361,6 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n, const
     limits.device = all - used;
   }
   if (!status && disk.persistent + disk.transient > 0)
-    status = room_of_folder(job->nvme, &limits.disk);
+    status = room_of_folder(job->nvme, &limits);
   return status ? status : job_check_limits(job, use, n, plans, &limits);
 }

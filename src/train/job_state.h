@@ -24,8 +24,8 @@ struct job_state {
 
 /* Parameters, and with `moments` both of AdamW's, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
  * holds (for loading). fp32 that the host reads is used in place: data point into it. What lies on a device apart goes by way of a block of job_state_bytes(), which holds a copy
- * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (widening is exact, and narrows to the same
- * bits again). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */
+ * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (which is exact: true moments
+ * in fp32, and the same bits again, device/moments.h). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out);
 /* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */
 enum status job_state_commit(struct job_state *state);

@@ -14,6 +14,9 @@ src_train_libtrain_a_SOURCES = \
 	src/train/job_fits.c \
 	src/train/job_state.c \
 	src/train/job_state.h \
+	src/train/job_state_move.c \
+	src/train/job_state_piece.c \
+	src/train/job_state_private.h \
 	src/train/origin.c \
 	src/train/origin.h \
 	src/train/sample.c \
@@ -28,5 +31,10 @@ src_train_libtrain_a_SOURCES = \
 	src/train/stats.h \
 	src/train/train.c \
 	src/train/train.h \
+	src/train/train_checkpoint.c \
+	src/train/train_folder.c \
+	src/train/train_leave.c \
+	src/train/train_private.h \
+	src/train/train_record.c \
 	src/train/weights.c \
 	src/train/weights.h

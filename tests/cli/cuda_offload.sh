@@ -28,6 +28,7 @@ same unclipped at_once
 train 1 kept run.device=cuda data.micro_batch=12 tiers.activations=keep_host
 same plain kept
 like plain 1 kept_host data.micro_batch=12 tiers.activations=keep_host,host shard.prefetch=0
+like plain 1 resident data.micro_batch=12 tiers.resident=2
 like recompute 1 acts data.micro_batch=12 tiers.activations=host shard.prefetch=0
 like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme optim.state_share=0.5
 train 1 full run.device=cuda run.compute=fp32 data.micro_batch=12
@@ -54,5 +55,7 @@ for params in shard full; do
     like many "$gpus" "$params-$grads" $micro transfer.params=$params transfer.grads=$grads
   done
 done
+like many "$gpus" many_resident $micro tiers.resident=1 tiers.activations=keep_host
+like many_unclipped "$gpus" many_resident_now $micro optim.clip=0 tiers.resident=2
 like many_unclipped "$gpus" many_immediate $micro optim.clip=0
 like many_unclipped "$gpus" many_full $micro optim.clip=0 transfer.params=full transfer.grads=cpu_reduce

@@ -166,6 +166,15 @@ grep -qx "use more nodes with fewer ranks on each" fit.out || { cat fit.out >&2;
 llama 1 "with tiers.activations=keep a node needs 89.75 GiB: fits" gpu=h200 tiers.activations=keep_host:2 host=98GiB
 llama 0 "need, to load and save what is on their GPUs, 89.75 GiB" gpu=h200 tiers.activations=keep host=98GiB
 llama 1 "or neither load nor save" gpu=h200 tiers.activations=keep_host:2 host=11GiB
+# What stays on the GPU goes first.
+held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.resident=20"
+# shellcheck disable=SC2086 # assignments
+{
+  llama 1 "with tiers.resident=0 a rank needs" gpu=25GiB $held
+  only
+  llama 2 "" $held tiers.resident=34
+}
+grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
 # By tier.
 llama 0 " GiB (device 72.82, host 5.26): " tiers.activations=keep_host:2
 
@@ -226,9 +235,23 @@ fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=r
 fit 4 "nowhere.yaml" rates=nowhere.yaml
 test ! -s fit.out || die "a plan before what it is predicted from was read"
 
+# Where there can be no folder for what goes to NVMe, and where its disk has no room: two faults, two cures.
+make_data
+touch file
+mkdir there
+# shellcheck disable=SC2086 # words
+{
+  for folder in /proc /proc/nowhere file/nvme; do
+    fails 4 "for what goes to NVMe" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=$folder
+    grep -qF "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)" fails.out || die "no cure for $folder"
+    grep -qF "the folder $folder " fails.out || die "$folder is not named"
+    if grep "GiB" fails.out; then die "of $folder it is said how large it is"; fi
+  done
+  test ! -e run || die "a run that could not begin has left something"
+}
+
 # What no machine has is refused before a page is touched, with cures that are some.
 awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0
-make_data
 cures() { # YES NO COMMAND...
   yes=$1 no=$2
   shift 2
@@ -243,6 +266,10 @@ big="model.vocab=2147483647 model.width=4800"
   cures "optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch" "context=|full_shard" \
     "$SLUICE" train tiny.yaml shard.strategy=no_shard data.micro_batch=2 $big
   cures "optim.moments=bf16, optim.state=nvme, tiers.activations=nvme, a" "context=|tiers.params=" "$SLUICE" train tiny.yaml $offload tiers.activations=recompute $big
+  fails 5 "use tiers.nvme=FOLDER on a larger disk, optim.state_share=0.5 or less, optim.moments=bf16" \
+    "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=there $big
+  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ GiB and has [0-9.]+: ' fails.out || die "the disk's need or room is not told"
+  test -z "$(ls there)" || die "left behind: $(ls there)"
   cures "a shorter data.sequence, a smaller data.micro_batch" "shard|tiers" "$SLUICE" eval tiny.yaml --untrained $big
 }
 cp -r "$top_srcdir/tests/model/data/llama" big

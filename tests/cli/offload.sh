@@ -53,6 +53,12 @@ for activations in keep recompute host nvme recompute,host keep_host; do
   done
 done
 
+# The first units are updated on the device.
+like plain2 2 tiers.resident=1
+like plain3 3 tiers.resident=2 tiers.activations=host optim.state=nvme optim.state_share=0.5
+like unclipped2 2 tiers.resident=2 optim.clip=0 shard.prefetch=2
+like narrow 2 run.compute=bf16 tiers.resident=1
+
 # A working copy in bf16.
 for params in shard full; do
   like narrow 2 run.compute=bf16 transfer.params=$params
@@ -73,7 +79,7 @@ same replicas replicas_host
   train 2 begun $(micro 2) run.steps=2
   train 2 begun $(micro 2) --resume auto $host transfer.params=full optim.state=nvme
   same plain2 begun
-  train 2 offloaded $(micro 2) run.steps=2 $host optim.state=nvme optim.state_share=0.5
+  train 2 offloaded $(micro 2) run.steps=2 $host tiers.resident=2 optim.state=nvme optim.state_share=0.5
   train 2 offloaded $(micro 2) run.steps=3 --resume auto $host transfer.grads=cpu_reduce
   train 2 offloaded $(micro 2) --resume auto
   same plain2 offloaded
@@ -81,13 +87,33 @@ same replicas replicas_host
 
 # Moments of 16 bits: the same in every tier, stopped or not.
 # shellcheck disable=SC2046,SC2086 # assignments
-for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic"; do
+for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic"; do
   rm -rf half half_host
   train 2 half $(micro 2) $keys
   train 2 half_host $(micro 2) $keys run.steps=2 $host optim.state=nvme optim.state_share=0.5
   train 2 half_host $(micro 2) $keys --resume auto $host
   same half half_host
 done
+
+# In fp16, with gradients as small as a large model's: as in fp32 but for 5.4 % of what is learned, 11 % where the rounding is stochastic (tests/device/test_adamw.c says why), which is more than
+# 4 % of the loss; on any number of ranks; and through files from type to type.
+# shellcheck disable=SC2046,SC2086 # assignments
+{
+  small="optim.clip=1e-3 run.steps=12 optim.decay_steps=12"
+  train 2 small $(micro 2) $small
+  losses small | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(first - last > 0.04 * first) }' || die "too little is learned to compare by"
+  for ranks in 1 3; do train $ranks small$ranks data.micro_batch=$((12 / ranks / 2)) $small optim.moments=fp16; done
+  train 2 small_random $(micro 2) $small optim.moments=fp16 optim.rounding=stochastic
+  close_to small small1 2e-3
+  close_to small small_random 4e-3
+  close_to small1 small3 2e-5
+  from=2
+  for turn in fp32:3 fp16:6 bf16:8 fp16:10 fp32:12; do
+    train $from turns data.micro_batch=$((12 / from / 2)) $small optim.moments=${turn%:*} run.steps=${turn#*:} --resume auto
+    from=$((from % 3 + 1))
+  done
+  close_to small turns 2e-3
+}
 
 # Written behind the steps, or with the steps held up: the same checkpoints.
 # shellcheck disable=SC2046,SC2086 # assignments

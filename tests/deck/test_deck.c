@@ -93,6 +93,12 @@ static void test_impossible_combinations(void **state)
                                "updated: set both to the same"},
       {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for masters in host memory: set tiers.params=host and "
                                     "tiers.optimizer=host, or leave it out"},
+      {"tiers.params=host tiers.optimizer=host tiers.resident=2 transfer.params=full",
+       "tiers.resident (command line) is 2: what is updated on the devices is gathered and reduced by them, "
+       "so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
+      {"tiers.params=host tiers.optimizer=host tiers.resident=1 transfer.grads=cpu_reduce",
+       "tiers.resident (command line) is 1: what is updated on the devices is gathered and reduced by "
+       "them, so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
       {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of all gradients first: set "
                                  "optim.clip=0, or optim.update=deferred"},
       {"optim.state=nvme",
@@ -113,15 +119,14 @@ static void test_impossible_combinations(void **state)
        "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host gradients go to the host after each micro-batch: set "
        "shard.reduce=micro or leave it out"},
       {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but optim.moments (default) is fp32, to which nothing is rounded: "
-                                    "set optim.moments=bf16, or leave it out"},
+                                    "set optim.moments=bf16 or fp16, or leave it out"},
       {"tiers.params=host tiers.optimizer=host optim.state_share=0.5", "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
                                                                        "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
       {"tiers.optimizer=nvme", "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
       {"transfer.params=half", "command line: transfer.params must be one of shard, full, not 'half'"},
       {"transfer.grads=gpu", "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
       {"transfer.rate=-1", "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
-      {"optim.moments=fp16", "command line: optim.moments must be one of fp32, bf16, not 'fp16'"},
-      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, not 'fp8'"},
+      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
       {"optim.rounding=up", "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
       {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
       {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
@@ -186,6 +191,7 @@ static void test_possible_combinations(void **state)
       "tiers.activations=keep,recompute,host,nvme",
       "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with masters on the device, and no harm */
       "optim.moments=bf16 optim.rounding=stochastic",
+      "optim.moments=fp16 optim.rounding=stochastic",
       "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 transfer.params=full transfer.grads=cpu_reduce",
       "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme optim.state_share=0.25",
       "tiers.params=host tiers.optimizer=host optim.nonfinite=skip optim.clip=0 shard.reduce=micro",
@@ -310,9 +316,12 @@ static void test_tiers(void **state)
       {true, "optim.moments=bf16", 2, 2, {.host_state = true, .moments = DTYPE_BF16}},
       {true, "optim.state=nvme", 2, 2, {.host_state = true, .nvme_state = 1}},
       {true, "optim.state=nvme optim.state_share=0.25", 2, 2, {.host_state = true, .nvme_state = 0.25}},
+      {true, "tiers.resident=3", 2, 2, {.host_state = true, .resident = 3}},
+      {false, "tiers.resident=3", 2, 2, {.host_state = false}},
       {false, "optim.clip=0", 2, 2, {.host_state = false}},
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
+      {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -325,6 +334,7 @@ static void test_tiers(void **state)
       fail_msg("%s: %s", given, status_text());
     assert_int_equal(shape.host_state, expected->host_state);
     assert_int_equal(shape.params_full, expected->params_full);
+    assert_int_equal(shape.resident, expected->resident);
     assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(shape.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(shape.immediate, expected->immediate);
@@ -515,9 +525,9 @@ static void test_hash(void **state)
                                      "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2",
                                      "run.counters=auto", "tiers.working=keep"};
   static const char *const different[] = {
-      "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",     "data.train=x",     "shard.strategy=no_shard",
-      "optim.no_decay=",    "run.device=host",        "run.compute=fp32",    "comm.backend=mpi", "comm.gradients=bf16",
-      "optim.moments=bf16", "tiers.activations=host", "transfer.params=full"};
+      "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",      "data.train=x",     "shard.strategy=no_shard",
+      "optim.no_decay=",    "run.device=host",        "run.compute=fp32",     "comm.backend=mpi", "comm.gradients=bf16",
+      "optim.moments=bf16", "tiers.activations=host", "transfer.params=full", "tiers.resident=1"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
   deck_hash(&deck, base);

@@ -1,12 +1,14 @@
 /* AdamW. Oracles: the formula in fp64, as torch.optim.AdamW documents it (decay on the parameter first, bias corrections on step and denominator), over many
  * steps; and the same operations in fp32 in torch's order, bit for bit, for any number of threads and any cut of the range; a twin element by element with the scalar conversions of
- * dtype.h and rounding.h, bit for bit, for every instruction set and every combination of types; and the frequencies that stochastic rounding must have. */
+ * dtype.h and rounding.h, bit for bit, for every instruction set and every combination of types; and the frequencies that stochastic rounding must have. Moments in fp16, which is a code of its
+ * own: every code comes back; and the steps are those of fp32 moments within a bound, which moments that are only rounded to fp16 exceed. */
 #include "fixture.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "device/host/host.h"
+#include "device/moments.h"
 #include "device/rounding.h"
 
 enum { N = 2 * 32768 + 77, STEPS = 25 };
@@ -147,12 +149,12 @@ static void arrays_set(const struct arrays *to, const struct adamw *op, const st
   const size_t n = (size_t)to->n;
   dtype_convert(to->master, op->master, from->master, DTYPE_F32, n);
   dtype_convert(to->grad, op->grad, from->grad, DTYPE_F32, n);
-  dtype_convert(to->m, op->moments, from->m, DTYPE_F32, n);
-  dtype_convert(to->v, op->moments, from->v, DTYPE_F32, n);
+  moments_encode(to->m, op->moments, false, from->m, n);
+  moments_encode(to->v, op->moments, true, from->v, n);
   memset(to->copy, 0xff, n * sizeof(float));
 }
 
-/* Normal numbers; every third so small that moments are subnormal in fp16, every ninth so that they are in fp32. */
+/* Normal numbers; every third so small that moments are subnormal in fp16, every ninth so that they are in fp32; and some that are too large for moments in fp16. */
 static struct arrays some_arrays(int64_t n)
 {
   struct arrays a = {n, normals(n, 1), normals(n, 1), normals(n, 0.1f), normals(n, 0.1f), bytes((size_t)n * sizeof(float))};
@@ -161,10 +163,12 @@ static struct arrays some_arrays(int64_t n)
     v[i] *= v[i];
     if (i % 3 == 0) {
       p[i] *= 1e-5f;
-      grad[i] *= i % 9 == 0 ? 1e-19f : 1e-4f;
-      m[i] *= i % 9 == 0 ? 1e-38f : 1e-5f;
-      v[i] *= i % 9 == 0 ? 1e-38f : 1e-6f;
+      grad[i] *= i % 9 == 0 ? 1e-19f : 1e-8f;
+      m[i] *= i % 9 == 0 ? 1e-38f : 1e-8f;
+      v[i] *= i % 9 == 0 ? 1e-38f : 1e-17f;
     }
+    if (i % 31 == 4)
+      grad[i] *= 1000;
   }
   return a;
 }
@@ -202,19 +206,37 @@ static void put(void *array, enum dtype type, int64_t i, float x, bool stochasti
     *(uint16_t *)at(array, type, i) = type == DTYPE_BF16 ? rounding_bf16(x, (uint16_t)bits) : rounding_fp16(x, (uint16_t)bits);
 }
 
+/* A moment, or of a second one in fp16 the root, both times 4096. */
+static float get_moment(void *array, enum dtype type, bool second, int64_t i)
+{
+  const float x = get(array, type, i);
+  if (type != DTYPE_F16)
+    return x;
+  return second ? (x / 4096) * (x / 4096) : x / 4096;
+}
+
+static void put_moment(void *array, enum dtype type, bool second, int64_t i, float x, bool stochastic, uint32_t bits)
+{
+  if (type == DTYPE_F16) {
+    x = second ? sqrtf(x) : x;
+    x = isfinite(x) ? copysignf(fminf(fabsf(x), 65504.0f / 4096), x) * 4096 : x;
+  }
+  put(array, type, i, x, stochastic, bits);
+}
+
 static void step_twin(const struct adamw *op, const struct arrays *a)
 {
   const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1), beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2),
               eps = (float)op->eps, root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
   for (int64_t i = 0; i < a->n; i++) {
-    float g = get(a->grad, op->grad, i) * op->grad_scale, m = get(a->m, op->moments, i), v = get(a->v, op->moments, i),
+    float g = get(a->grad, op->grad, i) * op->grad_scale, m = get_moment(a->m, op->moments, false, i), v = get_moment(a->v, op->moments, true, i),
           p = get(a->master, op->master, i);
     m += rest1 * (g - m);
     v = beta2 * v + rest2 * g * g;
     p = shrink * p - step * m / (sqrtf(v) / root2 + eps);
     const uint32_t bits = rounding_bits(op->seed, op->first + i);
-    put(a->m, op->moments, i, m, op->stochastic, bits & 0xffff);
-    put(a->v, op->moments, i, v, op->stochastic, bits >> 16);
+    put_moment(a->m, op->moments, false, i, m, op->stochastic, bits & 0xffff);
+    put_moment(a->v, op->moments, true, i, v, op->stochastic, bits >> 16);
     put(a->master, op->master, i, p, op->stochastic, rounding_bits(op->seed ^ ROUNDING_MASTER, op->first + i) & 0xffff);
     put(a->copy, op->copy, i, p, false, 0);
   }
@@ -303,6 +325,24 @@ static double rounding_error(const struct adamw *op, enum dtype type, double x, 
   return (op->stochastic ? 1 : 0.5) * distance + 1e-6 * terms + 1e-44;
 }
 
+/* The same of a moment: in fp16 of 4096 times it, where the second one is as far off as its root's bound makes it. */
+static double moment_error(const struct adamw *op, bool second, double x, double terms)
+{
+  if (op->moments != DTYPE_F16)
+    return rounding_error(op, op->moments, x, terms);
+  if (!second)
+    return rounding_error(op, DTYPE_F16, x * 4096, terms * 4096) / 4096;
+  const double root = sqrt(x), error = rounding_error(op, DTYPE_F16, root * 4096, root * 4096) / 4096;
+  return 2 * root * error + error * error;
+}
+
+/* What fp16 can hold of a moment. */
+static double moment_within(const struct adamw *op, bool second, double x)
+{
+  const double most = op->moments != DTYPE_F16 ? INFINITY : second ? 255.7500610352 : 15.9921875;
+  return x > most ? most : x < -most ? -most : x;
+}
+
 static void one_step_is_the_formula_rounded_once(void **state)
 {
   (void)state;
@@ -313,13 +353,15 @@ static void one_step_is_the_formula_rounded_once(void **state)
     arrays_set(&start, &op, &input);
     assert_ok(step_host(lanes[2], &op, &got, true));
     for (int64_t i = 0; i < MOST; i++) {
-      const double old_p = (double)get(start.master, op.master, i), old_m = (double)get(start.m, op.moments, i);
-      double p = old_p, m = old_m, v = (double)get(start.v, op.moments, i);
+      const double old_p = (double)get(start.master, op.master, i), old_m = (double)get_moment(start.m, op.moments, false, i);
+      double p = old_p, m = old_m, v = (double)get_moment(start.v, op.moments, true, i);
       const float grad = get(start.grad, op.grad, i);
       step64(&op, 1, &grad, (struct state64){&p, &m, &v});
       const double parts = fabs(old_m) + fabs((double)grad), terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
-      assert_true(fabs((double)get(got.m, op.moments, i) - m) <= rounding_error(&op, op.moments, m, parts));
-      assert_true(fabs((double)get(got.v, op.moments, i) - v) <= rounding_error(&op, op.moments, v, v));
+      m = moment_within(&op, false, m);
+      v = moment_within(&op, true, v);
+      assert_true(fabs((double)get_moment(got.m, op.moments, false, i) - m) <= moment_error(&op, false, m, parts));
+      assert_true(fabs((double)get_moment(got.v, op.moments, true, i) - v) <= moment_error(&op, true, v, v));
       assert_true(fabs((double)get(got.master, op.master, i) - p) <= rounding_error(&op, op.master, p, terms));
       struct adamw nearest = op;
       nearest.stochastic = false;
@@ -373,12 +415,13 @@ static void stochastic_rounding_is_unbiased(void **state)
 {
   (void)state;
   enum { DRAWS = 1 << 20 };
-  static const float numbers[] = {1.001f, -0.7f, 3e-5f, 1.7e-3f, 7e-8f, 200.3f};
+  static const float numbers[] = {1.001f, -0.7f, 3e-5f, 1.7e-3f, 7e-8f, 12.3f, 3e-10f};
   const struct arrays a = arrays_create(DRAWS);
   struct adamw op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .stochastic = true};
   for (int type = 1; type < TYPES; type++)
     for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
-      const float g = numbers[k], square = g * g;
+      const bool coded = types[type] == DTYPE_F16;
+      const float g = numbers[k], first = coded ? g * 4096 : g, second = coded ? sqrtf(g * g) * 4096 : g * g; /* what is rounded */
       op.moments = types[type];
       op.seed = k;
       for (int i = 0; i < DRAWS; i++)
@@ -386,14 +429,14 @@ static void stochastic_rounding_is_unbiased(void **state)
       memset(a.m, 0, DRAWS * sizeof(uint16_t));
       memset(a.v, 0, DRAWS * sizeof(uint16_t));
       assert_ok(step_host(lanes[1], &op, &a, false));
-      const uint16_t *m = a.m, *v = a.v, least_m = type == 1 ? rounding_bf16(g, 0) : rounding_fp16(g, 0), /* towards zero */
-          least_v = type == 1 ? rounding_bf16(square, 0) : rounding_fp16(square, 0);
+      const uint16_t *m = a.m, *v = a.v, least_m = coded ? rounding_fp16(first, 0) : rounding_bf16(first, 0), /* towards zero */
+          least_v = coded ? rounding_fp16(second, 0) : rounding_bf16(second, 0);
       uint16_t codes[2] = {least_m, (uint16_t)(least_m + 1)}, squares[2] = {least_v, (uint16_t)(least_v + 1)};
       float near[2], near_square[2];
       dtype_convert(near, DTYPE_F32, codes, op.moments, 2);
       dtype_convert(near_square, DTYPE_F32, squares, op.moments, 2);
-      const double up_m = ((double)g - near[0]) / ((double)near[1] - near[0]),
-                   up_v = ((double)square - near_square[0]) / ((double)near_square[1] - near_square[0]);
+      const double up_m = ((double)first - near[0]) / ((double)near[1] - near[0]),
+                   up_v = ((double)second - near_square[0]) / ((double)near_square[1] - near_square[0]);
       double ups_m = 0, ups_v = 0, both = 0, again = 0;
       for (int i = 0; i < DRAWS; i++) {
         assert_in_range(m[i] - least_m, 0, 1);
@@ -437,6 +480,134 @@ static void small_steps_arrive_on_average(void **state)
       mean += (double)f32_from_bf16(((uint16_t *)a.master)[i]) / MASTERS;
     /* a step's variance is at most distance * step: 0.0078 * 1e-4 */
     assert_true(fabs(mean - (stochastic ? 1.5 - FEW_STEPS * 1e-4 : 1.5)) <= 5 * sqrt(FEW_STEPS * 0.0078125 * 1e-4 / MASTERS) + 1e-6 * stochastic);
+  }
+}
+
+/* --- moments in fp16 ------------------------------------------------------------------------------------------------------------ */
+
+enum { CODES = 1 << 16 };
+
+static uint16_t magnitude(uint16_t code)
+{
+  return code & 0x7fff;
+}
+
+/* Oracle: arithmetic in fp64. A second moment has no sign: the code without it comes back. NaN comes back as one. */
+static void every_code_of_a_moment_comes_back(void **state)
+{
+  (void)state;
+  static uint16_t code[CODES], back[CODES];
+  static float value[CODES];
+  for (int i = 0; i < CODES; i++)
+    code[i] = (uint16_t)i;
+  for (int second = 0; second < 2; second++) {
+    moments_decode(value, DTYPE_F16, second, code, CODES);
+    moments_encode(back, DTYPE_F16, second, value, CODES);
+    for (int i = 0; i < CODES; i++) {
+      const double x = (double)f32_from_f16(code[i]) / 4096;
+      if (magnitude(code[i]) > 0x7c00) {
+        assert_true(isnan(value[i]) && magnitude(back[i]) == 0x7e00);
+      } else {
+        assert_true((double)value[i] == (second ? x * x : x));
+        assert_int_equal(back[i], second ? magnitude(code[i]) : code[i]);
+      }
+    }
+  }
+}
+
+/* With beta1 = beta2 = 1 and no gradient nothing is to change, however it is rounded: every finite code, through every kernel. */
+static void every_code_stays_in_a_step_that_changes_nothing(void **state)
+{
+  (void)state;
+  const struct arrays got = arrays_create(CODES), want = arrays_create(CODES);
+  struct adamw op = {.beta1 = 1, .beta2 = 1, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .moments = DTYPE_F16};
+  for (int i = 0; i < CODES; i++) {
+    ((uint16_t *)want.m)[i] = (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */
+    ((uint16_t *)want.v)[i] = magnitude(((uint16_t *)want.m)[i]);
+  }
+  for (op.seed = 0; op.seed < 4; op.seed++)
+    for (int variant = 0; fixture_use(variant); variant++) {
+      op.stochastic = op.seed > 0;
+      memcpy(got.m, want.m, CODES * sizeof(uint16_t));
+      memcpy(got.v, want.v, CODES * sizeof(uint16_t));
+      assert_ok(step_host(lanes[1], &op, &got, false));
+      assert_same_states(&op, &got, &want);
+    }
+  fixture_use(-1);
+}
+
+/* What is finite has a finite code, in the state's conversion and in every kernel; infinity and NaN have their own. */
+static void finite_moments_never_become_infinite(void **state)
+{
+  (void)state;
+  static const float large[] = {15.9921875f, 15.996f, 16, -16, 17.5f, -1e4f, 1e18f, -1e18f, 1e35f, FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, NAN};
+  enum { LARGE = sizeof large / sizeof large[0] };
+  uint16_t code[LARGE];
+  const struct arrays got = arrays_create(LARGE);
+  struct adamw op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .moments = DTYPE_F16};
+  moments_encode(code, DTYPE_F16, false, large, LARGE);
+  for (op.seed = 0; op.seed < 4; op.seed++)
+    for (int variant = 0; fixture_use(variant); variant++) {
+      op.stochastic = op.seed > 0;
+      memcpy(got.grad, large, sizeof large);
+      memset(got.m, 0, sizeof code);
+      memset(got.v, 0, sizeof code);
+      assert_ok(step_host(lanes[1], &op, &got, false));
+      const uint16_t *m = got.m, *v = got.v;
+      for (int i = 0; i < LARGE; i++) {
+        const int expected = isnan(large[i]) ? 0x7e00 : isinf(large[i]) ? 0x7c00 : 0x7bff;
+        assert_int_equal(magnitude(code[i]), expected);
+        assert_int_equal(magnitude(m[i]), expected);
+        assert_int_equal(signbit(large[i]) != 0, m[i] >> 15);
+        assert_int_equal(magnitude(v[i]), isfinite(large[i] * large[i]) ? 0x7bff : isnan(large[i]) ? 0x7e00 : 0x7c00); /* fp32's own end */
+      }
+    }
+  fixture_use(-1);
+}
+
+/* How far from those of fp32 moments the parameters go, as a share of the longest way, lr a step. `plain`: moments are rounded to fp16 as they are, between the steps. */
+static double strays(float size, enum dtype moments, bool plain, bool stochastic)
+{
+  enum { FEW = 2048, LONG = 60 };
+  const struct arrays exact = arrays_create(FEW), got = arrays_create(FEW);
+  uint16_t *code = bytes(FEW * sizeof *code);
+  double most = 0;
+  for (int step = 1; step <= LONG; step++) {
+    struct adamw op = settings(step, 0), other;
+    op.lr = 1e-3;
+    op.grad_scale = 1;
+    op.seed = (uint64_t)step;
+    other = op;
+    other.moments = moments;
+    other.stochastic = stochastic;
+    float *grad = normals(FEW, size);
+    memcpy(exact.grad, grad, FEW * sizeof *grad);
+    memcpy(got.grad, grad, FEW * sizeof *grad);
+    assert_ok(step_host(lanes[1], &op, &exact, false));
+    assert_ok(step_host(lanes[1], &other, &got, false));
+    for (int k = 0; k < 2 && plain; k++) {
+      float *moment = k ? got.v : got.m;
+      dtype_convert(code, DTYPE_F16, moment, DTYPE_F32, FEW);
+      dtype_convert(moment, DTYPE_F32, code, DTYPE_F16, FEW);
+    }
+  }
+  for (int i = 0; i < FEW; i++)
+    most = fmax(most, fabs((double)((float *)got.master)[i] - (double)((float *)exact.master)[i]));
+  return most / (LONG * 1e-3);
+}
+
+/* Per step and relatively, a root is rounded by 2^-11 (stochastically 2^-10), which v remembers twice for 1 / (1 - beta2) = 20 steps: sqrt(v) is off by 20 * 2^-11, and m by 10 * 2^-11 of its
+ * largest: 1.5 % of a step, whose length is at most (1 - beta1) / sqrt(1 - beta2) / sqrt(1 - beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8, numbers are rounded by 2^-37 = 7e-12 (2^-36): sqrt(v)
+ * is off by 40 of these, m by 10, beside eps = 1e-8: 3.6 %. Together 5.4 % of lr, stochastically 11 %. */
+static void small_gradients_move_as_with_fp32_moments(void **state)
+{
+  (void)state;
+  static const float sizes[] = {1, 1e-3f, 1e-5f, 1e-7f, 1e-8f, 1e-9f, 1e-10f};
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    assert_true(strays(sizes[s], DTYPE_F16, false, false) <= 0.054);
+    assert_true(strays(sizes[s], DTYPE_F16, false, true) <= 0.11);
+    if (sizes[s] <= 1e-5f && sizes[s] >= 1e-7f)
+      assert_true(strays(sizes[s], DTYPE_F32, true, false) > 1); /* a second moment of 0 is divided by */
   }
 }
 
@@ -492,6 +663,10 @@ int main(void)
       DEVICE_TEST(random_bits_do_not_depend_on_cuts),
       DEVICE_TEST(stochastic_rounding_is_unbiased),
       DEVICE_TEST(small_steps_arrive_on_average),
+      DEVICE_TEST(every_code_of_a_moment_comes_back),
+      DEVICE_TEST(every_code_stays_in_a_step_that_changes_nothing),
+      DEVICE_TEST(finite_moments_never_become_infinite),
+      DEVICE_TEST(small_gradients_move_as_with_fp32_moments),
       DEVICE_TEST(unknown_types_and_counts_are_refused),
       DEVICE_TEST(traffic_changes_the_copy_alone),
   };

@@ -216,6 +216,27 @@ static void sums_of_terms_are_exact(void **state)
   assert_same_bits(&got, &want, sizeof got);
 }
 
+/* Oracle: the sum of both lists of terms. */
+static void exact_sums_are_merged(void **state)
+{
+  (void)state;
+  enum { N = 211 };
+  double term[2 * N];
+  struct exactsum want, sum[2];
+  for (int i = 0; i < 2 * N; i++)
+    term[i] = ldexp(i % 3 ? 1.0 / (i + 1) : -1.0 / (i + 3), i % 300 - 150);
+  exactsum_zero(&want);
+  assert_ok(ops->sum_exact(lanes[0], 2 * (int64_t)N, term, &want));
+  for (int half = 0; half < 2; half++) {
+    exactsum_zero(&sum[half]);
+    assert_ok(ops->sum_exact(lanes[0], N, term + half * N, &sum[half]));
+  }
+  const struct exactsum other = sum[1];
+  assert_ok(ops->merge_exact(lanes[0], &sum[1], &sum[0]));
+  assert_same_bits(&sum[0], &want, sizeof want);
+  assert_same_bits(&sum[1], &other, sizeof other);
+}
+
 static void squares_are_normalized(void **state)
 {
   (void)state;
@@ -308,6 +329,7 @@ int main(void)
       DEVICE_TEST(sum_may_take_the_place_of_a_part),
       DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),
       DEVICE_TEST(sums_of_terms_are_exact),
+      DEVICE_TEST(exact_sums_are_merged),
       DEVICE_TEST(squares_are_normalized),
       DEVICE_TEST(outcome_is_what_the_sums_say),
       DEVICE_TEST(casts_round_to_nearest),

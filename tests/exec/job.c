@@ -131,6 +131,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .immediate = setup->immediate,
                 .moments = setup->moments,
                 .nvme_state = setup->nvme_state,
+                .resident = setup->resident,
                 .reduce_every_micro = setup->reduce_every_micro},
       .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
       .prefetch = setup->prefetch,

@@ -30,6 +30,7 @@ struct job_setup {
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;
   double nvme_state;
+  int resident;                   /* units */
   bool stochastic;
   double rate;                    /* transfer.rate */
 };

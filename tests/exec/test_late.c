@@ -131,6 +131,16 @@ static void prefetch(void **state)
     same_all_ways((struct job_setup){.prefetch = ahead, .micros = ahead ? 3 : 1});
 }
 
+/* Squares of both places meet where several micro-batches are added up. */
+static void resident_units(void **state)
+{
+  (void)state;
+  for (int micros = 1; micros <= 3; micros += 2) {
+    same((struct job_setup){.host = true, .prefetch = 1, .micros = micros, .resident = 2, .activations = host});
+    same((struct job_setup){.host = true, .prefetch = 1, .micros = micros, .resident = 1, .no_clip = true, .immediate = true, .half = true});
+  }
+}
+
 static void updates_at_once(void **state)
 {
   (void)state;
@@ -163,6 +173,7 @@ int main(void)
       cmocka_unit_test(activations_in_host_memory),
       cmocka_unit_test(inputs_on_nvme),
       cmocka_unit_test(prefetch),
+      cmocka_unit_test(resident_units),
       cmocka_unit_test(updates_at_once),
       cmocka_unit_test(parameters_in_bf16),
       cmocka_unit_test(masters_on_the_device),

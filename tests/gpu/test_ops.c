@@ -1040,7 +1040,8 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
   assert_true(forward <= tight && tight <= best);
   if (cuda->cudnn && compute == DTYPE_BF16)
     assert_true(tight < best);
-  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute), rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best, tight + 1};
+  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute),
+               rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best, tight + 1};
   unsigned char *want = room(host, bytes), *got = room(host, bytes);
   heads.op.work = room(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
@@ -1361,6 +1362,45 @@ static void test_adamw_types(void **state)
   }
 }
 
+static struct same same_of(const void *from, size_t bytes)
+{
+  struct same same = {.bytes = bytes, .here = room(host, bytes), .there = place_there(from, bytes)};
+  memcpy(same.here, from, bytes);
+  return same;
+}
+
+/* Moments in fp16 (device/moments.h): from every finite code, by gradients from 1e-13 to 1e17, those that a code cannot hold among them. Oracle: the host, bit for bit. */
+static void test_adamw_fp16(void **state)
+{
+  enum { CODES = 1 << 16 };
+  static uint16_t first[CODES], second[CODES];
+  static float gradient[CODES];
+  struct adamw op = {
+      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_scale = 1, .bias1 = 0.3, .bias2 = 0.2, .moments = DTYPE_F16, .seed = 3};
+  (void)state;
+  rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, CODES, 0, 1, gradient);
+  for (int i = 0; i < CODES; i++) {
+    first[i] = (i & 0x7c00) == 0x7c00 ? 0 : (uint16_t)i;
+    second[i] = (uint16_t)((uint32_t)i * 40503 & 0x7fff); /* by an odd number: in another order */
+    second[i] = second[i] < 0x7c00 ? second[i] : 0;
+    gradient[i] = ldexpf(gradient[i], 6 * (i % 17) - 42);
+  }
+  for (int stochastic = 0; stochastic < 2; stochastic++) {
+    struct same master = same_make(CODES, op.master, true, false), grad = same_of(gradient, sizeof gradient), m = same_of(first, sizeof first),
+                v = same_of(second, sizeof second);
+    op.stochastic = stochastic;
+    for (int step = 0; step < 3; step++, op.seed += 77) {
+      must(host->ops->adamw(host_lane, CODES, &op, master.here, grad.here, m.here, v.here, NULL));
+      must(gpu->ops->adamw(gpu_lane, CODES, &op, master.there, grad.there, m.there, v.there, NULL));
+    }
+    struct same *all[] = {&m, &v, &master, &grad};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+      expect_bits("AdamW with moments in fp16", all[i]->there, all[i]->here, all[i]->bytes);
+      same_free(all[i]);
+    }
+  }
+}
+
 /* Random bits belong to an element, wherever a call begins, also around number 2^32, where they get another key. Oracle: the host, whole. */
 static void test_adamw_split(void **state)
 {
@@ -1504,6 +1544,30 @@ static void test_sum_exact(void **state)
     gpu->ops->release(gpu, terms_there);
   }
   gpu->ops->release(gpu, there);
+  host->ops->release(host, term);
+}
+
+/* Oracle: the host's merge, and the sum that it was given stays. */
+static void test_merge_exact(void **state)
+{
+  enum { TERMS = 1000 };
+  double *term = room(host, 2 * TERMS * sizeof *term);
+  struct exactsum sum[2];
+  (void)state;
+  fill_terms(2 * TERMS, term);
+  for (int not_finite = 0; not_finite < 2; not_finite++) {
+    if (not_finite)
+      term[7] = INFINITY, term[TERMS + 7] = NAN;
+    for (int half = 0; half < 2; half++) {
+      exactsum_zero(&sum[half]);
+      must(host->ops->sum_exact(host_lane, TERMS, term + half * TERMS, &sum[half]));
+    }
+    struct exactsum *there = place_there(sum, sizeof sum);
+    must(host->ops->merge_exact(host_lane, &sum[1], &sum[0]));
+    must(gpu->ops->merge_exact(gpu_lane, there + 1, there));
+    expect_bits("a merge of exact sums", there, sum, sizeof sum);
+    gpu->ops->release(gpu, there);
+  }
   host->ops->release(host, term);
 }
 
@@ -1892,11 +1956,13 @@ int main(void)
                                        TEST(test_adamw),
                                        TEST(test_adamw_outcome),
                                        TEST(test_adamw_types),
+                                       TEST(test_adamw_fp16),
                                        TEST(test_adamw_split),
                                        TEST(test_adamw_refusals),
                                        TEST(test_sum_parts),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),
+                                       TEST(test_merge_exact),
                                        TEST(test_conclude),
                                        TEST(test_memory),
                                        TEST(test_pin),

@@ -27,6 +27,12 @@
 
 int __wrap_unlink(const char *path);
 int __real_unlink(const char *path);
+int __wrap_statvfs(const char *path, struct statvfs *info);
+int __real_statvfs(const char *path, struct statvfs *info);
+char *__wrap_mkdtemp(char *path);
+char *__real_mkdtemp(char *path);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
 
 enum { BLOCK = 4096, ROOM = 300 * 1000 };
 
@@ -199,6 +205,87 @@ static void no_room_is_told(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
+/* A disk that says so by all of its answers, or by that to one question. */
+static int looks_before_full = -1;                     /* statvfs() and mkdtemp(); -1: never */
+static int64_t refused_bytes = INT64_MAX, refused_for; /* fallocate() of as many, and why */
+
+static bool is_full(void)
+{
+  if (looks_before_full <= 0)
+    return looks_before_full == 0;
+  looks_before_full--;
+  return false;
+}
+
+int __wrap_statvfs(const char *path, struct statvfs *info)
+{
+  const int error = __real_statvfs(path, info);
+  if (is_full())
+    info->f_bavail = 3;
+  return error;
+}
+
+char *__wrap_mkdtemp(char *path)
+{
+  if (looks_before_full != 0)
+    return __real_mkdtemp(path);
+  errno = ENOSPC;
+  return NULL;
+}
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+  if (bytes < refused_bytes)
+    return __real_fallocate(fd, mode, offset, bytes);
+  errno = (int)refused_for;
+  return -1;
+}
+
+/* The same disk's folder is not blamed, whether it is there or not. */
+static void a_full_disk_is_not_its_folders_fault(void **state)
+{
+  (void)state;
+  const int before = files_in(dir);
+  char *folders[] = {mem_strdup(dir), mem_printf("%s/not/yet", dir)};
+  for (int i = 0; i < 2; i++) {
+    struct store *store = NULL;
+    looks_before_full = 0;
+    assert_int_equal(store_check_folder(folders[i]), STATUS_OK);
+    assert_int_equal(store_create(job, folders[i], ROOM, &store), STATUS_MEMORY);
+    looks_before_full = -1;
+    assert_true(told("GiB on the disk of ") && told(folders[i]) &&
+                told(", which has 0.00 GiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+    assert_null(strstr(status_text(), "made"));
+    assert_int_equal(files_in(dir), before);
+    mem_free(folders[i]);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+/* Behind the first look. A quota is not in what the disk says it has. */
+static void a_disk_that_fills_meanwhile_is_told(void **state)
+{
+  (void)state;
+  const int before = files_in(dir);
+  for (int is_quota = 0; is_quota < 2; is_quota++) {
+    struct store *store = NULL;
+    looks_before_full = is_quota ? -1 : 1;
+    refused_bytes = 3 << 20; /* not what is asked for before the file is open */
+    refused_for = is_quota ? EDQUOT : ENOSPC;
+    const enum status status = store_create(job, dir, ROOM, &store);
+    looks_before_full = -1;
+    refused_bytes = INT64_MAX;
+    assert_int_equal(status, is_quota ? STATUS_IO : STATUS_MEMORY);
+    if (is_quota)
+      assert_true(told("0.00 GiB for what goes to NVMe (tiers.nvme): cannot make room for ") && told("Disk quota exceeded; free some space"));
+    else
+      assert_true(told("which has 0.00 GiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+    assert_int_equal(files_in(dir), before);
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+  }
+  store_destroy(make(ROOM));
+}
+
 /* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way; nothing is left. */
 static void a_limit_is_found_before_anything_is_made(void **state)
 {
@@ -255,12 +342,67 @@ static void free_bytes_of_what_is_not_there_yet(void **state)
   mem_free(path);
 }
 
+static void refuses_folder(const char *folder, const char *what, const char *why)
+{
+  struct store *store = NULL;
+  assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_IO);
+  assert_true(told(what) && told(why) && told(": name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)"));
+  assert_null(strstr(status_text(), "GiB"));
+}
+
+/* /proc has no room, either: that is not what is told. */
 static void a_folder_that_cannot_be(void **state)
 {
   (void)state;
-  struct store *store = NULL;
-  assert_int_equal(store_create(job, "/dev/null/nvme", ROOM, &store), STATUS_IO);
-  assert_true(told("cannot make the folder /dev/null"));
+  char longest[5000] = "/";
+  int64_t bytes;
+  memset(longest + 1, 'a', sizeof longest - 2);
+  refuses_folder("/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (",
+                 "it is a file): ");
+  refuses_folder("/dev/null", "nothing can be made in the folder /dev/null for what goes to NVMe (", "it is a file): ");
+  refuses_folder("/proc/nowhere/nvme", "the folder /proc/nowhere/nvme for what goes to NVMe is not there and cannot be made in /proc (", "");
+  refuses_folder("/proc", "nothing can be made in the folder /proc for what goes to NVMe (", "");
+  assert_int_equal(store_check_folder(longest), STATUS_IO);
+  assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
+  assert_true(told("cannot ask for the free space at /aaa"));
+}
+
+/* By who is not root, who may write everywhere. */
+static void a_folder_of_somebody_else(void **state)
+{
+  (void)state;
+  enum { NOBODY = 65534 };
+  char *folder = mem_printf("%s/mine-%d", dir, comm_rank(job)), *below = mem_printf("%s/nvme", folder);
+  const bool is_root = geteuid() == 0;
+  assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(chmod(folder, 0555) | chmod(dir, 0755), 0);
+  const bool can_ask = !is_root || seteuid(NOBODY) == 0;
+  const enum status there = store_check_folder(folder);
+  const bool is_told = told("nothing can be made in the folder ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  const enum status missing = store_check_folder(below);
+  const bool missing_is_told = told("is not there and cannot be made in ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  assert_int_equal(is_root && can_ask ? seteuid(0) : 0, 0);
+  assert_int_equal(rmdir(folder), 0);
+  mem_free(below);
+  mem_free(folder);
+  if (!can_ask)
+    skip();
+  assert_int_equal(there, STATUS_IO);
+  assert_int_equal(missing, STATUS_IO);
+  assert_true(is_told && missing_is_told);
+}
+
+static void a_folder_that_can_be_is_left_as_it_is(void **state)
+{
+  (void)state;
+  char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)), *below = mem_printf("%s/not/yet", mine);
+  assert_int_equal(mkdir(mine, 0700), 0);
+  assert_int_equal(store_check_folder(mine), STATUS_OK);
+  assert_int_equal(store_check_folder(below), STATUS_OK);
+  assert_int_equal(files_in(mine), 0);
+  assert_int_equal(rmdir(mine), 0);
+  mem_free(below);
+  mem_free(mine);
 }
 
 /* MPI-IO writes less than it was asked to, and only its return value tells. */
@@ -430,10 +572,14 @@ int main(int argc, char **argv)
       cmocka_unit_test(ranks_may_differ_in_room),
       cmocka_unit_test(no_file_is_left),
       cmocka_unit_test(no_room_is_told),
+      cmocka_unit_test(a_full_disk_is_not_its_folders_fault),
+      cmocka_unit_test(a_disk_that_fills_meanwhile_is_told),
       cmocka_unit_test(a_limit_is_found_before_anything_is_made),
       cmocka_unit_test(with_a_name_it_takes_no_room),
       cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
       cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_folder_of_somebody_else),
+      cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),
       cmocka_unit_test(a_short_write_is_told),
       cmocka_unit_test(a_short_read_is_told),
       cmocka_unit_test(two_threads_use_hdf5),

@@ -180,7 +180,8 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .immediate = point->immediate,
                                        .tight = point->tight,
                                        .moments = point->moments,
-                                       .nvme_state = point->nvme_state}};
+                                       .nvme_state = point->nvme_state,
+                                       .resident = point->resident}};
 }
 
 const char *fixture_name(const struct point *point)
@@ -201,8 +202,9 @@ const char *fixture_name(const struct point *point)
   snprintf(name + length, sizeof name - length, ", keep %s, moments %s", keeps[point->keep], dtype_name(point->moments));
   length = strlen(name);
   if (point->host)
-    snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe", point->params_full ? "full" : "shard",
-             point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred", point->nvme_state);
+    snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
+             point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred",
+             point->nvme_state, point->resident);
   return name;
 }
 
@@ -332,6 +334,7 @@ static struct point host_point(struct point point, int choice, int turn)
   point.head = variant % 2 ? UNTIED : TIED;
   point.freeze = (enum freeze)(variant / 2 % FREEZES);
   point.moments = (enum dtype[]){DTYPE_F32, DTYPE_BF16, DTYPE_F16}[turn % 3];
+  point.resident = point.params_full || point.cpu_reduce ? 0 : turn / 3 % 3;
   return point;
 }
 

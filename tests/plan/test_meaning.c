@@ -428,7 +428,8 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
   uint32_t loss = 0, norm = 0;
   for (int rank = 0; rank < m->ranks; rank++) {
     loss += use_words(m, rank, i, 0).at[0];
-    norm += use_words(m, rank, i, m->plan[rank]->instr[i].n_use > 2 ? 2 : 1).at[0];
+    const struct instr *instr = &m->plan[rank]->instr[i];
+    norm += (instr->use[1].access == ACCESS_ADD ? use_words(m, rank, i, 1).at[0] : 0) + (instr->n_use > 2 ? use_words(m, rank, i, 2).at[0] : 0);
   }
   for (int rank = 0; rank < m->ranks; rank++)
     use_words(m, rank, i, 1).at[0] = mix(norm, loss);

@@ -407,6 +407,30 @@ static void the_host_s_memory_bounds_a_step(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
 }
 
+/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take what was measured of all ranks' copies both ways, 1 s at 2000 bytes a second and way, and one by itself what was
+ * measured of one rank alone, in a memory of any rate. Where nothing is faster alone, all are as slow as together. */
+static void copies_of_one_way_are_as_fast_as_alone(void **state)
+{
+  (void)state;
+  const double memory[] = {4e3, 1e4, 3e4};
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
+    struct plan_rates rates = {.h2d_bytes = 2e3, .d2h_bytes = 2e3, .h2d_alone_bytes = 2500, .d2h_alone_bytes = 3200, .host_bytes = memory[i]};
+    struct hand both, up, down;
+    hand_make(&both, 1);
+    hand_add(&both, OP_FETCH, LANE_H2D, "rw");
+    hand_add(&both, OP_FETCH_GRAD, LANE_D2H, "rw");
+    hand_make(&up, 1);
+    hand_add(&up, OP_FETCH, LANE_H2D, "rw");
+    hand_make(&down, 1);
+    hand_add(&down, OP_FETCH_GRAD, LANE_D2H, "rw");
+    expect_near(hand_forecast(&both, &rates).step_s, 1);
+    expect_near(hand_forecast(&up, &rates).step_s, 0.8);
+    expect_near(hand_forecast(&down, &rates).step_s, 0.625);
+    rates.h2d_alone_bytes = rates.d2h_alone_bytes = 1e3;
+    expect_near(hand_forecast(&up, &rates).step_s, 1);
+  }
+}
+
 /* ---- what shares the host's memory ---- */
 
 /* Sums and updates of 3000 bytes take 1 s by themselves, a forward pass 3 s, and a copy of 2000 to the device 2 s with a third of the memory's rate, from it 0.5 s with more than that rate. */
@@ -681,6 +705,7 @@ int main(void)
       cmocka_unit_test(a_copy_that_is_kept_moves_work_from_gathers_to_updates),
       cmocka_unit_test(what_is_not_hidden_is_exposed),
       cmocka_unit_test(the_host_s_memory_bounds_a_step),
+      cmocka_unit_test(copies_of_one_way_are_as_fast_as_alone),
       cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
       cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
       cmocka_unit_test(the_plan_s_order_is_not_that_of_time),

@@ -149,7 +149,7 @@ static enum status sized_check(const struct sized *sized, enum job_use use, cons
   return job_check_limits(&sized->job, use, 1, plans, limits);
 }
 
-static const struct job_limits no_limits = {-1, -1, -1, -1, -1};
+static const struct job_limits no_limits = {.device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
 
 /* What a rank and its device need: arenas, and a reserve that is larger between ranks. */
 static void a_device_apart_is_asked_for_its_memory(void **state)
@@ -180,6 +180,10 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   sized.job.device->compute = DTYPE_BF16;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text("tiers.workspace=tight, tiers.working=gather, a smaller data.micro_batch");
+  sized.plan.input.shape.resident = 2;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.workspace=tight, tiers.working=gather, a smaller tiers.resident, a smaller data.micro_batch");
+  sized.plan.input.shape.resident = 0;
   sized.job.device->compute = compute;
   assert_int_equal(sized_check(&sized, JOB_EVAL, &limits), STATUS_MEMORY);
   check_text(": use more ranks, a shorter data.sequence, a smaller data.micro_batch");
@@ -304,18 +308,49 @@ static void the_disk_is_asked_for_its_room(void **state)
   check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
   const struct plan *plans[] = {&sized.plan};
-  char folder[] = "/tmp/sluice-XXXXXX", words[128], below[64];
+  char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];
   assert_non_null(mkdtemp(folder));
   snprintf(below, sizeof below, "%s/nvme", folder);
   sized.job.nvme = below;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  snprintf(words, sizeof words, "of the disk of %s the 2 ranks of this node need 2147483650.00 GiB", below);
+  snprintf(words, sizeof words, "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2147483650.00 GiB", below);
   check_text(words);
-  assert_int_not_equal(rmdir(below), 0);    /* nothing is made in vain */
-  sized.job.nvme = (char *)"/proc/nowhere"; /* which has no room, either */
-  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_IO);
-  check_text("what goes to NVMe needs a folder on the node's disk (tiers.nvme): cannot make the folder /proc/nowhere: ");
+  check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
+  assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
+  sized.job.nvme = folder;
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  snprintf(words, sizeof words, "of the disk of %s the 2 ranks of this node need 2147483650.00 GiB", folder);
+  check_text(words);
   assert_int_equal(rmdir(folder), 0);
+  sized.job.nvme = NULL;
+  sized_close(&sized);
+}
+
+/* However much is asked for, and however little room there is: nothing is said of either. */
+static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *folder, *text;
+  } known[] = {
+      {"/proc", "nothing can be made in the folder /proc for what goes to NVMe ("},
+      {"/proc/nowhere", "the folder /proc/nowhere for what goes to NVMe is not there and cannot be made in /proc ("},
+      {"/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (it is a file): name one"},
+  };
+  struct sized sized;
+  sized_open(&sized, false);
+  const struct plan *plans[] = {&sized.plan};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (int shift = 10; shift <= 60; shift += 50) {
+      sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << shift;
+      sized.job.nvme = (char *)known[i].folder;
+      assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_IO);
+      check_text(known[i].text);
+      check_text("(tiers.nvme=FOLDER)");
+      assert_null(strstr(status_text(), "GiB"));
+    }
+  sized.plan.persistent_bytes[TIER_DISK] = 0; /* who needs none is not asked for one */
+  must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
   sized.job.nvme = NULL;
   sized_close(&sized);
 }
@@ -435,6 +470,7 @@ int main(void)
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
       cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
+      cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
       cmocka_unit_test(limits_bound_what_is_available),

@@ -30,6 +30,8 @@ static const struct {
     {false, "[]", {"run.compute=fp32"}},
     {false, "[]", {"optim.moments=bf16"}},
     {true, "[]", {"optim.moments=bf16", "run.compute=bf16"}},
+    {false, "[]", {"optim.moments=fp16"}},
+    {true, "[]", {"optim.moments=fp16"}},
     {false, "[]", {"run.compute=bf16", "tiers.working=keep"}},
     {true, "[]", {"run.compute=bf16", "tiers.working=keep"}},
     {true, "[]", {"run.compute=fp32", "tiers.working=keep"}},
@@ -38,6 +40,7 @@ static const struct {
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "transfer.params=full"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
     {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=bf16", "run.compute=bf16"}},
+    {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=fp16"}},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
@@ -70,7 +73,7 @@ static void close_job(struct job *job, struct deck *deck)
   deck_destroy(deck);
 }
 
-/* Element e of a tensor, the same on every rank: any bits of a parameter, and of a moment one of the numbers that all types hold. */
+/* Element e of a tensor, the same on every rank: any bits of a parameter, and of a moment one of the numbers that all types hold; a second one is a square. */
 static float value_of(const struct io_tensor *t, int64_t e)
 {
   uint32_t words[4];
@@ -78,7 +81,8 @@ static float value_of(const struct io_tensor *t, int64_t e)
   rng_block(rng_key_make(7, t->name), (uint64_t)last, (uint64_t)e, words);
   if (strcmp(t->group, "model") == 0)
     return (float)words[0] * 0x1p-31f - 1.0f;
-  return (float)((int)(words[0] % 255) - 127) / 64;
+  const int first = (int)(words[0] % 255) - 127, root = (int)(words[0] % 16);
+  return strcmp(t->group, "exp_avg") == 0 ? (float)first / 64 : (float)(root * root) / 4096;
 }
 
 static void fill(struct job *job, bool zeros)
@@ -237,10 +241,11 @@ static void every_tier_goes_on_from_every_other(void **arg)
   }
 }
 
-/* Any finite bits of 16-bit moments. */
+/* Any finite bits of 16-bit moments; none that are below zero where fp16 holds roots. */
 static void scribble(struct job *job, int buffer, uint64_t seed)
 {
   const struct plan *plan = job->plan[PLAN_TRAIN];
+  const uint32_t finite = plan->input.shape.moments == DTYPE_F16 ? 0x7bff : 0xbbff; /* an exponent that is not infinity's */
   const struct plan_buffer *b = &plan->buffer[buffer];
   static uint16_t bits[MOST_ELEMENTS * 4];
   const int64_t n = b->bytes / (int64_t)sizeof *bits;
@@ -248,7 +253,7 @@ static void scribble(struct job *job, int buffer, uint64_t seed)
   for (int64_t i = 0; i < n; i++) {
     uint32_t words[4];
     rng_block(rng_key_make(seed, "bits"), 0, (uint64_t)i, words);
-    bits[i] = (uint16_t)(words[0] & 0xbbff); /* an exponent below that of infinity, in either type */
+    bits[i] = (uint16_t)(words[0] & finite);
   }
   must(exec_memory_write(&job->memory, plan, buffer, 0, b->bytes, bits));
 }

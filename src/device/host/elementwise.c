@@ -218,6 +218,14 @@ enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, str
   return STATUS_OK;
 }
 
+enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum)
+{
+  (void)lane;
+  exactsum_merge(sum, other);
+  exactsum_normalize(sum);
+  return STATUS_OK;
+}
+
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
 {
   (void)lane;

@@ -138,6 +138,7 @@ enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b,
 enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
                            bool accumulate, void *dst);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
+enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
@@ -153,7 +154,7 @@ enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw 
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
-  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .conclude = host_conclude,      \
+  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .merge_exact = host_merge_exact, .conclude = host_conclude,      \
   .sum_squares = host_sum_squares, .adamw = host_adamw
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "device/moments.h"
 #include "device/rounding.h"
 
 /* A step of AdamW with everything that does not depend on the element folded in double, then rounded. */
@@ -15,7 +16,7 @@ struct adamw_scalars {
   float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
 };
 
-/* Of struct adamw what a range needs. The types are fp32, bf16 or fp16. */
+/* Of struct adamw what a range needs. The types are fp32, bf16 or fp16; moments are kept as device/moments.h has it. */
 struct adamw_pass {
   struct adamw_scalars scalars;
   enum dtype master, grad, moments, copy;

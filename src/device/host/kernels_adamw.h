@@ -1,6 +1,6 @@
 /* Conversions between fp32 and 16 bits, and AdamW over arrays of either. Part of kernels_body.h.
  *
- * The codes are those of base/dtype.h and device/rounding.h on every processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no use, and what
+ * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no use, and what
  * the instructions for fp16 leave of a NaN's payload is cleared. */
 
 typedef uint32_t vecu __attribute__((vector_size(4 * WIDTH)));
@@ -18,9 +18,15 @@ INLINE vecu vecu_select(veci mask, vecu yes, vecu no)
 #endif
 }
 
-INLINE vecu vecu_least(vecu a, vecu b) /* below 2^31 */
+INLINE vecu vecu_least(vecu a, vecu b) /* of numbers with a sign */
 {
+#if defined __AVX512F__
+  return (vecu)_mm512_min_epi32((__m512i)a, (__m512i)b);
+#elif defined __AVX2__
+  return (vecu)_mm256_min_epi32((__m256i)a, (__m256i)b);
+#else
   return vecu_select((veci)a < (veci)b, a, b);
+#endif
 }
 
 INLINE vecu widen(half x)
@@ -232,6 +238,42 @@ struct adamw_kind {
   bool stochastic;
 };
 
+/* moments_bounded() of what is not negative: order of numbers is order of their bits. NaN of either sign stays. */
+INLINE vec bounded_magnitude(vec x)
+{
+  return (vec)vecu_select((veci)x > 0x7f7fffff, (vecu)x, vecu_least((vecu)x, (vecu)vec_all(MOMENTS_MOST)));
+}
+
+INLINE vec bounded(vec x)
+{
+  const vecu magnitude = (vecu)x & 0x7fffffff;
+  return (vec)((vecu)bounded_magnitude((vec)magnitude) | ((vecu)x ^ magnitude));
+}
+
+/* What is rounded to `type` of moments. */
+INLINE vec encode_first(enum dtype type, vec m)
+{
+  return type == DTYPE_F16 ? bounded(m) * MOMENTS_SCALE : m;
+}
+
+INLINE vec encode_second(enum dtype type, vec v, vec root)
+{
+  return type == DTYPE_F16 ? bounded_magnitude(root) * MOMENTS_SCALE : v;
+}
+
+INLINE vec load_first(enum dtype type, const void *from, int64_t i, int64_t n)
+{
+  const vec x = load_as(type, from, i, n);
+  return type == DTYPE_F16 ? x * (1 / MOMENTS_SCALE) : x;
+}
+
+INLINE vec load_second(enum dtype type, const void *from, int64_t i, int64_t n)
+{
+  const vec x = load_first(type, from, i, n);
+  return type == DTYPE_F16 ? x * x : x;
+}
+
+/* Moments as they are rounded. */
 INLINE void adamw_store(const struct adamw_pass *pass, struct adamw_kind kind, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a, vec p, vec m, vec v)
 {
   if (!kind.stochastic) {
@@ -260,11 +302,12 @@ INLINE void adamw_some(const struct adamw_pass *pass, struct adamw_kind kind, in
 {
   const struct adamw_scalars k = pass->scalars;
   vec p = load_as(kind.master, a->master, i, n), g = load_as(kind.grad, a->grad, i, n) * k.grad_scale;
-  vec m = load_as(kind.moments, a->m, i, n), v = load_as(kind.moments, a->v, i, n);
+  vec m = load_first(kind.moments, a->m, i, n), v = load_second(kind.moments, a->v, i, n);
   m += k.rest1 * (g - m);
   v = k.beta2 * v + k.rest2 * g * g;
-  p = k.shrink * p - k.step * m / (vec_sqrt(v) / k.root2 + k.eps);
-  adamw_store(pass, kind, i, n, first, a, p, m, v);
+  const vec root = vec_sqrt(v);
+  p = k.shrink * p - k.step * m / (root / k.root2 + k.eps);
+  adamw_store(pass, kind, i, n, first, a, p, encode_first(kind.moments, m), encode_second(kind.moments, v, root));
   if (a->copy)
     store_as(kind.copy, a->copy, i, n, p, stream);
 }

@@ -1,0 +1,196 @@
+/* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels (attention.cu). cuDNN's gradient is cut into pieces that its room holds. */
+#include "gpu/cuda.h"
+
+#ifdef SLUICE_HAVE_CUDNN
+#include "base/log.h"
+#include "gpu/attention_cudnn.h"
+#endif
+
+enum { MOST_HEAD = 256 };
+
+#ifdef SLUICE_HAVE_CUDNN
+static size_t larger(size_t a, size_t b)
+{
+  return a > b ? a : b;
+}
+
+/* cuDNN's graphs are for bf16 and whole sequences; the plain kernels do the rest. */
+static bool wants_cudnn(const struct device *device, const struct attention *op)
+{
+  return cuda_device(device)->cudnn && device->compute == DTYPE_BF16 && op->past == 0 && op->kv_batch_stride == 0 && op->lse &&
+         op->head_width % 8 == 0;
+}
+
+static void *half_at(const void *base, int64_t elements)
+{
+  return (uint16_t *)base + elements;
+}
+
+static void warn_of_plain_attention(struct device *device)
+{
+  struct cuda_device *cuda = cuda_device(device);
+  if (!cuda->warned)
+    log_warn("attention of this shape is computed by a plain kernel, which is slow: %s", status_text());
+  cuda->warned = true;
+}
+
+/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits: it is given as many sequences at a time as need no more than a limit, or where one
+ * sequence needs more, as many of its heads. */
+static int64_t pieces_within(int64_t n, double bytes_each, double most)
+{
+  int64_t pieces = 1;
+  while (pieces < n && (n % pieces != 0 || (double)(n / pieces) * bytes_each > most))
+    pieces++;
+  return pieces;
+}
+
+/* The shape of a piece, and how many of them there are. */
+struct cut {
+  struct attention piece;
+  int64_t sequences, groups;
+};
+
+static struct cut cut_within(const struct attention *op, double most)
+{
+  const double scores = 2.0 * (double)op->tokens * (double)op->tokens, group = scores * (double)(op->heads / op->kv_heads);
+  struct cut cut = {.piece = *op, .groups = 1};
+  cut.sequences = pieces_within(op->batch, scores * (double)op->heads, most);
+  if (cut.sequences == op->batch)
+    cut.groups = pieces_within(op->kv_heads, group, most);
+  cut.piece.batch /= cut.sequences;
+  cut.piece.heads /= cut.groups;
+  cut.piece.kv_heads /= cut.groups;
+  return cut;
+}
+
+/* The part of op that begins with sequence b and the group g of heads; op's own shape is the part's. */
+static struct attention_backward part_of(const struct attention_backward *op, const struct attention *piece, int64_t b, int64_t g)
+{
+  const int64_t D = piece->head_width, T = piece->tokens, h = g * piece->heads * D, k = g * piece->kv_heads * D;
+  struct attention_backward part = *op;
+  struct attention *f = &part.forward;
+  f->batch = piece->batch;
+  f->heads = piece->heads;
+  f->kv_heads = piece->kv_heads;
+  f->q = half_at(f->q, b * T * f->q_stride + h);
+  f->k = half_at(f->k, b * T * f->k_stride + k);
+  f->v = half_at(f->v, b * T * f->v_stride + k);
+  f->out = half_at(f->out, b * T * f->out_stride + h);
+  f->lse += (b * op->forward.heads + g * piece->heads) * T;
+  part.dout = half_at(part.dout, b * T * f->out_stride + h);
+  part.dq = half_at(part.dq, b * T * part.dq_stride + h);
+  part.dk = half_at(part.dk, b * T * part.dk_stride + k);
+  part.dv = half_at(part.dv, b * T * part.dv_stride + k);
+  return part;
+}
+
+/* Limits go from most_scores down to least_scores by halves. The first whose workspace fits into op->work_bytes; 0: the first. */
+static enum status choose_cut(const struct cuda_device *cuda, const struct attention_backward *op, struct cut *out)
+{
+  size_t need = 0;
+  for (int64_t most = cuda->most_scores;; most /= 2) {
+    *out = cut_within(&op->forward, (double)most);
+    if (op->work_bytes == 0)
+      return STATUS_OK;
+    const struct attention_backward part = part_of(op, &out->piece, 0, 0);
+    enum status status = cudnn_attention_workspace(cuda->cudnn, &part, true, &need);
+    if (status || need <= op->work_bytes)
+      return status;
+    if (most <= cuda->least_scores)
+      return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
+                        need);
+  }
+}
+
+static enum status cudnn_backward(struct lane *lane, const struct attention_backward *op)
+{
+  struct cut cut;
+  enum status status = choose_cut(cuda_device(lane->device), op, &cut);
+  for (int64_t s = 0; s < cut.sequences && !status; s++)
+    for (int64_t g = 0; g < cut.groups && !status; g++) {
+      const struct attention_backward part = part_of(op, &cut.piece, s * cut.piece.batch, g);
+      status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream, &part);
+    }
+  return status;
+}
+
+/* What a graph needs, which this builds, so that no call has to; 0 where cuDNN has none. */
+static size_t graph_workspace(struct device *device, const struct attention_backward *op, bool backward)
+{
+  size_t bytes = 0;
+  if (cudnn_attention_workspace(cuda_device(device)->cudnn, op, backward, &bytes))
+    warn_of_plain_attention(device);
+  return bytes;
+}
+
+/* With gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
+static size_t gradient_workspace(struct device *device, const struct attention *op, int64_t most)
+{
+  const struct cut cut = cut_within(op, (double)most);
+  const struct attention_backward apart = {.forward = cut.piece, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
+                                  fused = {.forward = cut.piece, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride};
+  return larger(graph_workspace(device, &apart, true), graph_workspace(device, &fused, true));
+}
+
+static size_t cudnn_workspace(struct device *device, const struct attention *op)
+{
+  const struct cuda_device *cuda = cuda_device(device);
+  const struct attention_backward whole = {.forward = *op};
+  const size_t forward = graph_workspace(device, &whole, false);
+  if (op->room == ATTENTION_FORWARD)
+    return forward;
+  int64_t most = cuda->most_scores;
+  size_t backward = gradient_workspace(device, op, most);
+  while (op->room == ATTENTION_TIGHT && most > cuda->least_scores)
+    backward = gradient_workspace(device, op, most /= 2);
+  return larger(forward, backward);
+}
+#endif
+
+size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads)
+{
+  (void)threads;
+  const size_t plain = gpu_attention_workspace(op);
+#ifndef SLUICE_HAVE_CUDNN
+  (void)device;
+  return plain;
+#else
+  float lse; /* pointers are not read, but without this one the plain kernel would be asked */
+  struct attention kept = *op;
+  kept.lse = &lse;
+  return larger(plain, wants_cudnn(device, &kept) ? cudnn_workspace(device, &kept) : 0);
+#endif
+}
+
+enum status cuda_attention(struct lane *lane, const struct attention *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (op->head_width > MOST_HEAD)
+    return status_set(STATUS_UNSUPPORTED, "attention heads of %lld elements: at most %d", (long long)op->head_width, MOST_HEAD);
+#ifdef SLUICE_HAVE_CUDNN
+  if (wants_cudnn(lane->device, op)) {
+    enum status status = cudnn_attention_forward(cuda_device(lane->device)->cudnn, launch.stream, op);
+    if (status != STATUS_UNSUPPORTED)
+      return status;
+  }
+#endif
+  gpu_attention(&launch, op);
+  return cuda_check_launch("attention");
+}
+
+enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+#ifdef SLUICE_HAVE_CUDNN
+  if (wants_cudnn(lane->device, &op->forward)) {
+    enum status status = cudnn_backward(lane, op);
+    if (status != STATUS_UNSUPPORTED)
+      return status;
+  }
+#endif
+  if (op->work_bytes > 0 && op->work_bytes < gpu_attention_workspace(&op->forward))
+    return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
+                      gpu_attention_workspace(&op->forward));
+  gpu_attention_backward(&launch, op);
+  return cuda_check_launch("attention's gradient");
+}

@@ -1,0 +1,118 @@
+/* Lanes are streams: which priority they have, what they keep besides, and which faults showed on them. */
+#include "gpu/cuda.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <nvtx3/nvToolsExt.h>
+
+void cuda_lane_destroy(struct lane *lane)
+{
+  if (!lane)
+    return;
+  struct cuda_lane *cuda = cuda_lane(lane);
+  if (cuda->stream) {
+    (void)cudaStreamSynchronize(cuda->stream);
+    (void)cudaStreamDestroy(cuda->stream);
+  }
+  if (cuda->background) {
+    (void)cudaStreamSynchronize(cuda->background);
+    (void)cudaStreamDestroy(cuda->background);
+  }
+  if (cuda->turn)
+    (void)cudaEventDestroy(cuda->turn);
+  cuda_measure_end(&cuda->measure);
+  (void)cudaFree(cuda->workspace);
+  cuda_release_host(lane->device, cuda->fault);
+  mem_free(lane);
+}
+
+/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. What is summed and updated
+ * beside the compute lane is to take what that leaves. A lane's name, which is the plan's, is all that a device knows of what will be on it. */
+static enum status create_streams(struct cuda_lane *cuda)
+{
+  const char *name = cuda->lane.name;
+  const bool reduces = strcmp(name, "reduce") == 0;
+  int least = 0, greatest = 0;
+  enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
+  if (status)
+    return status;
+  const int priority = reduces || strcmp(name, "gather") == 0 ? greatest : strcmp(name, "compute") == 0 ? (least + greatest) / 2 : least;
+  status = cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, priority), "making a stream");
+  if (!status && reduces)
+    status = cuda_check(cudaStreamCreateWithPriority(&cuda->background, cudaStreamNonBlocking, least), "making a stream");
+  if (!status && reduces)
+    status = cuda_check(cudaEventCreateWithFlags(&cuda->turn, cudaEventDisableTiming), "making an event");
+  return status;
+}
+
+enum status cuda_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+{
+  void *block, *fault = NULL, *fault_there = NULL;
+  (void)threads;
+  enum status status = mem_alloc(MEM_META, sizeof(struct cuda_lane), &block);
+  if (status)
+    return status;
+  struct cuda_lane *cuda = block;
+  cuda->lane.device = device;
+  snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
+  status = create_streams(cuda);
+  if (!status)
+    status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
+  cuda->fault = fault;
+  if (!status)
+    status = cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
+  cuda->fault_there = fault_there;
+  if (status) {
+    cuda_lane_destroy(&cuda->lane);
+    return status;
+  }
+  *out = &cuda->lane;
+  return STATUS_OK;
+}
+
+enum status cuda_lane_reserve(struct lane *lane)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  return cuda->workspace ? STATUS_OK : cuda_check(cudaMalloc(&cuda->workspace, CUDA_WORKSPACE), "allocating a lane's workspace");
+}
+
+enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out)
+{
+  enum status status = cuda_lane_reserve(lane);
+  if (status)
+    return status;
+  if (bytes > CUDA_WORKSPACE)
+    return status_set(STATUS_UNSUPPORTED, "%s needs %zu bytes of workspace, a lane has %d: lower data.micro_batch", what, bytes, CUDA_WORKSPACE);
+  *out = cuda_lane(lane)->workspace;
+  return STATUS_OK;
+}
+
+enum status cuda_lane_check(struct lane *lane)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  const uint64_t fault = __atomic_load_n(cuda->fault, __ATOMIC_RELAXED);
+  if (fault)
+    return status_set(
+        STATUS_INPUT,
+        "%s %" PRId64 " of the batch is %d, outside the vocabulary of %" PRId64 ": the data was made with another tokenizer than model.vocab says",
+        gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault), (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
+  cudaError_t error = cudaPeekAtLastError();
+  if (!error)
+    error = cudaStreamQuery(cuda->stream);
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError(); /* it is no error, but is kept as one */
+    return STATUS_OK;
+  }
+  return cuda_check(error, "the work of a lane");
+}
+
+void cuda_label(struct lane *lane, const char *text)
+{
+  (void)lane;
+  if (text)
+    (void)nvtxRangePushA(text);
+  else
+    (void)nvtxRangePop();
+}

@@ -1,0 +1,310 @@
+/* The math that a kernel of ours does, attention left out: what the kernels cannot do is refused, what they need besides is taken from the lane, and they are launched. */
+#include "gpu/cuda.h"
+
+enum { MOST_NORM = 32768, MOST_HALF = 512 };
+
+static enum status check_norm(int64_t C)
+{
+  return C <= MOST_NORM ? STATUS_OK
+                        : status_set(STATUS_UNSUPPORTED, "a norm over %lld elements: the GPU's kernels take up to %d", (long long)C, MOST_NORM);
+}
+
+enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  void *work = NULL;
+  (void)tile;
+  enum status status = cuda_lane_room(lane, gpu_bias_workspace(launch.multiprocessors, rows, n), "a bias gradient", &work);
+  if (status)
+    return status;
+  gpu_bias_gradient(&launch, rows, n, ld, d, accumulate, db, work);
+  return cuda_check_launch("a bias gradient");
+}
+
+enum status cuda_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
+                           const void *beta, void *y, float *mean, float *rstd)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const struct gpu_norm op = {.rows = rows,
+                              .groups = 1,
+                              .C = C,
+                              .x_stride = C,
+                              .y_stride = C,
+                              .eps = eps,
+                              .x = x,
+                              .add = add,
+                              .gamma = gamma,
+                              .beta = beta,
+                              .sum = sum,
+                              .y = y,
+                              .mean = mean,
+                              .rstd = rstd};
+  enum status status = check_norm(C);
+  if (status)
+    return status;
+  gpu_norm_forward(&launch, &op);
+  return cuda_check_launch("a layer norm");
+}
+
+enum status cuda_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
+                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
+                                    void *work)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const struct gpu_norm_backward op = {.rows = rows,
+                                       .groups = 1,
+                                       .C = C,
+                                       .x_stride = C,
+                                       .dy_stride = C,
+                                       .dx_stride = C,
+                                       .dy = dy,
+                                       .x = x,
+                                       .gamma = gamma,
+                                       .mean = mean,
+                                       .rstd = rstd,
+                                       .dx_accumulate = dx_accumulate,
+                                       .accumulate = accumulate,
+                                       .dx = dx,
+                                       .dgamma = dgamma,
+                                       .dbeta = dbeta,
+                                       .work = work};
+  (void)tile;
+  enum status status = check_norm(C);
+  if (status)
+    return status;
+  gpu_norm_gradient(&launch, &op);
+  return cuda_check_launch("a layer norm's gradient");
+}
+
+size_t cuda_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads)
+{
+  (void)threads;
+  return gpu_norm_workspace(cuda_device(device)->multiprocessors, rows, 1, C);
+}
+
+enum status cuda_rmsnorm(struct lane *lane, const struct rmsnorm *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const struct gpu_norm norm = {.rows = op->rows,
+                                .groups = op->groups,
+                                .C = op->C,
+                                .x_stride = op->x_stride,
+                                .y_stride = op->y_stride,
+                                .eps = op->eps,
+                                .x = op->x,
+                                .add = op->add,
+                                .gamma = op->gamma,
+                                .sum = op->sum,
+                                .y = op->y,
+                                .rstd = op->rstd};
+  enum status status = check_norm(op->C);
+  if (status)
+    return status;
+  gpu_norm_forward(&launch, &norm);
+  return cuda_check_launch("a root mean square norm");
+}
+
+enum status cuda_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const struct gpu_norm_backward norm = {.rows = op->rows,
+                                         .groups = op->groups,
+                                         .C = op->C,
+                                         .x_stride = op->x_stride,
+                                         .dy_stride = op->dy_stride,
+                                         .dx_stride = op->dx_stride,
+                                         .dy = op->dy,
+                                         .x = op->x,
+                                         .gamma = op->gamma,
+                                         .rstd = op->rstd,
+                                         .dx_accumulate = op->dx_accumulate,
+                                         .accumulate = op->accumulate,
+                                         .dx = op->dx,
+                                         .dgamma = op->dgamma,
+                                         .work = op->work};
+  enum status status = check_norm(op->C);
+  if (status)
+    return status;
+  gpu_norm_gradient(&launch, &norm);
+  return cuda_check_launch("a root mean square norm's gradient");
+}
+
+size_t cuda_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads)
+{
+  (void)threads;
+  return gpu_norm_workspace(cuda_device(device)->multiprocessors, rows, groups, C);
+}
+
+enum status cuda_rope(struct lane *lane, const struct rope *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (op->D % 2 != 0 || op->D / 2 > MOST_HALF)
+    return status_set(STATUS_UNSUPPORTED, "rotary positions of heads of %lld elements: even, and at most %d", (long long)op->D, 2 * MOST_HALF);
+  gpu_rope(&launch, op);
+  return cuda_check_launch("rotary positions");
+}
+
+enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_swiglu(&launch, rows, F, gu, y);
+  return cuda_check_launch("SwiGLU");
+}
+
+enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_swiglu_backward(&launch, rows, F, gu, dy, dgu, y);
+  return cuda_check_launch("SwiGLU's gradient");
+}
+
+enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
+                           void *x)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  atomic_store(&cuda_lane(lane)->vocabulary, V);
+  gpu_embedding(&launch, rows, T, C, V, token, wte, wpe, x, cuda_lane(lane)->fault_there);
+  return cuda_check_launch("an embedding");
+}
+
+enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
+                                    void *dwte, bool wpe_accumulate, void *dwpe)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  void *work = NULL;
+  size_t bytes = 0;
+  enum status status = STATUS_OK;
+  if (dwte)
+    status = cuda_check(gpu_embedding_workspace(rows, C, V, &bytes), "asking what an embedding's gradient needs");
+  if (dwte && !status)
+    status = cuda_lane_room(lane, bytes, "an embedding's gradient", &work);
+  if (status)
+    return status;
+  return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work), "an embedding's gradient");
+}
+
+enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
+                               bool gradient, double *loss)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  atomic_store(&cuda_lane(lane)->vocabulary, V);
+  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss, cuda_lane(lane)->fault_there);
+  return cuda_check_launch("the classifier");
+}
+
+enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_add(&launch, n, a, b, out);
+  return cuda_check_launch("an addition");
+}
+
+enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (from == to)
+    return cuda_copy(lane, dst, src, (size_t)n * dtype_size(from));
+  if (from == DTYPE_F32 && to == DTYPE_BF16)
+    gpu_narrow(&launch, n, src, dst);
+  else if (from == DTYPE_BF16 && to == DTYPE_F32)
+    gpu_widen(&launch, n, src, dst);
+  else
+    return status_set(STATUS_UNSUPPORTED, "a device converts between fp32 and bf16, not from %s to %s", dtype_name(from), dtype_name(to));
+  return cuda_check_launch("a conversion");
+}
+
+/* What is on `then` from now on comes after all that is on `now`. */
+static enum status take_turns(struct cuda_lane *cuda, cudaStream_t now, cudaStream_t then)
+{
+  enum status status = cuda_check(cudaEventRecord(cuda->turn, now), "recording an event");
+  return status ? status : cuda_check(cudaStreamWaitEvent(then, cuda->turn, 0), "waiting for an event");
+}
+
+/* Where a pass over memory goes that nobody waits for yet: on a lane that communicates its multiprocessors are those that the compute lane leaves, in the lane's order all the same. */
+static enum status background_begin(struct lane *lane, struct gpu_launch *out)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  *out = cuda_launch(lane);
+  if (!cuda->background)
+    return STATUS_OK;
+  out->stream = cuda->background;
+  return take_turns(cuda, cuda->stream, cuda->background);
+}
+
+static enum status background_end(struct lane *lane, const char *kernel)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  enum status status = cuda_check_launch(kernel);
+  return status || !cuda->background ? status : take_turns(cuda, cuda->background, cuda->stream);
+}
+
+enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
+                           bool accumulate, void *dst)
+{
+  struct gpu_launch launch;
+  if (parts < 1)
+    return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
+  if (parts > GPU_MOST_PARTS)
+    return status_set(STATUS_UNSUPPORTED, "a sum over %d parts: the GPU's kernels take up to %d", parts, GPU_MOST_PARTS);
+  if (type != DTYPE_F32 && type != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
+  enum status status = background_begin(lane, &launch);
+  if (status)
+    return status;
+  gpu_sum_parts(&launch, n, parts, type, base, stride, self, own, accumulate, dst);
+  return background_end(lane, "a sum over ranks");
+}
+
+enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_sum_exact(&launch, n, term, sum);
+  return cuda_check_launch("an exact sum");
+}
+
+enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_merge_exact(&launch, other, sum);
+  return cuda_check_launch("a merge of exact sums");
+}
+
+enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_conclude(&launch, loss, squares, clip, out);
+  return cuda_check_launch("the end of a step");
+}
+
+enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
+{
+  struct gpu_launch launch;
+  enum status status = background_begin(lane, &launch);
+  if (status)
+    return status;
+  gpu_sum_squares(&launch, n, x, sum);
+  return background_end(lane, "a sum of squares");
+}
+
+static enum status check_adamw(const struct adamw *op, bool copies)
+{
+  if (op->master != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s", dtype_name(op->master));
+  if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates by gradients of fp32 or bf16, not of %s", dtype_name(op->grad));
+  if (op->moments != DTYPE_F32 && op->moments != DTYPE_BF16 && op->moments != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device keeps moments in fp32, bf16 or fp16, not in %s", dtype_name(op->moments));
+  if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device makes working copies in fp32 or bf16, not in %s", dtype_name(op->copy));
+  return STATUS_OK;
+}
+
+enum status cuda_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_adamw(op, working);
+  if (status)
+    return status;
+  gpu_adamw(&launch, n, op, master, grad, m, v, working);
+  return cuda_check_launch("AdamW");
+}

@@ -1,0 +1,43 @@
+/* How AdamW's moments are kept, one bit-exact definition for all devices: C and CUDA include this.
+ *
+ * In fp32 and bf16 as they are. fp16 has a quarter of their powers of two: a second moment, about the square of the gradient, would be 0 there where the gradient is below 2e-4. So fp16
+ * holds the second moment's root, which is all that the update needs and takes half as many powers of two, and both moments times 2^12:
+ *
+ *   first:  code of 2^12 m        second:  code of 2^12 sqrt(v)
+ *
+ * Why 2^12: normal numbers then begin at 2^-26 = 1.5e-8. What of a root is lost below that is lost beside eps = 1e-8, which is added to it; subnormal numbers go down to 2^-36 = 1.5e-11. They
+ * end at 65504 / 2^12 = 15.99, where no element of a gradient comes whose norm is clipped to 1. Finite numbers beyond stop there, so that they never become infinite; infinity and NaN stay.
+ * (Shifting numbers into the range of fp16: Micikevicius et al. 2018, arXiv:1710.03740. Optimizer states in codes of their own: Dettmers et al. 2021, arXiv:2110.02861.)
+ *
+ * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The root of that square, correctly rounded, is exact again: what was decoded has the code that it came from.
+ * Stochastic rounding is of the number that gets the code. */
+#ifndef SLUICE_DEVICE_MOMENTS_H
+#define SLUICE_DEVICE_MOMENTS_H
+
+#include <float.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/dtype.h"
+
+#if defined __CUDACC__
+#define MOMENTS static inline __host__ __device__
+#else
+#define MOMENTS static inline
+#endif
+
+#define MOMENTS_SCALE 4096.0f
+#define MOMENTS_MOST 15.9921875f /* 65504 / 2^12 */
+
+MOMENTS float moments_bounded(float x)
+{
+  if (x > MOMENTS_MOST && x <= FLT_MAX)
+    return MOMENTS_MOST;
+  return x < -MOMENTS_MOST && x >= -FLT_MAX ? -MOMENTS_MOST : x;
+}
+
+/* n first or `second` moments, between fp32 and what is kept as fp32, bf16 or fp16; encoding rounds to nearest. Buffers do not overlap. */
+void moments_decode(float *to, enum dtype type, bool second, const void *from, size_t n);
+void moments_encode(void *to, enum dtype type, bool second, const float *from, size_t n);
+
+#endif

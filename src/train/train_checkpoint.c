@@ -1,0 +1,133 @@
+/* Checkpoints of a run: saving at a step, and the state that it begins with. */
+#include "train/train_private.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "train/origin.h"
+#include "train/weights.h"
+
+/* --- saving ----------------------------------------------------------------------------------------------------------------------- */
+
+enum status train_finish_save(struct train_run *run)
+{
+  struct saver_report report;
+  if (!saver_is_pending(run->saver))
+    return STATUS_OK;
+  const enum status status = saver_finish(run->saver, &report);
+  if (status)
+    return status;
+  run->saved_step = report.step;
+  run->save_s = report.seconds;
+  return comm_agree(run->comm, train_record_save(run, &report));
+}
+
+static enum status begin_save(struct train_run *run, bool behind)
+{
+  const double start = clock_s();
+  struct checkpoint_meta meta = {.step = run->step,
+                                 .samples = run->samples,
+                                 .skipped = run->skipped,
+                                 .ranks = comm_ranks(run->comm),
+                                 .seed = (uint64_t)run->deck->run.seed,
+                                 .version = (char *)PACKAGE_VERSION};
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  if (status)
+    comm_abort(run->comm, status);
+  status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
+  if (!status)
+    status = saver_save(run->saver, &meta, behind, run->bad == 0, start);
+  mem_free(meta.deck);
+  return status;
+}
+
+enum status train_save(struct train_run *run, bool leaving)
+{
+  enum status status = train_finish_save(run);
+  if (!status)
+    status = begin_save(run, !leaving);
+  if (!status && leaving)
+    status = train_finish_save(run);
+  return status;
+}
+
+/* --- beginning -------------------------------------------------------------------------------------------------------------------- */
+
+/* A frozen parameter has no moments: a run that froze others has not the state that this one needs, or has more than it can go on with. */
+static enum status compare_frozen(const struct model *saved, const struct model *model, const char *path)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++)
+      if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
+        return status_set(STATUS_USAGE,
+                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with the train.freeze of its deck (sluice ckpt show), "
+                          "or begin a run of its own with train.init=%s",
+                          path, model->unit[u].param[p].name, saved->unit[u].param[p].frozen ? "frozen" : "trained",
+                          model->unit[u].param[p].frozen ? "freezes" : "trains", path);
+  return STATUS_OK;
+}
+
+static enum status check_frozen(const struct train_run *run, const char *path, const char *saved_deck)
+{
+  struct deck saved = {0};
+  struct model *model = NULL;
+  enum status status = deck_load_text(&saved, path, saved_deck, strlen(saved_deck), 0, NULL);
+  if (!status)
+    status = origin_check(&saved, path, run->deck);
+  if (!status)
+    status = job_model(&saved, comm_ranks(run->comm), &model);
+  if (!status)
+    status = compare_frozen(model, run->job->model, path);
+  model_destroy(model);
+  deck_destroy(&saved);
+  return status;
+}
+
+/* Anything but the model and what of it is frozen may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
+static enum status resume_from(struct train_run *run, const char *path)
+{
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(run->comm, path, &meta);
+  if (!status)
+    status = comm_agree(run->comm, check_frozen(run, path, meta.deck));
+  if (!status)
+    status = weights_load(run->job, path, true);
+  if (!status)
+    status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
+  if (!status) {
+    run->first = run->step = run->saved_step = meta.step;
+    run->samples = meta.samples;
+    run->skipped = meta.skipped;
+    if (meta.seed != (uint64_t)run->deck->run.seed && train_leads(run))
+      log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path, (unsigned long long)meta.seed,
+               (long long)run->deck->run.seed);
+    log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path, (long long)meta.step, (long long)meta.samples,
+             (long long)meta.ranks, meta.ranks == 1 ? "" : "s");
+  }
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+enum status train_start_state(struct train_run *run, const char *resume)
+{
+  if (!strcmp(resume, "none"))
+    return weights_start(run->job);
+  if (strcmp(resume, "auto") != 0)
+    return resume_from(run, resume);
+
+  char *path = NULL;
+  enum status status = checkpoint_find(run->comm, run->checkpoint_dir, true, &path);
+  if (status)
+    return status;
+  if (path) {
+    status = resume_from(run, path);
+  } else {
+    status = weights_start(run->job);
+    log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
+  }
+  mem_free(path);
+  return status;
+}

@@ -1,0 +1,136 @@
+/* Whether a group lies within one node. Oracle: tables by hand, for ranks that are told where they run; the answers of all ranks, side by side; one of MPI's calls, made to fail. */
+/* ranks: 1 2 3 4 5 */
+#include <mpi.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/ops.h"
+#include "fixture.h"
+
+enum { MOST_RANKS = 5 };
+
+static bool broadcast_fails; /* the next one */
+
+int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request)
+{
+  const int error = PMPI_Ibcast(data, count, type, root, comm, request);
+  if (!broadcast_fails || error)
+    return error;
+  broadcast_fails = false;
+  assert_int_equal(MPI_Wait(request, MPI_STATUS_IGNORE), MPI_SUCCESS);
+  return MPI_ERR_OTHER;
+}
+
+/* Its lowest rank names a node. */
+struct where {
+  int ranks, node[MOST_RANKS];
+  enum comm_kind kind;
+  int size;
+  bool one_node;
+};
+
+static const struct where together[] = {
+    {1, {0}, COMM_WORLD, 1, true},          {2, {0, 0}, COMM_WORLD, 2, true},          {3, {0, 0, 0}, COMM_WORLD, 3, true},
+    {4, {0, 0, 0, 0}, COMM_WORLD, 4, true}, {4, {0, 0, 0, 0}, COMM_SHARD, 2, true},    {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
+    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true}, {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true}, {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true},
+};
+
+static const struct where split[] = {
+    {2, {0, 1}, COMM_WORLD, 2, false},        {2, {0, 1}, COMM_SHARD, 1, true},          {2, {0, 1}, COMM_REPLICA, 1, false},
+    {3, {0, 1, 2}, COMM_WORLD, 3, false},     {3, {0, 1, 2}, COMM_SHARD, 1, true},       {4, {0, 0, 2, 2}, COMM_WORLD, 4, false},
+    {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},   {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false}, {4, {0, 1, 0, 1}, COMM_SHARD, 2, false},
+    {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true}, {4, {0, 1, 2, 3}, COMM_SHARD, 2, false},   {4, {0, 1, 2, 3}, COMM_SHARD, 1, true},
+};
+
+/* Who is with member 0 sees nothing of it; nor do blocks beside that of the odd one. */
+static const struct where odd_one_out[] = {
+    {3, {0, 0, 2}, COMM_WORLD, 3, false},      {3, {0, 1, 0}, COMM_SHARD, 3, false},    {3, {0, 1, 1}, COMM_WORLD, 3, false},
+    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false},   {4, {0, 0, 0, 3}, COMM_SHARD, 2, false}, {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false},
+    {4, {0, 1, 1, 1}, COMM_WORLD, 4, false},   {4, {0, 1, 1, 1}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_SHARD, 2, false},
+    {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},  {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
+};
+
+static struct comm_group *group_of(const struct where *where)
+{
+  struct comm_group *group;
+  must(comm_group_create_for_sums(job, where->kind, where->size, &group));
+  return group;
+}
+
+static void ask(const struct where *where)
+{
+  const int node = job->node;
+  struct comm_group *group = group_of(where);
+  bool answer = !where->one_node;
+  job->node = where->node[job->rank];
+  must(comm_group_is_on_one_node(group, &answer));
+  job->node = node;
+  int64_t wrong = answer != where->one_node;
+  must(comm_sum_i64(job, &wrong, 1));
+  if (wrong)
+    fail_msg("kind %d of %d of %d ranks: %d of them answer otherwise than %d", (int)where->kind, where->size, where->ranks, (int)wrong,
+             where->one_node);
+  comm_group_destroy(group);
+}
+
+static void ask_all(int n, const struct where *where)
+{
+  int asked = 0;
+  for (int i = 0; i < n; i++)
+    if (where[i].ranks == job->ranks) {
+      ask(&where[i]);
+      asked++;
+    }
+  if (asked == 0)
+    skip();
+}
+
+static void all_on_one_node(void **state)
+{
+  (void)state;
+  ask_all(sizeof together / sizeof *together, together);
+}
+
+static void split_over_nodes(void **state)
+{
+  (void)state;
+  ask_all(sizeof split / sizeof *split, split);
+}
+
+static void one_rank_is_elsewhere(void **state)
+{
+  (void)state;
+  ask_all(sizeof odd_one_out / sizeof *odd_one_out, odd_one_out);
+}
+
+/* Nobody is left with an answer, nor in a call that the others do not make. */
+static void a_failure_of_one_is_that_of_all(void **state)
+{
+  (void)state;
+  const struct where where = {.kind = COMM_WORLD, .size = job->ranks};
+  struct comm_group *group = group_of(&where);
+  bool answer = false;
+  broadcast_fails = job->rank == job->ranks - 1;
+  assert_int_equal(comm_group_is_on_one_node(group, &answer), STATUS_LIBRARY);
+  assert_false(answer || broadcast_fails);
+  assert_non_null(strstr(status_text(), "MPI_Ibcast failed: MPI_ERR_OTHER"));
+  must(comm_group_is_on_one_node(group, &answer)); /* and the job goes on */
+  assert_true(answer);
+  comm_group_destroy(group);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_on_one_node),
+      cmocka_unit_test(split_over_nodes),
+      cmocka_unit_test(one_rank_is_elsewhere),
+      cmocka_unit_test(a_failure_of_one_is_that_of_all),
+  };
+  return cmocka_run_group_tests(tests, start_job, stop_job);
+}
