@@ -13,10 +13,11 @@ EXTRA_DIST += doc/layers.txt
 # What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
 EXTRA_DIST += \
 	doc/measured/h200x2.jsonl \
-	doc/measured/h200x2-gpt2.txt \
 	doc/measured/h200x2-llama8b.txt \
-	doc/measured/h200x2-qwen0.5b.txt \
-	doc/measured/h200x2-qwen7b.txt
+	doc/measured/h200x4.jsonl \
+	doc/measured/h200x4-gpt2.txt \
+	doc/measured/h200x4-qwen0.5b.txt \
+	doc/measured/h200x4-qwen7b.txt
 # What tests/peers/offload_table.py makes the tables of doc/offload.md of, and what else was printed.
 EXTRA_DIST += \
 	doc/measured/adam-h200.txt \
@@ -24,10 +25,13 @@ EXTRA_DIST += \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/io-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
+	doc/measured/offload-h200x4.jsonl \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-rates.yaml \
-	doc/measured/offload-h200x2-rates-before.yaml
+	doc/measured/offload-h200x2-rates-before.yaml \
+	doc/measured/offload-h200x4-rates.yaml \
+	doc/measured/offload-h200x4-rates-sweep.yaml
 
 # The program writes its man pages, from the table of options.
 man_pages = \

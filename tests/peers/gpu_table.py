@@ -26,6 +26,8 @@ SPEED = {
 PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
 WEAK = {"qwen7b-weak": 0.95}  # of the speed of one GPU, at least
+# Rows of ours that do another row's work with other settings. The peer has one command for them all.
+SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "tight", "working")}
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
@@ -61,7 +63,7 @@ def ratio(a, b):
 
 
 class Measured:
-    """Runs by (row, number of GPUs): ours, and the peer's; why the peer has none."""
+    """Runs by (row, number of GPUs): ours, and the peer's of the same work; why the peer has none."""
 
     def __init__(self, paths):
         self.ours, self.peer, self.failure = {}, {}, {}
@@ -85,11 +87,15 @@ class Measured:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
                 self.ours[key].append(record)
             elif "peer" in record:
-                of = record.get("row") or key[0], record["gpus"]
+                of = self.work(record.get("row") or key[0], record["gpus"])
                 if "failure" in record:
                     self.failure[of] = record["failure"]
                 else:
                     self.peer.setdefault(of, []).append(record)
+
+    @staticmethod
+    def work(row, gpus):
+        return SAME_WORK.get(row, row), gpus
 
     @staticmethod
     def median(runs, key, field):
@@ -100,11 +106,11 @@ class Measured:
         return self.median(self.ours, key, field)
 
     def their(self, key, field):
-        return self.median(self.peer, key, field)
+        return self.median(self.peer, self.work(*key), field)
 
     def their_text(self, key, field, form):
         value = self.their(key, field)
-        return self.failure[key] if value is None and key in self.failure else form(value)
+        return self.failure[self.work(*key)] if value is None and self.work(*key) in self.failure else form(value)
 
     def rows(self, names):
         """(row, number of GPUs) of what was measured."""
@@ -151,8 +157,9 @@ def memory_table(measured, a):
     for key in main_rows(measured):
         ours = measured.our(key, "planned_device_bytes") or measured.our(key, "planned_bytes")
         share = ratio(ours, measured.their(key, "peak_bytes"))
-        rows.append([key[0], str(key[1]), gib(ours), measured.their_text(key, "peak_bytes", gib), text(share, ".2f"), f"{MEMORY_RATIO}", verdict(share, MEMORY_RATIO, at_most=True),
-                     gib(measured.our(key, "device_bytes")), gib(measured.their(key, "device_bytes"))])
+        asked = key[0] not in SAME_WORK
+        rows.append([key[0], str(key[1]), gib(ours), measured.their_text(key, "peak_bytes", gib), text(share, ".2f"),
+                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(measured.our(key, "device_bytes")), gib(measured.their(key, "device_bytes"))])
     return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
 
 

@@ -6,6 +6,7 @@
 #   qwen7b-offload        units are updated as their gradients land (optim.clip=0)
 #   qwen7b-offload-clip   behind the norm of all gradients, beside the next step's forward pass
 #   qwen7b-offload-acts   inputs of blocks in host memory
+#   qwen7b-offload-resident  likewise, with the embedding and two blocks updated on the GPU
 #   qwen7b-offload-bf16   moments in bf16
 #   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
 #   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
@@ -31,7 +32,7 @@
 set -u -o pipefail
 sluice=$1 gpus=$2 results=$3
 shift 3
-test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-bf16 qwen14b qwen32b
+test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
 host="tiers.params=host tiers.optimizer=host"
@@ -133,6 +134,7 @@ for name; do
   qwen7b-offload) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
   qwen7b-offload-clip) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute ;;
   qwen7b-offload-acts) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host optim.clip=0 ;;
+  qwen7b-offload-resident) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host tiers.resident=3 optim.clip=0 ;;
   qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
