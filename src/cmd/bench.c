@@ -34,7 +34,7 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e6,
      .unit = "steps",
-     .text = "steps before the clock starts"},
+     .text = "steps before the clock starts; with 0 it starts at rest, else from the end of the last of them"},
     {.name = "peak",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, peak),
@@ -58,11 +58,12 @@ struct measurement {
   bool by_lane;              /* run.counters has the thread's hardware counters */
   int64_t counted[COUNTER_KINDS];
   int64_t device_used, device_all;
-  double seconds, loss; /* seconds: of all timed steps, until the last of their work was done */
+  int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
+  double seconds, loss; /* seconds: of the timed steps */
 };
 
-/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the next one. All is done at the end. */
-static enum status run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
+/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the next one. */
+static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
   for (int64_t i = first; i < first + n; i++) {
@@ -77,27 +78,36 @@ static enum status run_steps(struct job *job, int64_t first, int64_t n, struct s
     log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss, clock_s() - start);
   }
   log_progress_end();
-  const enum status status = exec_drain(exec);
+}
+
+static void come_to_rest(struct job *job)
+{
+  const enum status status = exec_drain(job->exec[PLAN_TRAIN]);
   if (status)
     comm_abort(job->comm, status);
-  return STATUS_OK;
 }
+
+/* The last step of the warm-up begins at rest; the clock runs from its end to that of the last step, so that what each step leaves to the next counts once. */
 
 static enum status measure(struct job *job, const struct values *values, struct measurement *out)
 {
   enum status status = comm_agree(job->comm, stats_create(values->steps, &out->stats));
-  if (!status)
-    status = run_steps(job, 0, values->warmup, NULL, &out->loss);
   if (status)
     return status;
+  const int64_t before = values->warmup > 0;
+  run_steps(job, 0, values->warmup - before, NULL, &out->loss);
+  come_to_rest(job);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
   counters_read(out->counters, out->counted);
+  run_steps(job, values->warmup - before, before, NULL, &out->loss);
   const double start = clock_s();
-  status = run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
+  run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
   out->seconds = clock_s() - start;
+  come_to_rest(job);
+  out->steps = before + values->steps;
   counters_read(out->counters, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
-  return status ? status : comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
+  return comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
 
 /* Floating-point operations of matrix products in a step of all ranks, forward and backward. */
@@ -108,10 +118,21 @@ static double step_flops(const struct job *job)
   return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
 }
 
+static double step_seconds(const struct measurement *m)
+{
+  return m->seconds / (double)m->stats.n;
+}
+
+/* Of a step, of what took so many seconds in those that profile and counters are of. */
+static double share(const struct measurement *m, double seconds)
+{
+  return seconds / (double)m->steps / step_seconds(m);
+}
+
 /* What a step took of one kind, negative if that is not counted. */
 static double a_step(const struct measurement *m, enum counter kind)
 {
-  return (double)m->counted[kind] / (double)m->stats.n;
+  return (double)m->counted[kind] / (double)m->steps;
 }
 
 static void print_counters(const struct measurement *m)
@@ -132,15 +153,10 @@ static void print_counters(const struct measurement *m)
     if (kind == COUNTER_INSTRUCTIONS && m->counted[COUNTER_CYCLES] > 0)
       printf("  %-20s %.3g (%.2f a cycle)\n", counter_name(kind), a_step(m, kind), a_step(m, kind) / a_step(m, COUNTER_CYCLES));
     else if (kind == COUNTER_TASK_CLOCK)
-      printf("  %-20s %.4f s (%.2f cores busy)\n", counter_name(kind), a_step(m, kind) * 1e-9, (double)m->counted[kind] * 1e-9 / m->seconds);
+      printf("  %-20s %.4f s (%.2f cores busy)\n", counter_name(kind), a_step(m, kind) * 1e-9, share(m, (double)m->counted[kind] * 1e-9));
     else
       printf("  %-20s %.3g\n", counter_name(kind), a_step(m, kind));
   }
-}
-
-static double step_seconds(const struct measurement *m)
-{
-  return m->seconds / (double)m->stats.n;
 }
 
 static double tokens_per_s(const struct job *job, const struct measurement *m)
@@ -161,7 +177,7 @@ static void print_speed(const struct job *job, struct measurement *m, double pea
   printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m), stats_percentile(&m->stats, 50),
          stats_percentile(&m->stats, 90), stats_percentile(&m->stats, 95));
   if (m->profile.matmul_s > 0)
-    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * m->profile.matmul_s / m->seconds,
+    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * share(m, m->profile.matmul_s),
            m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(job, m) * ranks * 1e-9, model_flops(job, m) * 1e-9);
   if (peak > 0)
@@ -187,11 +203,11 @@ static void print(const struct job *job, struct measurement *m, double peak)
   print_speed(job, m, peak);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
-      printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * p->busy_s[lane] / m->seconds,
-             100 * p->wait_s[lane] / m->seconds);
+      printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * share(m, p->busy_s[lane]),
+             100 * share(m, p->wait_s[lane]));
   for (int op = 0; op < OP_COUNT; op++)
     if (p->op_s[op] > 0)
-      printf("  %-20s %.1f %%\n", plan_op_name((enum op)op), 100 * p->op_s[op] / m->seconds);
+      printf("  %-20s %.1f %%\n", plan_op_name((enum op)op), 100 * share(m, p->op_s[op]));
   print_counters(m);
 }
 
@@ -228,7 +244,7 @@ static void record_lanes(struct results *results, const struct measurement *m)
     char key[64];
     snprintf(key, sizeof key, "busy_%s_s", plan_lane_name((enum plan_lane)lane));
     if (m->profile.busy_s[lane] > 0)
-      results_real(results, key, m->profile.busy_s[lane] / (double)m->stats.n);
+      results_real(results, key, m->profile.busy_s[lane] / (double)m->steps);
   }
 }
 
@@ -259,7 +275,7 @@ static enum status record(const struct job *job, struct measurement *m, double p
   if (peak > 0)
     results_real(results, "mfu", model_flops(job, m) / (peak * 1e12));
   if (m->profile.matmul_s > 0) {
-    results_real(results, "matmul_share", m->profile.matmul_s / m->seconds);
+    results_real(results, "matmul_share", share(m, m->profile.matmul_s));
     results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
   record_lanes(results, m);

@@ -100,11 +100,12 @@ static bool wants_block(const struct job_state *state, const struct job_state_pi
   return snapshot || (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
 }
 
-/* Memory that the device copies into without a detour, where the device lies apart. */
+/* Memory that the device copies into without a detour, where the device lies apart and has most of it: pinning takes its time. */
 static enum status alloc_block(struct job_state *state, bool snapshot)
 {
   struct device *device = state->job->device;
-  state->pinned = snapshot && !device->host_memory && count_bytes(state->plan, true, true, true) > 0;
+  const int64_t there = count_bytes(state->plan, true, true, true), all = count_bytes(state->plan, true, true, false);
+  state->pinned = snapshot && !device->host_memory && there > 0 && 2 * there >= all;
   if (state->pinned)
     return device->ops->alloc_host(device, MEM_IO, (size_t)state->block_bytes, &state->block);
   return mem_alloc(MEM_IO, (size_t)state->block_bytes, &state->block);

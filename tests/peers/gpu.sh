@@ -26,7 +26,7 @@ limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 ours() {
   local name=$1 model=$2 T=$3 B=$4 micros=$5 traced=()
   shift 5
-  test -z "${TRACE:-}" || traced=(warmup=2 "train.trace=[1,2]" run.dir="$TRACE/$name")
+  test -z "${TRACE:-}" || traced=(warmup=3 "train.trace=[1,2]" run.dir="$TRACE/$name")
   echo "{\"kind\":\"row\",\"row\":\"$name\",\"gpus\":$gpus,\"micros\":$micros,\"B\":$B,\"T\":$T}" >> "$results"
   # shellcheck disable=SC2086 # lists of words
   limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "$decks/$model.yaml" run.device=cuda data.sequence="$T" data.micro_batch="$B" \
@@ -73,11 +73,11 @@ for name; do
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
   qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;
   qwen7b-weak-full) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
-  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=6 warmup=2 ;;
-  llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 shard.prefetch=2 steps=6 warmup=2 ;;
-  llama8b-working) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host tiers.working=keep shard.prefetch=2 steps=6 warmup=2 ;;
-  llama8b-keep) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 steps=6 warmup=2 ;;
-  llama8b-tight) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 tiers.workspace=tight steps=6 warmup=2 ;;
+  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-working) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host tiers.working=keep shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-keep) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-tight) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 tiers.workspace=tight steps=12 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
 done

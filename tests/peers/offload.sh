@@ -25,7 +25,7 @@
 #   TURNS        how often (1)
 #   LIMIT        seconds that a run may take (300)
 #   MPIRUN       how to start ranks
-#   STEPS, WARMUP  3 and 1
+#   STEPS, WARMUP  3 and 2
 #   DEVICE       run.device (cuda)
 #   ROW_ARGS     key=value for every row
 # Not part of make check: it measures.
@@ -81,8 +81,8 @@ set_arguments() {
 
 # ours NAME
 ours() {
-  local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-1}")
-  test -z "${TRACE:-}" || timed+=(warmup=5 "train.trace=[2,5]" run.dir="$TRACE/$1")
+  local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-2}")
+  test -z "${TRACE:-}" || timed+=(warmup=6 "train.trace=[2,5]" run.dir="$TRACE/$1")
   # shellcheck disable=SC2086 # a list of words
   if ! limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}"; then
     echo "$1: failed with exit code $?"

@@ -41,6 +41,10 @@ static const struct {
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
     {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=bf16", "run.compute=bf16"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=fp16"}},
+    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=1", "run.compute=bf16"}},
+    {true,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=3", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=bf16"}},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
@@ -281,7 +285,7 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     char path[512];
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    if (plan->input.shape.moments == DTYPE_F32 || (jobs[which].apart && !plan->input.shape.host_state)) {
+    if (plan->input.shape.moments == DTYPE_F32 || (jobs[which].apart && (!plan->input.shape.host_state || plan->input.shape.resident > 0))) {
       close_job(&job, &deck);
       continue;
     }
@@ -354,6 +358,17 @@ static void the_disk_is_zeroed(void **arg)
 /* --- memory --------------------------------------------------------------------------------------------------------------------- */
 
 /* Masters in host memory are filled where they are, beside a device apart too; its memory is not touched. */
+/* Of masters and moments: all, or those of resident units, of which here nothing is frozen. */
+static int64_t bytes_on_device(const struct plan *plan)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  const int there = shape->host_state ? (int)shape->resident : plan->input.model->units;
+  int64_t elements = 0;
+  for (int u = 0; u < there; u++)
+    elements += plan->owned[u].end - plan->owned[u].begin;
+  return elements * (int64_t)(sizeof(float) + 2 * dtype_size(shape->moments));
+}
+
 static void masters_in_host_memory_need_no_second_copy(void **arg)
 {
   (void)arg;
@@ -363,8 +378,9 @@ static void masters_in_host_memory_need_no_second_copy(void **arg)
     struct job_state *state = NULL;
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    const bool host = plan->input.shape.host_state;
-    assert_int_equal(job_state_bytes(plan, true) == 0, host);
+    const bool host = plan->input.shape.host_state && plan->input.shape.resident == 0;
+    assert_int_equal(job_state_bytes(plan, true), bytes_on_device(plan));
+    assert_int_equal(bytes_on_device(plan) == 0, host);
     (void)apart_counts();
     must(job_state_open(&job, true, false, true, &state));
     for (int t = 0; t < state->n && host; t++)
