@@ -29,7 +29,7 @@ void cuda_lane_destroy(struct lane *lane)
 }
 
 /* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. What is summed and updated
- * beside the compute lane is to take what that leaves. A lane's name, which is the plan's, is all that a device knows of what will be on it. */
+ * beside the compute lane is to take what that leaves (but for resident units, on the reduce lane: the next step waits for them). A lane's name, which is the plan's, is all that a device knows of what will be on it. */
 static enum status create_streams(struct cuda_lane *cuda)
 {
   const char *name = cuda->lane.name;

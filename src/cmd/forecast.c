@@ -1,6 +1,7 @@
 #include "cmd/forecast.h"
 
-#include "cmd/fit.h"
+#include "base/mem.h"
+#include "cmd/fit_private.h"
 
 static double tokens_of(const struct plan *plan)
 {
@@ -89,7 +90,8 @@ static void print_way(const struct plan *plan, const struct way *way, const stru
             way->forecast.exposed_update_s);
   else
     fprintf(to, "a group spans nodes");
-  fprintf(to, "%s%s\n", way == best ? "  fastest" : "", chosen ? "  (this deck)" : "");
+  const bool gone = shape->resident > 0 && (way->params_full || way->cpu_reduce); /* plan_create() lets none stay */
+  fprintf(to, "%s%s%s\n", way == best ? "  fastest" : "", chosen ? "  (this deck)" : "", gone ? "  (without tiers.resident)" : "");
 }
 
 static double seconds(double bytes, double rate)
@@ -179,16 +181,50 @@ static enum status print_ways(const struct plan *plan, const struct plan_rates *
   return STATUS_OK;
 }
 
+/* ---- units that stay on the device ---- */
+
+static enum status print_with_resident(const struct plan *plan, const struct plan_rates *rates, int64_t units, FILE *to)
+{
+  struct plan_input input = plan->input;
+  struct plan *other = NULL;
+  struct plan_forecast forecast;
+  input.shape.resident = units;
+  enum status status = plan_create(&input, &other);
+  if (!status)
+    status = plan_simulate(other, rates, &forecast);
+  if (!status)
+    fprintf(to, "  %-15lld %11.4f s  %9.2f GiB%s\n", (long long)units, forecast.step_s, mem_GiB(fit_tier_bytes(other, TIER_DEVICE)),
+            units == plan->input.shape.resident ? "  (this deck)" : "");
+  plan_destroy(other);
+  return status;
+}
+
+/* A few, and as many as the deck asks for. */
+static enum status print_resident(const struct plan *plan, const struct plan_rates *rates, FILE *to)
+{
+  enum { MOST = 3 };
+  const struct deck_shape *shape = &plan->input.shape;
+  enum status status = STATUS_OK;
+  if (shape->params_full || shape->cpu_reduce)
+    return STATUS_OK;
+  fprintf(to, "\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
+  for (int units = 0; units <= MOST && units < plan->input.model->units && !status; units++)
+    status = print_with_resident(plan, rates, units, to);
+  return status || shape->resident <= MOST ? status : print_with_resident(plan, rates, shape->resident, to);
+}
+
 enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
 {
   struct plan_forecast forecast;
-  const enum status status = plan_simulate(plan, rates, &forecast);
+  enum status status = plan_simulate(plan, rates, &forecast);
   if (status)
     return status;
   print_step(plan, &forecast, to);
-  if (!plan->input.shape.host_state || plan->input.shape.group == 1 || plan->input.mode != PLAN_TRAIN)
+  if (!plan->input.shape.host_state || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  return print_ways(plan, rates, local_ranks, to);
+  if (plan->input.shape.group > 1)
+    status = print_ways(plan, rates, local_ranks, to);
+  return status ? status : print_resident(plan, rates, to);
 }
 
 /* ---- between nodes ---- */

@@ -124,7 +124,7 @@ const struct option deck_table[] = {
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
      .text = "keep: the update leaves parameters in the compute type too, so that gathers cast nothing; 2 bytes for each that a rank owns"},
     {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20, .unit = "units",
-     .text = "with tiers.optimizer=host: the first so many, the embedding before all, are updated on the device, for which the next step waits"},
+     .text = "with tiers.optimizer=host: so many units, from the embedding on, are updated on the device; the next step asks for them first"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},

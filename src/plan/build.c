@@ -232,8 +232,8 @@ static void add_grads(struct builder *b, int u)
     build_host_grads(b, u);
     return;
   }
-  unit->grads = build_grads_whole(b, u) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
-                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
+  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
+                                                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
     unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard_bytes(b, u), build_shard_bytes(b, u));

@@ -13,11 +13,11 @@ static void add_staging(struct builder *b)
 }
 
 /* Of resident units, which are few, each has one of its own: the embedding's is larger than what there is room for behind the first block's backward pass. */
-static int staging_of(struct builder *b, int u)
+static int staging_of(struct builder *b, int u, int64_t bytes)
 {
   if (!b->host)
     return b->staging;
-  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, build_trained_bytes(b, u));
+  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
   b->plan->buffer[staging].first = b->unit[u].since;
   return staging;
 }
@@ -86,7 +86,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   }
   if (b->group > 1) {
-    const int staging = staging_of(b, u);
+    const int staging = staging_of(b, u, build_trained_bytes(b, u));
     struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
     build_use(reduce, unit->dparams, ACCESS_ADD);
     build_use(reduce, staging, ACCESS_WRITE);
@@ -95,7 +95,7 @@ static void emit_reduce(struct builder *b, int u, int m)
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
-    const int staging = staging_of(b, u);
+    const int staging = staging_of(b, u, build_shard_bytes(b, u));
     struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
     build_use(reduce, unit->shard, ACCESS_ADD);
     build_use(reduce, staging, ACCESS_WRITE);

@@ -9,7 +9,8 @@
 static bool is_on_disk(const struct builder *b, int u)
 {
   const double share = b->plan->input.shape.nvme_state;
-  return (int64_t)(share * (u + 1)) > (int64_t)(share * u);
+  const int64_t nth = u - b->plan->input.shape.resident; /* of those in host memory */
+  return (int64_t)(share * (double)(nth + 1)) > (int64_t)(share * (double)nth);
 }
 
 /* ---- storage ---- */

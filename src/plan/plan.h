@@ -63,7 +63,8 @@
  *     cpu_reduce also metrics. Operations of the lanes that plan->on_host names work on the host's memory, everybody else's on the device's (and copies on both).
  *   - where gradients of several micro-batches add up on the host and metrics lie on the device, SQUARES are made by the host lane and sum into a buffer of their own (plan->squares), which
  *     METRICS adds to what is in metrics.
- *   - of the first shape.resident units all is done as without host_state, but that ADAM and ADAM_NOW are on the reduce lane, which works on the device.
+ *   - of the first shape.resident units all is done as without host_state, but that ADAM and ADAM_NOW are on the reduce lane, which works on the device, that gradients are reduced after each
+ *     micro-batch into staging of their own, and that no working copy is kept.
  *   - REPLICA_REDUCE and GATHER_GRADS: with host_state and without cpu_reduce in each micro-batch, on the device, before FETCH_GRAD.
  *   - GATHER of a shard that lies at its place in the window gathers in place, without a cast: a FETCH has brought it in the compute type, or it is the master.
  *     The working copy needs no cast either.

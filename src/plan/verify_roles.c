@@ -31,7 +31,7 @@ static bool has_working(const struct plan *plan, int unit)
 {
   const struct deck_shape *shape = &plan->input.shape;
   const bool narrow = plan->input.device->compute != DTYPE_F32;
-  return verify_on_host(plan, unit) ? shape->params_full || narrow : shape->keep_working && narrow;
+  return verify_on_host(plan, unit) ? shape->params_full || narrow : !shape->host_state && shape->keep_working && narrow;
 }
 
 /* Of the copy that is computed with, the optimizer writes this rank's part, at its place in the whole unit where the group shares that. */

@@ -436,7 +436,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
     const char *why;
   } keys[] = {{"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
               {"tiers.working", trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
-               host ? "masters in host memory have their copy beside them (tiers.params)" : "fp32 is computed with as it is (run.compute)"},
+               host ? "masters in host memory have their copy beside them, and resident ones none (tiers.params)"
+                    : "fp32 is computed with as it is (run.compute)"},
               {"tiers.resident", deck->tiers.resident > 0 && !host, "all masters are on the device (tiers.params)"},
               {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory), "nothing is copied between tiers on the host device"},
               {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing goes to NVMe (optim.state, tiers.activations)"}};

@@ -156,7 +156,7 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, "tiers.workspace=tight");
   if (shape->keep_working && need->job->device->compute != DTYPE_F32)
     add_word(words, "tiers.working=gather");
-  if (shape->resident > 0)
+  if (shape->resident > 0 && apart)
     add_word(words, "a smaller tiers.resident");
   if (need->plan->input.prefetch > 0 && shape->host_state && apart)
     add_word(words, "a smaller shard.prefetch");

@@ -209,6 +209,12 @@ test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow memory of
 predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100 --local_ranks 1
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow hosts: $(fastest)"; }
 grep -q 'not given' fit.out && die "all is given"
+# Units that stay on the device, of three. Oracle: where the host's memory takes all the time each saves the time of its update.
+predict link=1000 h2d=1000 d2h=1000 host_memory=1e-5 tiers.resident=1
+awk '/^  tiers.resident/ { on = 1; next } on && NF == 0 { on = 0 } on { if (n++ && ($2 >= step || $4 < room)) bad = 1; step = $2; room = $4; own += /this deck/ && $1 == 1 }
+  END { exit bad || n != 3 || own != 1 }' fit.out || { cat fit.out >&2; die "what resident units win"; }
+predict link=1000 h2d=1000 d2h=1000 transfer.grads=cpu_reduce
+grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
 predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
 test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
 predict disk_write=1e-6 disk_read=1e-6 optim.state=nvme

@@ -26,8 +26,8 @@ SPEED = {
 PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
 WEAK = {"qwen7b-weak": 0.95}  # of the speed of one GPU, at least
-# Rows of ours that do another row's work with other settings. The peer has one command for them all.
-SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "tight", "working")}
+# Rows of ours that do another row's work with other settings, measured beside it. The peer has one command for them all.
+SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "working")}
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
@@ -66,9 +66,10 @@ class Measured:
     """Runs by (row, number of GPUs): ours, and the peer's of the same work; why the peer has none."""
 
     def __init__(self, paths):
-        self.ours, self.peer, self.failure = {}, {}, {}
+        self.ours, self.peer, self.failure, self.files = {}, {}, {}, []
         for path in paths:
             self.read(path)
+            self.files.append(path)
 
     def read(self, path):
         key = None
@@ -164,13 +165,15 @@ def memory_table(measured, a):
 
 
 def weak_table(measured, a):
+    """Of one GPU's on the same machine, which a file is of."""
     rows = []
-    for row, n in measured.rows(sorted({row for row, _ in measured.ours if is_weak(row)})):
-        alone, their_alone = measured.our((row, 1), "tokens_per_s_rank"), measured.their((row, 1), "tokens_per_s_rank")
-        speed, theirs = measured.our((row, n), "tokens_per_s_rank"), measured.their((row, n), "tokens_per_s_rank")
-        share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
-        rows.append([row, str(n), thousands(speed), text(share, ".1%"), measured.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
-                     text(must, ".0%") if must else "", verdict(share, must) if must else ""])
+    for machine in map(lambda path: Measured([path]), measured.files):
+        for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
+            alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their((row, 1), "tokens_per_s_rank")
+            speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their((row, n), "tokens_per_s_rank")
+            share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
+            rows.append([row, str(n), thousands(speed), text(share, ".1%"), machine.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
+                         text(must, ".0%") if must else "", verdict(share, must) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of one GPU's", "FSDP2, tokens/s a GPU", "of one GPU's", "must", ""], rows)
 
 

@@ -44,6 +44,7 @@ EXTRA_DIST += \
 	tests/plan/golden/host.txt \
 	tests/plan/golden/host_immediate.txt \
 	tests/plan/golden/host_one_node.txt \
+	tests/plan/golden/host_resident.txt \
 	tests/plan/golden/host_shared.txt \
 	tests/plan/golden/hybrid_shard.txt \
 	tests/plan/golden/keep_host.txt \

@@ -59,6 +59,18 @@ static const struct {
     {"host_immediate",
      3,
      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 2, .host = true, .immediate = true, .keep = KEEP_INPUT}},
+    {"host_resident",
+     1,
+     {.strategy = STRATEGY_FULL_SHARD,
+      .ranks = 2,
+      .group = 2,
+      .prefetch = 1,
+      .micros = 2,
+      .head = UNTIED,
+      .half = true,
+      .host = true,
+      .nvme_state = 0.5,
+      .resident = 2}},
     {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };

@@ -341,6 +341,35 @@ static void activations_leave_and_come_back_beside_compute(void **state)
   fixture_free(&tower);
 }
 
+/* The next step's first window waits for nothing of the host: neither its lane nor what brings from there or there. */
+static void the_next_step_begins_without_the_host(void **state)
+{
+  (void)state;
+  for (int immediate = 0; immediate < 2; immediate++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 2,
+                                .head = UNTIED,
+                                .half = true,
+                                .host = true,
+                                .resident = 2,
+                                .immediate = immediate};
+    struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+    const struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
+    const int adam = fixture_find(plan, immediate ? OP_ADAM_NOW : OP_ADAM, 0, -1);
+    bool updated = false;
+    for (int w = 0; w < gather->n_wait; w++) {
+      const struct instr *before = &plan->instr[gather->wait[w].instr];
+      updated |= before->lane == LANE_REDUCE && gather->wait[w].instr >= adam;
+      assert_true(before->lane == LANE_REDUCE || before->lane == LANE_COMPUTE);
+    }
+    assert_true(updated);
+    plan_destroy(plan);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -357,6 +386,7 @@ int main(void)
       cmocka_unit_test(transfers_and_updates_may_overlap_compute),
       cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
       cmocka_unit_test(the_next_step_begins_while_updates_go_on),
+      cmocka_unit_test(the_next_step_begins_without_the_host),
   };
   return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
 }

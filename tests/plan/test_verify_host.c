@@ -37,6 +37,45 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
   broken_refused(plan, "wrong lane");
 }
 
+/* Of three units and more the first two stay on the device; two micro-batches, so that squares are made in both places. */
+static const struct point resident = {
+    .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .host = true, .resident = 2};
+
+static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&resident);
+  plan->instr[fixture_find(plan, OP_ADAM, 0, -1)].lane = LANE_HOST;
+  broken_refused(plan, "ADAM root (#");
+
+  plan = broken_start(&resident);
+  plan->instr[fixture_find(plan, OP_ADAM, 2, -1)].lane = LANE_REDUCE;
+  broken_refused(plan, "is on the wrong lane");
+
+  plan = broken_start(&resident);
+  plan->buffer[plan->moment1[1]].tier = TIER_HOST;
+  plan->buffer[plan->moment1[1]].offset = 0;
+  broken_refused(plan, "changes m.h.0, which lies in host memory, where it must not lie");
+
+  plan = broken_start(&resident);
+  plan->instr[fixture_find(plan, OP_SQUARES, 0, -1)].lane = LANE_HOST;
+  broken_refused(plan, "is on the wrong lane");
+
+  plan = broken_start(&resident);
+  plan->instr[fixture_find(plan, OP_SQUARES, 2, -1)].use[1].buffer = plan->metrics;
+  broken_refused(plan, "metrics, which lies on the device, where it must not lie");
+
+  plan = broken_start(&resident);
+  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].n_use--;
+  broken_refused(plan, "does not read the squares");
+
+  plan = broken_start(&resident);
+  int adam = fixture_find(plan, OP_ADAM, 0, -1);
+  plan->instr[adam] = plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "root has no ADAM");
+}
+
 static void shift(struct plan *plan, int buffer, int64_t bytes)
 {
   plan->buffer[buffer].parent_offset += bytes;
@@ -285,6 +324,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lanes_and_tiers_are_those_of_the_shape),
+      cmocka_unit_test(what_stays_on_the_device_takes_the_device_s_ways),
       cmocka_unit_test(parameters_are_fetched_to_their_place),
       cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
       cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),

@@ -148,13 +148,15 @@ enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw 
 /* Slots that do not depend on what the device computes in. */
 #define HOST_COMMON_OPS                                                                                                                      \
   .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc, .release = host_release, .alloc_host = host_alloc,      \
-  .release_host = host_release, .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create, .lane_destroy = host_lane_destroy,                   \
+  .release_host = host_release, .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create,                \
+  .lane_destroy = host_lane_destroy,                                                                                                         \
   .lane_reserve = host_lane_reserve, .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,                    \
   .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
-  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact, .merge_exact = host_merge_exact, .conclude = host_conclude,      \
+  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact,                                 \
+  .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .adamw = host_adamw
 
 #endif
