@@ -44,7 +44,7 @@ static const struct {
     {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=1", "run.compute=bf16"}},
     {true,
      "[]",
-     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=3", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=bf16"}},
+     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=2", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=bf16"}},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
