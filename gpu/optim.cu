@@ -308,23 +308,12 @@ __device__ void copy_sum(exactsum *to, const exactsum *from)
     ((long long *)to)[i] = ((const long long *)from)[i];
 }
 
-/* One block: the digits come and go together, one thread passes the carries on. */
-__global__ void carry(exactsum *sum)
-{
-  __shared__ exactsum mine;
-  copy_sum(&mine, sum);
-  __syncthreads();
-  if (threadIdx.x == 0)
-    normalize((long long *)mine.digit);
-  __syncthreads();
-  copy_sum(sum, &mine);
-}
-
-__global__ void merge(const exactsum *other, exactsum *sum)
+/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The digits come and go together, one thread passes the carries on. */
+__global__ void carry(const exactsum *other, exactsum *sum)
 {
   __shared__ exactsum mine;
   for (int i = threadIdx.x; i < EXACTSUM_WORDS; i += blockDim.x)
-    ((long long *)&mine)[i] = ((const long long *)sum)[i] + ((const long long *)other)[i];
+    ((long long *)&mine)[i] = ((const long long *)sum)[i] + (other ? ((const long long *)other)[i] : 0);
   __syncthreads();
   if (threadIdx.x == 0)
     normalize((long long *)mine.digit);
@@ -565,7 +554,7 @@ void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exa
   const int64_t blocks = pieces_of(n, THREADS), most = 2 * (int64_t)launch->multiprocessors;
   if (n > 0)
     add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, value, sum);
-  carry<<<1, SUM_THREADS, 0, launch->stream>>>(sum);
+  carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 
 void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exactsum *sum)
@@ -576,12 +565,12 @@ void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exacts
     square_blocks<4><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
   else if (n > 0)
     square_blocks<1><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
-  carry<<<1, SUM_THREADS, 0, launch->stream>>>(sum);
+  carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 
 void gpu_merge_exact(const gpu_launch *launch, const exactsum *other, exactsum *sum)
 {
-  merge<<<1, SUM_THREADS, 0, launch->stream>>>(other, sum);
+  carry<<<1, SUM_THREADS, 0, launch->stream>>>(other, sum);
 }
 
 void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares, double clip, outcome *out)

@@ -7,7 +7,7 @@
 #include "cmd/cmd.h"
 #include "exec/counters.h"
 #include "io/results.h"
-#include "plan/arenas.h"
+#include "plan/plan.h"
 #include "train/data.h"
 #include "train/job_state.h"
 #include "train/stats.h"
@@ -184,14 +184,6 @@ static void print_speed(const struct job *job, struct measurement *m, double pea
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(job, m) / (peak * 1e12), peak);
 }
 
-/* By the plan of a step, on rank 0. */
-static int64_t planned_on(const struct job *job, enum plan_tier tier)
-{
-  const struct plan *const plans[] = {job->plan[PLAN_TRAIN]};
-  const struct plan_arenas arenas = plan_arenas(1, plans, tier);
-  return arenas.persistent + arenas.transient;
-}
-
 static void print(const struct job *job, struct measurement *m, double peak)
 {
   const struct exec_profile *p = &m->profile;
@@ -199,7 +191,8 @@ static void print(const struct job *job, struct measurement *m, double peak)
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
          comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
   printf("%-22s %s in %s, %.2f of %.2f GiB in use on rank 0, %.2f planned\n", "device", job->place.device, dtype_name(job->place.compute),
-         (double)m->device_used / (1 << 30), (double)m->device_all / (1 << 30), (double)planned_on(job, TIER_DEVICE) / (1 << 30));
+         (double)m->device_used / (1 << 30), (double)m->device_all / (1 << 30),
+         (double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE) / (1 << 30));
   print_speed(job, m, peak);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
@@ -232,9 +225,10 @@ static void record_tiers(struct results *results, const struct job *job)
   static const char *const keys[TIER_COUNT] = {"planned_device_bytes", "planned_host_bytes", "planned_shared_bytes", "planned_disk_bytes"};
   const int64_t local_ranks = comm_local_ranks(job->comm);
   for (int tier = 0; tier < TIER_COUNT; tier++)
-    results_int(results, keys[tier], planned_on(job, (enum plan_tier)tier));
+    results_int(results, keys[tier], plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
   results_int(results, "node_host_bytes",
-              local_ranks * planned_on(job, TIER_HOST) + local_ranks * plan_shared_bytes(job->plan[PLAN_TRAIN]) / job->shape.group);
+              local_ranks * plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_HOST) +
+                  local_ranks * plan_shared_bytes(job->plan[PLAN_TRAIN]) / job->shape.group);
 }
 
 /* Seconds a step. */

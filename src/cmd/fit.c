@@ -82,11 +82,6 @@ struct fit_count fit_count(int64_t n)
   return count;
 }
 
-int64_t fit_tier_bytes(const struct plan *plan, enum plan_tier tier)
-{
-  return plan->persistent_bytes[tier] + plan->transient_bytes[tier];
-}
-
 int64_t fit_moving_bytes(const struct plan *plan, const struct fit_room *room)
 {
   return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
@@ -95,13 +90,13 @@ int64_t fit_moving_bytes(const struct plan *plan, const struct fit_room *room)
 int64_t fit_node_bytes(const struct plan *plan, const struct fit_room *room)
 {
   const int group = plan->input.shape.group, groups = (room->local_ranks + group - 1) / group;
-  const int64_t rank = fit_tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? fit_moving_bytes(plan, room) : fit_tier_bytes(plan, TIER_DEVICE));
+  const int64_t rank = plan_tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? fit_moving_bytes(plan, room) : plan_tier_bytes(plan, TIER_DEVICE));
   return room->local_ranks * rank + groups * plan_shared_bytes(plan);
 }
 
 bool fit_fits(const struct plan *plan, const struct fit_room *room)
 {
-  return (room->gpu_bytes == 0 || fit_tier_bytes(plan, TIER_DEVICE) <= room->gpu_bytes) &&
+  return (room->gpu_bytes == 0 || plan_tier_bytes(plan, TIER_DEVICE) <= room->gpu_bytes) &&
          (room->host_bytes == 0 || fit_node_bytes(plan, room) <= room->host_bytes);
 }
 
@@ -112,7 +107,7 @@ static void print_line(const char *who, int64_t need, const char *what, int64_t 
 
 bool fit_device_is_short(const struct plan *plan, const struct fit_room *room)
 {
-  return room->gpu_bytes > 0 && fit_tier_bytes(plan, TIER_DEVICE) > room->gpu_bytes;
+  return room->gpu_bytes > 0 && plan_tier_bytes(plan, TIER_DEVICE) > room->gpu_bytes;
 }
 
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
@@ -121,7 +116,7 @@ enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE
   fprintf(to, "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n", dtype_name(plan->input.device->compute),
           dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
-    print_line("device: a rank needs", fit_tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
+    print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
   if (room->host_bytes > 0) {
     snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
              room->local_ranks == 1 ? "s" : "", fit_moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");

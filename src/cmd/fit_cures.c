@@ -59,13 +59,13 @@ struct hopes {
 /* With so many ranks that what they share takes nothing, unless `with_shared`. */
 static bool leaves_room(const struct plan *plan, const struct fit_room *room, bool with_shared)
 {
-  int64_t bytes = fit_tier_bytes(plan, TIER_DEVICE), shared = plan->persistent_bytes[TIER_DEVICE];
+  int64_t bytes = plan_tier_bytes(plan, TIER_DEVICE), shared = plan->persistent_bytes[TIER_DEVICE];
   shared += plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_GRADS, false);
   if (room->gpu_bytes > 0)
     return bytes - (with_shared ? 0 : shared) <= room->gpu_bytes;
   if (with_shared)
     return fit_node_bytes(plan, room) <= room->host_bytes;
-  bytes += fit_tier_bytes(plan, TIER_HOST);
+  bytes += plan_tier_bytes(plan, TIER_HOST);
   shared += plan->persistent_bytes[TIER_HOST] + plan_purpose_bytes(plan, TIER_HOST, PURPOSE_GRADS, false);
   return bytes - shared <= room->host_bytes;
 }

@@ -7,7 +7,6 @@
 
 #include "cmd/fit.h"
 
-int64_t fit_tier_bytes(const struct plan *plan, enum plan_tier tier);
 /* What moves the state of a rank between its GPU and files. */
 int64_t fit_moving_bytes(const struct plan *plan, const struct fit_room *room);
 /* What the ranks of a node need of its memory. */

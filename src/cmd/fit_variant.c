@@ -149,7 +149,7 @@ void fit_print_variant(const struct fit_variant *variant, const struct plan *pla
   fprintf(to, "with ");
   name_changes(variant->made, to);
   if (fit_device_is_short(plan, room))
-    fprintf(to, " a rank needs %.2f GiB of its GPU", mem_GiB(fit_tier_bytes(variant->plan, TIER_DEVICE)));
+    fprintf(to, " a rank needs %.2f GiB of its GPU", mem_GiB(plan_tier_bytes(variant->plan, TIER_DEVICE)));
   if (fit_device_is_short(plan, room) && (room->host_bytes > 0 || variant->made & FIT_BIT(FIT_STATE_HOST)))
     fprintf(to, ", and a node %.2f GiB", mem_GiB(fit_node_bytes(variant->plan, room)));
   if (!fit_device_is_short(plan, room))
@@ -160,7 +160,7 @@ void fit_print_variant(const struct fit_variant *variant, const struct plan *pla
 bool fit_needs_less(const struct plan *least, const struct plan *plan, const struct fit_room *room)
 {
   if (fit_device_is_short(plan, room))
-    return fit_tier_bytes(least, TIER_DEVICE) < fit_tier_bytes(plan, TIER_DEVICE) ||
+    return plan_tier_bytes(least, TIER_DEVICE) < plan_tier_bytes(plan, TIER_DEVICE) ||
            (room->host_bytes > 0 && fit_node_bytes(least, room) < fit_node_bytes(plan, room));
   return fit_node_bytes(least, room) < fit_node_bytes(plan, room);
 }

@@ -1,7 +1,7 @@
 #include "cmd/forecast.h"
 
 #include "base/mem.h"
-#include "cmd/fit_private.h"
+#include "cmd/fit.h"
 
 static double tokens_of(const struct plan *plan)
 {
@@ -193,7 +193,7 @@ static enum status print_with_resident(const struct plan *plan, const struct pla
   if (!status)
     status = plan_simulate(other, rates, &forecast);
   if (!status)
-    fprintf(to, "  %-15lld %11.4f s  %9.2f GiB%s\n", (long long)units, forecast.step_s, mem_GiB(fit_tier_bytes(other, TIER_DEVICE)),
+    fprintf(to, "  %-15lld %11.4f s  %9.2f GiB%s\n", (long long)units, forecast.step_s, mem_GiB(plan_tier_bytes(other, TIER_DEVICE)),
             units == plan->input.shape.resident ? "  (this deck)" : "");
   plan_destroy(other);
   return status;

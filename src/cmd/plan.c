@@ -327,11 +327,13 @@ static void print_arenas(const struct plan *plan)
   const char *between = " (";
   printf("\narenas of rank %d with %d thread%s, %.2f GiB", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
          mem_GiB((double)bytes));
-  for (int tier = 0; tier < TIER_DISK; tier++)
-    if (plan->persistent_bytes[tier] + plan->transient_bytes[tier] > 0) {
-      printf("%s%s %.2f", between, names[tier], mem_GiB(plan->persistent_bytes[tier] + plan->transient_bytes[tier]));
+  for (int tier = 0; tier < TIER_DISK; tier++) {
+    const int64_t here = plan_tier_bytes(plan, (enum plan_tier)tier);
+    if (here > 0) {
+      printf("%s%s %.2f", between, names[tier], mem_GiB(here));
       between = ", ";
     }
+  }
   printf("): %lld bytes\n", (long long)bytes);
 }
 

@@ -34,7 +34,7 @@ static int64_t address(const struct plan *plan, int buffer)
   int64_t base = 0;
   const struct plan_buffer *b = &plan->buffer[buffer];
   for (int tier = 0; tier < (int)b->tier; tier++)
-    base += plan->persistent_bytes[tier] + plan->transient_bytes[tier];
+    base += plan_tier_bytes(plan, (enum plan_tier)tier);
   if (!b->persistent)
     base += plan->persistent_bytes[b->tier];
   return base + b->offset;

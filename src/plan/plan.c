@@ -129,6 +129,11 @@ int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
   return plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
 }
 
+int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
+{
+  return plan->persistent_bytes[tier] + plan->transient_bytes[tier];
+}
+
 int64_t plan_shared_bytes(const struct plan *plan)
 {
   return plan->persistent_bytes[TIER_SHARED] + plan->input.shape.group * plan->transient_bytes[TIER_SHARED];

@@ -197,6 +197,8 @@ uint64_t plan_collective_hash(const struct plan *plan);
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
+/* Of both arenas of a tier. */
+int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 /* Bytes of TIER_SHARED that the members of a shard group have together. */
 int64_t plan_shared_bytes(const struct plan *plan);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */

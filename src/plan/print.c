@@ -171,6 +171,6 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
 void plan_print_memory(const struct plan *plan, FILE *to)
 {
   for (int tier = 0; tier < TIER_COUNT; tier++)
-    if (plan->persistent_bytes[tier] + plan->transient_bytes[tier] > 0)
+    if (plan_tier_bytes(plan, (enum plan_tier)tier) > 0)
       print_tier(plan, (enum plan_tier)tier, to);
 }
