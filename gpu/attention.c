@@ -1,4 +1,5 @@
-/* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels (attention.cu). cuDNN's gradient is cut into pieces that its room holds. */
+/* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels (attention.cu). cuDNN's gradient is cut into pieces that its room holds. On Hopper the gradient is
+ * our own (attention_hopper.cu) where that knows the shape: it is the faster one, and has no scores to keep (tests/gpu/bench_ops measures both). */
 #include "gpu/cuda.h"
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -8,12 +9,31 @@
 
 enum { MOST_HEAD = 256 };
 
-#ifdef SLUICE_HAVE_CUDNN
 static size_t larger(size_t a, size_t b)
 {
   return a > b ? a : b;
 }
 
+static bool wants_hopper(const struct device *device, const struct attention *op)
+{
+  return cuda_device(device)->hopper && device->compute == DTYPE_BF16 && gpu_attention_hopper_knows(op);
+}
+
+static enum status lacks_room(const struct attention_backward *op, size_t need)
+{
+  return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes, need);
+}
+
+static enum status hopper_backward(struct lane *lane, const struct attention_backward *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const size_t need = gpu_attention_hopper_workspace(&op->forward);
+  if (op->work_bytes > 0 && op->work_bytes < need)
+    return lacks_room(op, need);
+  return cuda_check(gpu_attention_hopper_backward(&launch, op), "the gradient of attention");
+}
+
+#ifdef SLUICE_HAVE_CUDNN
 /* cuDNN's graphs are for bf16 and whole sequences; the plain kernels do the rest. */
 static bool wants_cudnn(const struct device *device, const struct attention *op)
 {
@@ -97,8 +117,7 @@ static enum status choose_cut(const struct cuda_device *cuda, const struct atten
     if (status || need <= op->work_bytes)
       return status;
     if (most <= cuda->least_scores)
-      return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
-                        need);
+      return lacks_room(op, need);
   }
 }
 
@@ -137,7 +156,7 @@ static size_t cudnn_workspace(struct device *device, const struct attention *op)
   const struct cuda_device *cuda = cuda_device(device);
   const struct attention_backward whole = {.forward = *op};
   const size_t forward = graph_workspace(device, &whole, false);
-  if (op->room == ATTENTION_FORWARD)
+  if (op->room == ATTENTION_FORWARD || wants_hopper(device, op))
     return forward;
   int64_t most = cuda->most_scores;
   size_t backward = gradient_workspace(device, op, most);
@@ -150,16 +169,17 @@ static size_t cudnn_workspace(struct device *device, const struct attention *op)
 size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads)
 {
   (void)threads;
-  const size_t plain = gpu_attention_workspace(op);
-#ifndef SLUICE_HAVE_CUDNN
-  (void)device;
-  return plain;
-#else
-  float lse; /* pointers are not read, but without this one the plain kernel would be asked */
+  float lse; /* pointers are not read, but without this one nothing is kept for a gradient */
   struct attention kept = *op;
   kept.lse = &lse;
-  return larger(plain, wants_cudnn(device, &kept) ? cudnn_workspace(device, &kept) : 0);
+  size_t bytes = gpu_attention_workspace(op);
+  if (op->room != ATTENTION_FORWARD && wants_hopper(device, &kept))
+    bytes = larger(bytes, gpu_attention_hopper_workspace(op));
+#ifdef SLUICE_HAVE_CUDNN
+  if (wants_cudnn(device, &kept))
+    bytes = larger(bytes, cudnn_workspace(device, &kept));
 #endif
+  return bytes;
 }
 
 enum status cuda_attention(struct lane *lane, const struct attention *op)
@@ -181,6 +201,8 @@ enum status cuda_attention(struct lane *lane, const struct attention *op)
 enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
+  if (wants_hopper(lane->device, &op->forward))
+    return hopper_backward(lane, op);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, &op->forward)) {
     enum status status = cudnn_backward(lane, op);
@@ -189,8 +211,7 @@ enum status cuda_attention_backward(struct lane *lane, const struct attention_ba
   }
 #endif
   if (op->work_bytes > 0 && op->work_bytes < gpu_attention_workspace(&op->forward))
-    return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes,
-                      gpu_attention_workspace(&op->forward));
+    return lacks_room(op, gpu_attention_workspace(&op->forward));
   gpu_attention_backward(&launch, op);
   return cuda_check_launch("attention's gradient");
 }

@@ -159,6 +159,8 @@ static enum status start(struct cuda_device *cuda)
 {
   enum status status = find(cuda);
   if (!status)
+    status = cuda_check(gpu_attention_hopper_compiled(&cuda->hopper), "asking which kernels there are for the GPU");
+  if (!status)
     status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
   if (!status)
     status = matmul_cache_create(cuda, &cuda->algorithms);

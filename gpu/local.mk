@@ -17,6 +17,8 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 gpu_sources = \
 	gpu/attention.c \
 	gpu/attention.cu \
+	gpu/attention_hopper.cu \
+	gpu/attention_schedule.h \
 	gpu/classifier.cu \
 	gpu/common.cuh \
 	gpu/cuda.h \
@@ -24,6 +26,7 @@ gpu_sources = \
 	gpu/elementwise.cu \
 	gpu/embedding.cu \
 	gpu/gpu.h \
+	gpu/hopper.cuh \
 	gpu/kernels.h \
 	gpu/lane.c \
 	gpu/mark.c \

@@ -1,7 +1,7 @@
-/* What the operations of the CUDA device achieve on the shapes of three models, in bf16: GB/s of those that memory bounds, counting each operand once, beside a copy of the
+/* What the operations of the CUDA device achieve on the shapes of models, in bf16: GB/s of those that memory bounds, counting each operand once, beside a copy of the
  * same run; TFLOP/s of products and of attention, of which half is counted as masked. Operands move through memory from one call to the next, so that caches do not help.
  *
- *   bench_ops [MODEL]     gpt2_124m, qwen2.5_7b or llama3.1_8b; all without one. Exits with 77 without a GPU. */
+ *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences (attention by their length); all without one. Exits with 77 without a GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@ struct model {
 };
 static const struct model models[] = {
     {"gpt2_124m", 32, 1024, 768, 12, 12, 64, 3072, 50257, true, true},
+    {"qwen2.5_0.5b", 32, 1024, 896, 14, 2, 64, 4864, 151936, false, true},
     {"qwen2.5_7b", 16, 1024, 3584, 28, 4, 128, 18944, 152064, false, true},
     {"llama3.1_8b", 1, 8192, 4096, 32, 8, 128, 14336, 128256, false, false},
 };
@@ -273,11 +274,31 @@ static void attention_backward(const struct model *m, struct cut *cut, const int
 static void bench_attention(const struct model *m)
 {
   const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
-  const bool plain = !((struct cuda_device *)device)->cudnn;
+  struct cuda_device *cuda = (struct cuda_device *)device;
+  const bool plain = !cuda->cudnn;
+  const bool hopper = cuda->hopper;
+  if (hopper) {
+    report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
+    cuda->hopper = false;
+  }
   report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL, flops);
   report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
   if (!plain)
     report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT}, 2.5 * flops);
+  cuda->hopper = hopper;
+}
+
+/* The gradient of attention by the length of sequences, 16,384 tokens at a time: Llama-3.1-8B's heads, and heads of 64. */
+static void bench_sequences(void)
+{
+  static const struct model sequences[] = {
+      {"T_1024", 16, 1024, .H = 32, .K = 8, .D = 128},      {"T_2048", 8, 2048, .H = 32, .K = 8, .D = 128},
+      {"T_4096", 4, 4096, .H = 32, .K = 8, .D = 128},       {"T_8192", 2, 8192, .H = 32, .K = 8, .D = 128},
+      {"T_16384", 1, 16384, .H = 32, .K = 8, .D = 128},     {"T_1024_D_64", 16, 1024, .H = 32, .K = 8, .D = 64},
+      {"T_16384_D_64", 1, 16384, .H = 32, .K = 8, .D = 64},
+  };
+  for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
+    bench_attention(&sequences[i]);
 }
 
 /* --- what memory bounds --------------------------------------------------------------------------------------------------------------------------------- */
@@ -637,6 +658,8 @@ int main(int argc, char **argv)
     bench_attention(&models[i]);
     bench_memory(&models[i]);
   }
+  if (argc == 1 || strcmp(argv[1], "sequences") == 0)
+    bench_sequences();
   stop();
   return 0;
 }

@@ -19,6 +19,17 @@ run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: gpt2, layers: 2, width: 48, heads: 3, context: 64, vocab: 257}
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
+# Heads for which Hopper has kernels of its own, 64 and 128 elements wide, in sequences of more than a block.
+cat > "$work/gpt2-heads.yaml" <<'END'
+run:   {dir: run, steps: 2, seed: 3, threads: 1}
+model: {arch: gpt2, layers: 1, width: 192, heads: 3, context: 200, vocab: 257}
+data:  {train: none, batch: 2, sequence: 200, micro_batch: 2}
+END
+cat > "$work/llama-heads.yaml" <<'END'
+run:   {dir: run, steps: 2, seed: 3, threads: 1}
+model: {arch: llama, layers: 1, width: 256, heads: 2, kv_heads: 1, head_width: 128, ffn: 256, context: 256, vocab: 257, tied: false}
+data:  {train: none, batch: 2, sequence: 256, micro_batch: 2}
+END
 cat > "$work/qwen3.yaml" <<'END'
 run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16, ffn: 96, context: 64, vocab: 257, tied: false, window: 16}
@@ -40,7 +51,7 @@ check() {
 }
 
 for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-  for deck in gpt2 qwen3; do
+  for deck in gpt2 qwen3 gpt2-heads llama-heads; do
     for compute in bf16 fp32; do
       check $deck-$compute "$tool" "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute=$compute steps=1 warmup=0 &
     done

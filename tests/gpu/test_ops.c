@@ -936,9 +936,18 @@ static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
     twin_free(all[i]);
 }
 
+/* Whether the gradient is Hopper's; whether it was. */
+static bool use_hopper(bool yes)
+{
+  const bool before = cuda_device(gpu)->hopper;
+  cuda_device(gpu)->hopper = yes;
+  return before;
+}
+
 static void test_attention(void **state)
 {
   (void)state;
+  const bool before = use_hopper(false);
   check_attention(2, 77, 3, 1, 40, 0);
   check_attention(1, 256, 8, 2, 128, 0);
   check_attention(2, 256, 12, 12, 64, 0);
@@ -950,6 +959,26 @@ static void test_attention(void **state)
   check_attention(2, 256, 12, 12, 64, 0);
   check_attention(3, 128, 8, 2, 128, 0);
   cuda_device(gpu)->most_scores = most;
+  use_hopper(before);
+}
+
+/* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items than multiprocessors, up and down sets. */
+static void test_hopper_attention(void **state)
+{
+  (void)state;
+  if (!cuda_device(gpu)->hopper)
+    skip();
+  const int64_t widths[] = {64, 128};
+  for (size_t d = 0; d < 2; d++) {
+    check_attention(1, 1, 1, 1, widths[d], 0);
+    check_attention(2, 77, 3, 1, widths[d], 0);
+    check_attention(1, 128, 4, 4, widths[d], 128);
+    check_attention(3, 200, 6, 2, widths[d], 0);
+    check_attention(2, 1000, 6, 3, widths[d], 0);
+    check_attention(1, 2100, 2, 1, widths[d], 0);
+    check_attention(150, 64, 2, 1, widths[d], 0);
+    check_attention(20, 130, 12, 12, widths[d], 0);
+  }
 }
 
 /* One block's attention on the GPU. */
@@ -1065,8 +1094,67 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
 static void test_tight_attention(void **state)
 {
   (void)state;
+  const bool before = use_hopper(false);
   check_tight_attention(2, 256, 12, 12, 64, 4 << 20, 1 << 19);   /* at once, by sequences, and by 4 heads */
   check_tight_attention(1, 1024, 32, 8, 128, 64 << 20, 8 << 20); /* at once, and down to one group */
+  use_hopper(before);
+}
+
+/* Builds have kernels for Hopper, unless they were asked for others'. */
+static void test_hopper_compiled(void **state)
+{
+  (void)state;
+  struct cudaDeviceProp properties;
+  must_cuda(cudaGetDeviceProperties(&properties, cuda_device(gpu)->ordinal));
+  assert_int_equal(cuda_device(gpu)->hopper, properties.major == 9 && strstr(SLUICE_NVCC_ARCH, "sm_90a") != NULL);
+}
+
+/* Hopper's gradient has the same bits whoever works on it: run to run, and on a few multiprocessors, as where others' kernels have taken the rest. Its room is what it says, and grows
+ * with the tokens, not with their square. */
+static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
+{
+  struct cuda_device *cuda = cuda_device(gpu);
+  const int multiprocessors = cuda->multiprocessors, some[] = {multiprocessors, 1, 7, multiprocessors - 1, multiprocessors};
+  struct heads heads = heads_make(B, T, H, K, D);
+  const size_t need = room_for(&heads, ATTENTION_BEST), forward = room_for(&heads, ATTENTION_FORWARD);
+  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
+  unsigned char *want = room(host, bytes), *got = room(host, bytes);
+  assert_int_equal(room_for(&heads, ATTENTION_TIGHT), need);
+  heads.op.work = room(gpu, forward);
+  must(gpu->ops->attention(gpu_lane, &heads.op));
+  gradient_within(&heads, need, want);
+  for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+    cuda->multiprocessors = some[i];
+    gradient_within(&heads, need, got);
+    if (memcmp(got, want, bytes))
+      fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits", (long long)T, (long long)D, some[i]);
+  }
+  cuda->multiprocessors = multiprocessors;
+  heads.back.work_bytes = 1;
+  assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
+  heads.back.work_bytes = 0;
+  heads.back.dq = (char *)heads.back.dq + 2;
+  assert_int_not_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_OK);
+  assert_non_null(strstr(status_text(), "the gradient of attention"));
+  gpu->ops->release(gpu, heads.op.work);
+  host->ops->release(host, want);
+  host->ops->release(host, got);
+  heads_free(&heads);
+}
+
+static void test_hopper_bits(void **state)
+{
+  (void)state;
+  if (!cuda_device(gpu)->hopper || compute != DTYPE_BF16)
+    skip();
+  check_hopper_bits(2, 1000, 6, 2, 128);
+  check_hopper_bits(3, 1024, 12, 12, 64);
+  check_hopper_bits(1, 4096, 8, 2, 128);
+  struct heads one = heads_make(1, 2048, 4, 2, 128), two = heads_make(1, 4096, 4, 2, 128);
+  assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
+  heads_free(&one);
+  heads_free(&two);
 }
 
 /* --- embedding, classifier, optimizer --------------------------------------------------------------------------------------------------------------- */
@@ -1948,6 +2036,9 @@ int main(void)
                                        TEST(test_bias_gradient),
                                        TEST(test_attention),
                                        TEST(test_tight_attention),
+                                       TEST(test_hopper_compiled),
+                                       TEST(test_hopper_attention),
+                                       TEST(test_hopper_bits),
                                        TEST(test_embedding),
                                        TEST(test_embedding_repeats),
                                        TEST(test_bad_token),

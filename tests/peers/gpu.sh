@@ -1,8 +1,7 @@
 #!/bin/bash
 # tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
 # run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
-# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory; llama8b-host2, with those of every second block there
-# on any number of GPUs; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time; qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
+# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs; llama8b-host2, with those of every second block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time; qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
 # and qwen7b-weak-full, which gathers and reduces in each micro-batch.
 # Environment:
 #   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
@@ -60,9 +59,9 @@ row() {
 every=
 test "$gpus" -ge 4 || every=" --reduce-every"
 
-# Llama's blocks whose activations wait in host memory: every second one on 2 GPUs, every fourth one on more, where less of them is enough and the links to the host carry more ranks' copies.
+# Of Llama's blocks every second one's activations wait in host memory where fewer than 4 GPUs share the optimizer's state, which then takes the room.
 host=keep_host:2
-test "$gpus" -lt 4 || host=keep_host:4
+test "$gpus" -lt 4 || host=keep
 
 for name; do
   case $name in
