@@ -13,8 +13,9 @@ EXTRA_DIST += doc/layers.txt
 # What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
 EXTRA_DIST += \
 	doc/measured/h200x2.jsonl \
-	doc/measured/h200x2-llama8b.txt \
 	doc/measured/h200x4.jsonl \
+	doc/measured/h200x4-weak.jsonl \
+	doc/measured/h200x4-llama8b.txt \
 	doc/measured/h200x4-gpt2.txt \
 	doc/measured/h200x4-qwen0.5b.txt \
 	doc/measured/h200x4-qwen7b.txt
@@ -24,8 +25,11 @@ EXTRA_DIST += \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/io-h200.txt \
+	doc/measured/ops-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4.jsonl \
+	doc/measured/offload-h200x4-resident.jsonl \
+	doc/measured/offload-h200x4-rates-resident.yaml \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-rates.yaml \

@@ -97,6 +97,17 @@ sed -i 's/9.50/9.51/' page.md
 if fill --check 2> check.err; then die "a changed digit passes"; fi
 grep -q "differs from what was measured" check.err || die "$(cat check.err)"
 
+# Another file is another machine: its rows are compared with its own yardstick, and its rates stand beside the first one's.
+{
+  echo '{"kind":"bench_rates","ranks":4,"gemm":700000,"h2d":40}'
+  run qwen7b-memory 4 20000 1 21474836480
+  run qwen7b-offload-acts 4 18000 1 1
+} > other.jsonl
+python3 "$tables" --doc page.md made.jsonl other.jsonl || die "tables of two machines"
+has '| qwen7b-offload-acts | 4 | 18.0k | 90.0% | – |  |  |'
+has '| qwen7b-offload | 4 | 9.8k | 97.5% | 4.9k | 9.3k | aim reached |'
+has '| h2d | GB/s | 51.23 | 40 |'
+
 # Results that belong to no row, ranks that are not the row's, tables that nobody makes.
 forecast qwen14b 1 > bad.jsonl
 fails 1 "a result before any row" python3 "$tables" --doc page.md bad.jsonl

@@ -16,6 +16,9 @@ grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **another** |' carriers.md || { c
 
 cat > page.md <<'END'
 Before <!-- measured: nothing --> and after.
+<!-- measured: attention -->
+old
+<!-- end -->
 <!-- measured: speed -->
 old
 <!-- end -->
@@ -68,7 +71,15 @@ compute                            9.900        99.0 %
 communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967
 link: 300.00 GB/s measured
 END
-fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt "$@" made.jsonl; }
+cat > operations.txt <<'END'
+NVIDIA H200, bf16; a copy reads and writes 4209 GB/s
+tiny_1b      attention backward, Hopper's             20.0 us    500.0 TFLOP/s
+tiny_1b      attention forward                        10.0 us    400.0 TFLOP/s
+tiny_1b      attention backward                       30.0 us    333.3 TFLOP/s
+tiny_1b      attention backward, tight                40.0 us    250.0 TFLOP/s
+plain        attention backward                       30.0 us    333.3 TFLOP/s
+END
+fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt --operations operations.txt "$@" made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| gpt2 | 4 | 615k | 50.0% | 500k | 40.7% | 1.23 | 530k | 600k | aim reached |'
@@ -87,6 +98,8 @@ has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'
 has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
 has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
 has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s measured.'
+has '| tiny 1b | 20 | 500 | 30 | 333 | 40 | 1.50 |'
+has '| plain | – | – | 30 | 333 | – | – |'
 has '- speed of qwen7b on 4 GPUs: missed'
 has '- speed on 4 GPUs: not measured (qwen0.5b, llama8b)'
 has '- memory of llama8b on 2 GPUs: not measured'

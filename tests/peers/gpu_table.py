@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tables of doc/performance.md from what gpu.sh measured, and with --doc doc/mpi.md that of what carriers.sh measured.
 
-  gpu_table.py [--check] [--trace ROW=FILE]... [RESULTS...]
+  gpu_table.py [--check] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
 RESULTS are files of gpu.sh; FILE is the summary that train.trace wrote for that row. Without either, those in doc/measured: NAME.jsonl and NAME-ROW.txt. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written
 anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. Where a row was measured more than once, the median counts."""
@@ -27,7 +27,7 @@ PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
 WEAK = {"qwen7b-weak": 0.95}  # of the speed of one GPU, at least
 # Rows of ours that do another row's work with other settings, measured beside it. The peer has one command for them all.
-SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "working")}
+SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")}
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
@@ -272,6 +272,24 @@ def carriers_table(paths):
     return table(["work", "GPUs", "carrier", "ms a step", "of nccl's", "loss, to the last bit"], rows)
 
 
+OURS, THEIRS, TIGHT = "attention backward, Hopper's", "attention backward", "attention backward, tight"
+
+
+def attention_table(paths):
+    """Of what bench_ops printed: the gradient of attention, ours and cuDNN's."""
+    times, rates = {}, {}
+    for path in paths:
+        for shape, operation, us, rate in re.findall(r"^(\S+)\s+(attention .*?)\s+([\d.]+) us\s+([\d.]+) TFLOP/s$", pathlib.Path(path).read_text(), re.MULTILINE):
+            times.setdefault(shape, {}).setdefault(operation, []).append(float(us))
+            rates.setdefault(shape, {}).setdefault(operation, []).append(float(rate))
+    rows = []
+    for shape, of in times.items():
+        us = {operation: statistics.median(of[operation]) if operation in of else None for operation in (OURS, THEIRS, TIGHT)}
+        rate = {operation: statistics.median(rates[shape][operation]) if operation in of else None for operation in us}
+        rows.append([shape.replace("_", " "), text(us[OURS], ".0f"), text(rate[OURS], ".0f"), text(us[THEIRS], ".0f"), text(rate[THEIRS], ".0f"), text(us[TIGHT], ".0f"), text(ratio(us[THEIRS], us[OURS]), ".2f")])
+    return table(["shape", "ours, us", "TFLOP/s", "cuDNN, us", "TFLOP/s", "cuDNN where room is tight, us", "cuDNN's time / ours"], rows)
+
+
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "peak": peak_table, "memory": memory_table, "weak": weak_table, "missed": missed_list}
     word, *rest = name.split()
@@ -281,6 +299,8 @@ def content(name, measured, traces, a):
         return classes_table(traces.get(rest[0]), a)
     if name == "roofline":
         return roofline_table(a)
+    if name == "attention":
+        return attention_table(a.operations)
     if name == "carriers":
         return carriers_table(a.carriers)
     if name not in tables:
@@ -294,12 +314,14 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
     p.add_argument("--trace", action="append", default=[], metavar="ROW=FILE")
+    p.add_argument("--operations", action="append", metavar="FILE", help="what bench_ops printed (those in doc/measured)")
     p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
     p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
     p.add_argument("--doc", type=pathlib.Path, default=doc / "performance.md")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
+    a.operations = a.operations or sorted(kept.glob("ops-*.txt"))
     a.carriers = results or sorted(kept.glob("carriers-*.jsonl"))
     if not results and not traces:
         results = sorted(path for path in kept.glob("*.jsonl") if not path.name.startswith(("offload-", "carriers-")))  # the former are offload_table.py's

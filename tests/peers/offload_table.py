@@ -20,9 +20,9 @@ from gpu_table import GIB, MARKED, ratio, table, text, thousands, verdict
 YARDSTICK = "qwen7b-memory"
 ROWS = [YARDSTICK, "qwen7b-offload", "qwen7b-offload-clip", "qwen7b-offload-acts", "qwen7b-offload-resident", "qwen7b-offload-bf16", "qwen14b", "qwen32b"]
 REQUIRED_GPUS = 4  # what is asked for is asked for on as many
-SPEED = {"qwen7b-offload": 9.3e3}  # tokens/s a GPU, at least
+SPEED = {"qwen7b-offload": 9.3e3, "qwen7b-offload-resident": 9.3e3}  # tokens/s a GPU, at least
 AIM = 0.97  # of the yardstick's speed
-DEVICE_BYTES = {"qwen7b-offload": 14e9}  # of a GPU, at most
+DEVICE_BYTES = {"qwen7b-offload": 14e9, "qwen7b-offload-resident": 14e9}  # of a GPU, at most
 FORECAST = 0.15  # off the measured step, at most
 ADAM_SHARE, IO_SHARE = 0.90, 0.85  # of the same loads and stores; of direct I/O; at least
 LANES = ["compute", "h2d", "d2h", "gather", "reduce", "host", "disk"]
@@ -54,7 +54,7 @@ class Measured:
                     sys.exit(f"{path}:{number}: a result before any row")
                 if kind == "bench" and record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
-                self.runs.setdefault((kind, *key), []).append(record)
+                self.runs.setdefault((kind, *key), []).append(record | {"file": str(path)})
 
     def median(self, kind, key, field):
         values = [run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None]
@@ -62,6 +62,15 @@ class Measured:
 
     def bench(self, key, field):
         return self.median("bench", key, field)
+
+    def of_yardstick(self, key):
+        """Of the yardstick's speed in the same file, which is of one machine."""
+        shares = []
+        for run in self.runs.get(("bench", *key), []):
+            there = [other["tokens_per_s_rank"] for other in self.runs.get(("bench", YARDSTICK, key[1]), []) if other["file"] == run["file"]]
+            if there:
+                shares.append(run["tokens_per_s_rank"] / statistics.median(there))
+        return statistics.median(shares) if shares else None
 
     def counts(self, row):
         return sorted({gpus for kind, name, gpus in self.runs if name == row})
@@ -87,10 +96,10 @@ def speed_table(measured):
     rows = []
     for key in measured.all_rows():
         row, gpus = key
-        speed, yardstick, theirs = measured.bench(key, "tokens_per_s_rank"), measured.bench((YARDSTICK, gpus), "tokens_per_s_rank"), measured.median("peer", key, "tokens_per_s_rank")
+        speed, theirs, part = measured.bench(key, "tokens_per_s_rank"), measured.median("peer", key, "tokens_per_s_rank"), measured.of_yardstick(key)
         must = SPEED.get(row) if gpus == REQUIRED_GPUS else None
-        aim = AIM * yardstick if must and yardstick else None
-        of_memory = share(speed, yardstick) if row.startswith("qwen7b") and "524k" not in row else ""
+        aim = AIM * speed / part if must and part else None
+        of_memory = text(part, ".1%") if row.startswith("qwen7b") and "524k" not in row else ""
         rows.append([row, str(gpus), thousands(speed), of_memory, thousands(theirs), thousands(must) if must else "", verdict(speed, must, aim) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", f"of {YARDSTICK}", "FSDP2, tokens/s a GPU", "must", ""], rows)
 
@@ -148,9 +157,9 @@ RATES = {"gemm": "GFLOP/s", "memory": "GB/s", "link": "GB/s", "latency": "us", "
 
 
 def rates_table(measured):
-    by_ranks = {record["ranks"]: record for record in measured.alone.get("bench_rates", [])} or {REQUIRED_GPUS: {}}  # the last one counts
-    rows = [[name, unit, *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for _, record in sorted(by_ranks.items()))] for name, unit in RATES.items()]
-    return table(["rate", "", *(f"{ranks} ranks" if ranks > 1 else "1 rank" for ranks in sorted(by_ranks))], rows)
+    machines = sorted(measured.alone.get("bench_rates", []), key=lambda record: record["ranks"]) or [{"ranks": REQUIRED_GPUS}]
+    rows = [[name, unit, *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for record in machines)] for name, unit in RATES.items()]
+    return table(["rate", "", *(f"{record['ranks']} ranks" if record["ranks"] > 1 else "1 rank" for record in machines)], rows)
 
 
 def adam_table(measured):
