@@ -14,6 +14,7 @@ EXTRA_DIST += doc/layers.txt
 EXTRA_DIST += \
 	doc/measured/h200x2.jsonl \
 	doc/measured/h200x4.jsonl \
+	doc/measured/h200x4-second.jsonl \
 	doc/measured/h200x4-weak.jsonl \
 	doc/measured/h200x4-llama8b.txt \
 	doc/measured/h200x4-gpt2.txt \
@@ -29,6 +30,8 @@ EXTRA_DIST += \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4.jsonl \
 	doc/measured/offload-h200x4-resident.jsonl \
+	doc/measured/offload-h200x4-third.jsonl \
+	doc/measured/offload-h200x4-rates-third.yaml \
 	doc/measured/offload-h200x4-rates-resident.yaml \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \

@@ -30,6 +30,8 @@ static enum status hopper_backward(struct lane *lane, const struct attention_bac
   const size_t need = gpu_attention_hopper_workspace(&op->forward);
   if (op->work_bytes > 0 && op->work_bytes < need)
     return lacks_room(op, need);
+  if (!gpu_attention_hopper_aligned(op))
+    return status_set(STATUS_INTERNAL, "the gradient of attention was given pointers or strides that are no multiples of 16 bytes");
   return cuda_check(gpu_attention_hopper_backward(&launch, op), "the gradient of attention");
 }
 

@@ -1,4 +1,4 @@
-/* Attention in plain CUDA: the fallback where cuDNN is not there or does not know a shape, and what cuDNN is compared with. A warp owns a query (forward, dq) or a key
+/* Attention in plain CUDA: the fallback where neither cuDNN nor, for the gradient, attention_hopper.cu knows a shape, and what these are compared with. A warp owns a query (forward, dq) or a key
  * (dk, dv) and walks over the other side in order, with the online softmax of Milakov & Gimelshein (2018, arXiv:1805.02867): no atomics, one order of additions. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"

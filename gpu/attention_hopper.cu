@@ -19,6 +19,10 @@
 
 #include <cmath>
 
+#ifndef __CUDA_ARCH_FEAT_SM90_ALL
+#pragma nv_diag_suppress 177 /* kernels are empty here, and what they are made of is not used */
+#endif
+
 namespace {
 
 using namespace hopper;
@@ -32,7 +36,7 @@ constexpr float LOG2_E = 1.4426950408889634f;
 
 struct params {
   CUtensorMap q, k, v, dout; /* [B][T][heads][D], boxes of 64 elements x 64 or 128 tokens */
-  const float *stats;        /* [B, H, query_blocks][2 * BM]: -lse * log2(e), then delta */
+  float *stats;              /* [B, H, query_blocks][2 * BM]: -lse * log2(e), then delta */
   float *dq_sum;             /* [B, H, query_blocks][D / 64][8][128][4]: fragments of 64 x 64 */
   int *flags;                /* [B, H, query_blocks]: how many key blocks were added */
   int *counter;              /* the next item */
@@ -44,7 +48,7 @@ struct params {
 
 /* Shared memory, in bytes from its beginning, and its barriers. */
 template <int D> struct plan {
-  static constexpr int STAGES = D == 128 ? 3 : 4, KV_STAGES = D == 128 ? 1 : 2, NOTES = 8, PARTS = D / 64;
+  static constexpr int STAGES = D == 128 ? 3 : 4, KV_STAGES = D == 128 ? 1 : 2, NOTES = D == 128 ? 8 : 16, PARTS = D / 64;
   static constexpr uint32_t KV_TILE = BN * D * 2, Q_TILE = BM * D * 2, DS_TILE = BN * BM * 2, SUM_TILE = BM * 64 * 4;
   static constexpr uint32_t K = 0, V = K + KV_STAGES * KV_TILE, Q = V + KV_STAGES * KV_TILE, DO = Q + STAGES * Q_TILE, DS = DO + STAGES * Q_TILE,
                             SUM = DS + 2 * DS_TILE, STATS = SUM + 2 * SUM_TILE, BARRIERS = STATS + STAGES * BM * 8;
@@ -55,8 +59,8 @@ template <int D> struct plan {
   static_assert(BYTES <= 232448, "a block's shared memory");
 };
 
-/* What the feeding thread tells the others of step c, in a ring of 8. Step c + 8 is fed when the keys are through with step c + 8 - STAGES, hence the queries with the product of two steps
- * before that, for which step c's room in SUM was given back: by then all have read step c's note and waited for its barriers. */
+/* What the feeding thread tells the others of step c, in a ring of NOTES. Step c + NOTES is fed when the keys are through with step c + NOTES - STAGES, hence the queries with the product of
+ * two steps before that, for which step c + 1's room in SUM was given back, at the least: by then all have read step c's note and waited for its barriers, thread 64 that of step 0 too. */
 struct note {
   int what; /* LAST: of the item; STOP: and of the block; from FROM on: how many query blocks it is from the key block's first one */
   int item;
@@ -232,12 +236,10 @@ template <int D> struct feeder {
 
 /* --- the keys' warpgroups ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* Takes away the scores of keys that come after the query: in blocks on the diagonal of these 64 keys, or before it. */
-__device__ __forceinline__ void mask(float (&x)[32], int from, int half)
+/* Takes away the scores of keys that come after the query, in a block on the diagonal. */
+__device__ __forceinline__ void mask(float (&x)[32])
 {
-  if (from > half)
-    return;
-  const int t = threadIdx.x % 128, ahead = acc_row(t, 0) - acc_column(t, 0) + (half - from) * BM;
+  const int t = threadIdx.x % 128, ahead = acc_row(t, 0) - acc_column(t, 0);
 #pragma unroll
   for (int e = 0; e < 32; e++)
     if (ahead + acc_row(0, e) > acc_column(0, e))
@@ -328,7 +330,8 @@ template <int D> struct keys_worker {
     product_commit();
     product_wait<0>();
     pin(x);
-    mask(x, from, half);
+    if (from == half)
+      mask(x);
     probabilities(x, lse, probability);
     pin(probability);
     barrier_wait(base + P::DO_FULL + 8 * stage.at, stage.parity);
@@ -561,8 +564,9 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) gradient(const __
 }
 
 /* A block: 64 queries of a head, 16 threads a row at a width of 128, 8 at 64. */
-template <int D> __global__ void __launch_bounds__(256) prepare(const attention_backward op, params p, float *stats)
+template <int D> __global__ void __launch_bounds__(256) prepare(const attention_backward op, params p)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int EACH = D / 8, ROWS = 256 / EACH;
   const int m = blockIdx.x, b = blockIdx.y / p.heads, h = blockIdx.y % p.heads;
   const int64_t block = (int64_t)blockIdx.y * gridDim.x + m;
@@ -595,15 +599,17 @@ template <int D> __global__ void __launch_bounds__(256) prepare(const attention_
     for (int d = EACH / 2; d > 0; d /= 2)
       sum += __shfl_xor_sync(~0u, sum, d);
     if (threadIdx.x % EACH == 0) {
-      float *to = stats + block * (2 * BM) + i * ROWS + threadIdx.x / EACH;
+      float *to = p.stats + block * (2 * BM) + i * ROWS + threadIdx.x / EACH;
       to[BM] = sum;
       to[0] = t < p.tokens ? -op.forward.lse[(int64_t)blockIdx.y * p.tokens + t] * LOG2_E : -INFINITY; /* P is 0 */
     }
   }
+#endif
 }
 
 template <int D> __global__ void __launch_bounds__(128) finish(params p)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   const int t = threadIdx.x, b = blockIdx.y / p.heads, h = blockIdx.y % p.heads, query = blockIdx.x * BM;
   const float4 *from = (const float4 *)p.dq_sum + ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * (BM * D / 4) + t;
   float x[D / 64][32];
@@ -614,6 +620,7 @@ template <int D> __global__ void __launch_bounds__(128) finish(params p)
   for (int part = 0; part < D / 64; part++)
     write_rows<64>(p.dq + ((int64_t)b * p.tokens + query) * p.dq_stride + (int64_t)h * D + part * 64, p.dq_stride, acc_row(t, 0), p.tokens - query,
                    x[part], p.scale);
+#endif
 }
 
 /* --- the host's side --------------------------------------------------------------------------------------------------------------------------------- */
@@ -701,7 +708,7 @@ params params_of(const attention_backward *op)
   return p;
 }
 
-template <int D> cudaError_t launch(const gpu_launch *launch, const attention_backward *op)
+template <int D> cudaError_t enqueue(const gpu_launch *launch, const attention_backward *op)
 {
   params p = params_of(op);
   cudaError_t error = encode_all(&p, op);
@@ -711,7 +718,7 @@ template <int D> cudaError_t launch(const gpu_launch *launch, const attention_ba
     return error;
   const dim3 blocks((unsigned)p.query_blocks, (unsigned)(op->forward.batch * op->forward.heads));
   const int items = p.all_kv_heads * p.key_blocks, grid = items < launch->multiprocessors ? items : launch->multiprocessors;
-  prepare<D><<<blocks, 256, 0, launch->stream>>>(*op, p, (float *)p.stats);
+  prepare<D><<<blocks, 256, 0, launch->stream>>>(*op, p);
   if ((error = cudaGetLastError()) != cudaSuccess)
     return error;
   gradient<D><<<(unsigned)grid, THREADS, plan<D>::BYTES, launch->stream>>>(p);
@@ -750,12 +757,15 @@ size_t gpu_attention_hopper_workspace(const struct attention *op)
   return room_of(op).bytes;
 }
 
-cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *at, const struct attention_backward *op)
+bool gpu_attention_hopper_aligned(const struct attention_backward *op)
 {
   const struct attention *f = &op->forward;
-  if (!(aligned(f->q, f->q_stride) && aligned(f->k, f->k_stride) && aligned(f->v, f->v_stride) && aligned(f->out, f->out_stride) &&
-        aligned(op->dout, f->out_stride) && aligned(op->dq, op->dq_stride) && aligned(op->dk, op->dk_stride) && aligned(op->dv, op->dv_stride) &&
-        aligned(f->work, 0)))
-    return cudaErrorMisalignedAddress;
-  return op->forward.head_width == 64 ? launch<64>(at, op) : launch<128>(at, op);
+  return aligned(f->q, f->q_stride) && aligned(f->k, f->k_stride) && aligned(f->v, f->v_stride) && aligned(f->out, f->out_stride) &&
+         aligned(op->dout, f->out_stride) && aligned(op->dq, op->dq_stride) && aligned(op->dk, op->dk_stride) && aligned(op->dv, op->dv_stride) &&
+         aligned(f->work, 0);
+}
+
+cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op)
+{
+  return op->forward.head_width == 64 ? enqueue<64>(launch, op) : enqueue<128>(launch, op);
 }

@@ -43,7 +43,7 @@ struct cuda_device {
   bool warned;                   /* that attention is slow */
   int64_t most_scores;           /* bytes that the backward pass of attention keeps at a time, if it can be cut so */
   int64_t least_scores;          /* the same where room is tight */
-  bool hopper;                   /* it is attention_hopper.cu's where that knows the shape */
+  bool hopper;                   /* the backward pass of attention is attention_hopper.cu's where that knows the shape */
 };
 
 enum { CUDA_WORKSPACE = 64 << 20 };

@@ -93,10 +93,11 @@ void gpu_adamw(const struct gpu_launch *launch, int64_t n, const struct adamw *o
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);
 void gpu_attention_backward(const struct gpu_launch *launch, const struct attention_backward *op);
 size_t gpu_attention_workspace(const struct attention *op);
-/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: is there an image for the GPU at hand? knows: such shapes, of whose strides and pointers it wants 16 bytes or multiples
- * (else cudaErrorMisalignedAddress). The bits do not depend on the room, nor on how many multiprocessors are free. */
+/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: is there an image for the GPU at hand? knows: does it compute such shapes? Pointers must then be multiples of 16 bytes, and
+ * strides of 8 elements (gpu_attention_hopper_aligned). The bits do not depend on the room, nor on how many multiprocessors are free. */
 cudaError_t gpu_attention_hopper_compiled(bool *out);
 bool gpu_attention_hopper_knows(const struct attention *op);
+bool gpu_attention_hopper_aligned(const struct attention_backward *op);
 size_t gpu_attention_hopper_workspace(const struct attention *op);
 cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op);
 

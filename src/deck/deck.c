@@ -120,7 +120,7 @@ const struct option deck_table[] = {
      .text = "of blocks: all (keep, keep_host) or the input alone (recompute, host, nvme: where it waits); :K each K-th; a,b in turn"},
     {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir"},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
-     .text = "tight: attention's backward pass takes less room while activations fill the GPU, which is slower there"},
+     .text = "tight: where it is cuDNN's, attention's backward pass takes less room while activations fill the GPU, which is slower there"},
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
      .text = "keep: the update leaves parameters in the compute type too, so that gathers cast nothing; 2 bytes for each that a rank owns"},
     {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20, .unit = "units",

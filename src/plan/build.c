@@ -397,7 +397,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, b->unit[u].saved, ACCESS_WRITE);
 }
 
-/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops). */
+/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops). Where both rooms are the same, as on Hopper, nothing changes. */
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
@@ -578,6 +578,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   if (status)
     return status;
   b.plan->input = *input;
+  b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
   choose(&b);
   status = build(&b);

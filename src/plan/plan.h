@@ -153,6 +153,7 @@ struct plan_input {
 
 struct plan {
   struct plan_input input;             /* as given; without sharding, shape is one group of all ranks */
+  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that shape.tight lets; 0: it changes nothing */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;

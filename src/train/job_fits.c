@@ -152,7 +152,7 @@ static void cure_step(const struct need *need, struct words *words)
     add_word(words, apart ? "tiers.activations=keep_host:2 or recompute" : "tiers.activations=recompute");
   else if (deck_keeps(&shape->activations, KEEP_INPUT))
     add_word(words, apart ? "tiers.activations=host or nvme" : "tiers.activations=nvme");
-  if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS) && apart && !shape->tight)
+  if (deck_keeps(&shape->activations, KEEP_ACTIVATIONS) && apart && !shape->tight && need->plan->tight_saves > 0)
     add_word(words, "tiers.workspace=tight");
   if (shape->keep_working && need->job->device->compute != DTYPE_F32)
     add_word(words, "tiers.working=gather");

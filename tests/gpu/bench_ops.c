@@ -271,6 +271,9 @@ static void attention_backward(const struct model *m, struct cut *cut, const int
     must(ops->attention_backward(lane, &op));
 }
 
+/* Longer sequences take the plain kernels minutes. */
+enum { MOST_PLAIN = 8192 };
+
 static void bench_attention(const struct model *m)
 {
   const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
@@ -280,6 +283,10 @@ static void bench_attention(const struct model *m)
   if (hopper) {
     report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
     cuda->hopper = false;
+  }
+  if (plain && m->T > MOST_PLAIN) {
+    cuda->hopper = hopper;
+    return;
   }
   report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL, flops);
   report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);

@@ -3,8 +3,10 @@
 # initcheck; the steps all at the same time, the tests, of which one takes all memory, one after another. Prints the summaries, and what was found; ends with 1 where one of them found something.
 # Not part of make check: it takes minutes, and needs the tool.
 # Environment:
-#   TOOLS   which of the tools (all three)
-#   LIMIT   seconds that one of them may take (600)
+#   TOOLS     which of the tools (all three)
+#   DECKS     which of the decks below (all four)
+#   COMPUTES  bf16, fp32 (both)
+#   LIMIT     seconds that one of them may take (600)
 set -u
 sluice=$1 ops=${2:-}
 work=$(mktemp -d)
@@ -51,9 +53,9 @@ check() {
 }
 
 for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-  for deck in gpt2 qwen3 gpt2-heads llama-heads; do
-    for compute in bf16 fp32; do
-      check $deck-$compute "$tool" "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute=$compute steps=1 warmup=0 &
+  for deck in ${DECKS:-gpt2 qwen3 gpt2-heads llama-heads}; do
+    for compute in ${COMPUTES:-bf16 fp32}; do
+      check "$deck-$compute" "$tool" "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute="$compute" steps=1 warmup=0 &
     done
   done
 done

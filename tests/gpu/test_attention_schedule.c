@@ -31,7 +31,7 @@ static void check(int heads, int tokens)
       /* a query block's items come in the order of its sum */
       assert_int_equal(attention_place(&item, m), added[item.head * queries + m]);
       added[item.head * queries + m]++;
-      /* the first query of the block may see the last key's block, and no more */
+      /* the last query of the block sees the first key, at the least */
       assert_true(item.n * ATTENTION_KEYS <= m * ATTENTION_QUERIES + ATTENTION_QUERIES - 1);
     }
     assert_int_equal(met, attention_meets(item.n, queries));

@@ -4,7 +4,8 @@
   gpu_table.py [--check] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
 RESULTS are files of gpu.sh; FILE is the summary that train.trace wrote for that row. Without either, those in doc/measured: NAME.jsonl and NAME-ROW.txt. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written
-anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. Where a row was measured more than once, the median counts."""
+anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has
+lines of its own; where it measured a row more than once, the median counts."""
 import argparse
 import json
 import pathlib
@@ -122,29 +123,39 @@ def is_weak(row):
     return "-weak" in row
 
 
+def machines(measured):
+    return [Measured([path]) for path in measured.files]
+
+
+def by_machine(measured, names):
+    """(machine, (row, number of GPUs)) in the order of names, then of GPUs, then of files."""
+    found = [(machine, key) for machine in machines(measured) for key in machine.rows(names)]
+    return sorted(found, key=lambda item: (names.index(item[1][0]), item[1][1]))
+
+
 def main_rows(measured):
     """Those of the requirements, then others."""
     others = sorted({row for row, _ in measured.ours if row not in SPEED and not is_weak(row)})
-    return measured.rows([*SPEED, *others])
+    return by_machine(measured, [*SPEED, *others])
 
 
 def speed_table(measured, a):
     rows = []
-    for key in main_rows(measured):
-        speed, flops, theirs = measured.our(key, "tokens_per_s_rank"), measured.our(key, "model_gflops_rank"), measured.their(key, "tokens_per_s_rank")
+    for machine, key in main_rows(measured):
+        speed, flops, theirs = machine.our(key, "tokens_per_s_rank"), machine.our(key, "model_gflops_rank"), machine.their(key, "tokens_per_s_rank")
         share = ratio(flops, a.peak * 1e3)
         their_share = share * theirs / speed if share and theirs else None
         must, aim = SPEED.get(key[0], (None, None))
-        rows.append([key[0], str(key[1]), thousands(speed), text(share, ".1%"), measured.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
+        rows.append([key[0], str(key[1]), thousands(speed), text(share, ".1%"), machine.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
                      text(ratio(speed, theirs), ".2f"), thousands(must), thousands(aim), verdict(speed, must, aim) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
 
 
 def peak_table(measured, a):
     rows = []
-    for key in measured.rows(PEAK_SHARE):
+    for machine, key in by_machine(measured, list(PEAK_SHARE)):
         must, aim = PEAK_SHARE[key[0]]
-        share = ratio(measured.our(key, "model_gflops_rank"), a.peak * 1e3)
+        share = ratio(machine.our(key, "model_gflops_rank"), a.peak * 1e3)
         rows.append([key[0], str(key[1]), text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
     return table(["row", "GPUs", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
 
@@ -155,19 +166,19 @@ def gib(value):
 
 def memory_table(measured, a):
     rows = []
-    for key in main_rows(measured):
-        ours = measured.our(key, "planned_device_bytes") or measured.our(key, "planned_bytes")
-        share = ratio(ours, measured.their(key, "peak_bytes"))
+    for machine, key in main_rows(measured):
+        ours = machine.our(key, "planned_device_bytes") or machine.our(key, "planned_bytes")
+        share = ratio(ours, machine.their(key, "peak_bytes"))
         asked = key[0] not in SAME_WORK
-        rows.append([key[0], str(key[1]), gib(ours), measured.their_text(key, "peak_bytes", gib), text(share, ".2f"),
-                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(measured.our(key, "device_bytes")), gib(measured.their(key, "device_bytes"))])
+        rows.append([key[0], str(key[1]), gib(ours), machine.their_text(key, "peak_bytes", gib), text(share, ".2f"),
+                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(machine.our(key, "device_bytes")), gib(machine.their(key, "device_bytes"))])
     return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
 
 
 def weak_table(measured, a):
     """Of one GPU's on the same machine, which a file is of."""
     rows = []
-    for machine in map(lambda path: Measured([path]), measured.files):
+    for machine in machines(measured):
         for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
             alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their((row, 1), "tokens_per_s_rank")
             speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their((row, n), "tokens_per_s_rank")

@@ -5,7 +5,8 @@
   offload_table.py --exposed TRACE.json
 
 Without RESULTS, those in doc/measured: offload-*.jsonl. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written anew, and nothing else. --check writes
-nothing and exits with 1 where the document says something else than the files. Where a row was measured more than once, the median counts.
+nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has lines of its own; where it measured a row more than once, the
+median counts.
 
 --exposed prints a JSON line for RESULTS: of one step of a trace of three or more, the time in which the compute lane runs nothing while others do."""
 import argparse
@@ -36,7 +37,7 @@ class Measured:
     """Records by kind ("bench", "forecast", "exposed", "peer") and (row, number of GPUs); of those that belong to no row a list by kind."""
 
     def __init__(self, paths):
-        self.runs, self.alone = {}, {}
+        self.runs, self.alone, self.files = {}, {}, list(paths)
         for path in paths:
             self.read(path)
 
@@ -54,7 +55,7 @@ class Measured:
                     sys.exit(f"{path}:{number}: a result before any row")
                 if kind == "bench" and record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
-                self.runs.setdefault((kind, *key), []).append(record | {"file": str(path)})
+                self.runs.setdefault((kind, *key), []).append(record)
 
     def median(self, kind, key, field):
         values = [run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None]
@@ -63,21 +64,19 @@ class Measured:
     def bench(self, key, field):
         return self.median("bench", key, field)
 
-    def of_yardstick(self, key):
-        """Of the yardstick's speed in the same file, which is of one machine."""
-        shares = []
-        for run in self.runs.get(("bench", *key), []):
-            there = [other["tokens_per_s_rank"] for other in self.runs.get(("bench", YARDSTICK, key[1]), []) if other["file"] == run["file"]]
-            if there:
-                shares.append(run["tokens_per_s_rank"] / statistics.median(there))
-        return statistics.median(shares) if shares else None
-
     def counts(self, row):
         return sorted({gpus for kind, name, gpus in self.runs if name == row})
 
+    def machines(self):
+        return [Measured([path]) for path in self.files]
+
     def rows(self, names):
-        """(row, number of GPUs) of those names, with a line for what was not measured."""
-        return [(name, gpus) for name in names for gpus in self.counts(name) or [REQUIRED_GPUS]]
+        """(machine, (row, number of GPUs)) of those names, by GPUs and then by files, with a line for what was not measured."""
+        found = []
+        for name in names:
+            there = sorted(((gpus, index, machine) for index, machine in enumerate(self.machines()) for gpus in machine.counts(name)), key=lambda item: item[:2])
+            found += [(machine, (name, gpus)) for gpus, _, machine in there] or [(self, (name, REQUIRED_GPUS))]
+        return found
 
     def all_rows(self):
         others = sorted({name for _, name, _ in self.runs if name not in ROWS and not name.startswith("sweep/")})
@@ -94,9 +93,10 @@ def share(value, whole):
 
 def speed_table(measured):
     rows = []
-    for key in measured.all_rows():
+    for machine, key in measured.all_rows():
         row, gpus = key
-        speed, theirs, part = measured.bench(key, "tokens_per_s_rank"), measured.median("peer", key, "tokens_per_s_rank"), measured.of_yardstick(key)
+        speed, theirs = machine.bench(key, "tokens_per_s_rank"), machine.median("peer", key, "tokens_per_s_rank")
+        part = ratio(speed, machine.bench((YARDSTICK, gpus), "tokens_per_s_rank"))
         must = SPEED.get(row) if gpus == REQUIRED_GPUS else None
         aim = AIM * speed / part if must and part else None
         of_memory = text(part, ".1%") if row.startswith("qwen7b") and "524k" not in row else ""
@@ -106,35 +106,35 @@ def speed_table(measured):
 
 def memory_table(measured):
     rows = []
-    for key in measured.all_rows():
+    for machine, key in measured.all_rows():
         row, gpus = key
-        in_use, must = measured.bench(key, "device_bytes"), DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
-        rows.append([row, str(gpus), gib(measured.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
-                     gib(measured.bench(key, "node_host_bytes")), gib(measured.median("peer", key, "device_bytes"))])
+        in_use, must = machine.bench(key, "device_bytes"), DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
+        rows.append([row, str(gpus), gib(machine.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
+                     gib(machine.bench(key, "node_host_bytes")), gib(machine.median("peer", key, "device_bytes"))])
     return table(["row", "GPUs", "GPU planned, GiB", "GPU in use, GiB", "at most", "", "host of the node planned, GiB", "GPU in use, FSDP2, GiB"], rows)
 
 
 def busy_table(measured):
     rows = []
-    for key in measured.all_rows():
-        step = measured.bench(key, "step_s")
-        rows.append([key[0], str(key[1]), text(step, ".3f")] + [share(measured.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
+    for machine, key in measured.all_rows():
+        step = machine.bench(key, "step_s")
+        rows.append([key[0], str(key[1]), text(step, ".3f")] + [share(machine.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
     return table(["row", "GPUs", "step, s", *LANES], rows)
 
 
 def exposed_table(measured):
     rows = []
-    for key in measured.all_rows():
-        step = measured.median("exposed", key, "step_s")
-        parts = [share(measured.median("exposed", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
+    for machine, key in measured.all_rows():
+        step = machine.median("exposed", key, "step_s")
+        parts = [share(machine.median("exposed", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
         rows.append([key[0], str(key[1]), text(step and step * 1e3, ".0f"), *parts])
     return table(["row", "GPUs", "step, ms", "communication", "copies", "updates", "disk", "compute runs nothing"], rows)
 
 
-def forecast_cells(measured, key):
-    step, predicted = measured.bench(key, "step_s"), measured.median("forecast", key, "step_s")
+def forecast_cells(machine, key):
+    step, predicted = machine.bench(key, "step_s"), machine.median("forecast", key, "step_s")
     off = ratio(predicted, step)
-    exposed = [share(measured.median("forecast", key, f"exposed_{part}_s"), predicted) for part in ("comm", "copy", "update")]
+    exposed = [share(machine.median("forecast", key, f"exposed_{part}_s"), predicted) for part in ("comm", "copy", "update")]
     return [text(predicted, ".3f"), text(step, ".3f"), text(off, ".2f"), "" if off is None else "within 15%" if abs(off - 1) <= FORECAST else "**missed**", *exposed]
 
 
@@ -142,13 +142,13 @@ FORECAST_HEAD = ["GPUs", "predicted, s", "measured, s", "predicted / measured", 
 
 
 def forecast_table(measured):
-    rows = [[key[0], str(key[1]), *forecast_cells(measured, key)] for key in measured.all_rows()]
+    rows = [[key[0], str(key[1]), *forecast_cells(machine, key)] for machine, key in measured.all_rows()]
     return table(["row", *FORECAST_HEAD], rows)
 
 
 def sweep_table(measured):
     others = sorted({name for _, name, _ in measured.runs if name.startswith("sweep/") and name not in SWEEP})
-    rows = [[*name.split("/")[1:], str(gpus), *forecast_cells(measured, (name, gpus))] for name, gpus in measured.rows([*SWEEP, *others])]
+    rows = [[*name.split("/")[1:], str(gpus), *forecast_cells(machine, (name, gpus))] for machine, (name, gpus) in measured.rows([*SWEEP, *others])]
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
 
 

@@ -161,6 +161,7 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
               job_device_reserve(2) == (INT64_C(2304) << 20));
   sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(2) * GI;
+  sized.plan.tight_saves = 1;
   struct job_limits limits = no_limits;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device = INT64_C(5) * GI + job_device_reserve(2);
@@ -173,6 +174,10 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
       "tiers.workspace=tight, "
       "a smaller "
       "data.micro_batch");
+  sized.plan.tight_saves = 0; /* as where attention has no tighter way */
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("tiers.activations=keep_host:2 or recompute, a smaller data.micro_batch");
+  sized.plan.tight_saves = 1;
   sized.plan.input.shape.keep_working = true; /* which in fp32 keeps nothing */
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text("tiers.workspace=tight, a smaller data.micro_batch");
