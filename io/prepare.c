@@ -378,7 +378,8 @@ static enum status check_result(const struct prepare_config *config, const struc
   if (config->val > 0 && result->val_tokens == 0)
     return status_set(STATUS_INPUT,
                       "none of the %" PRId64
-                      " documents fell to the validation split with a share of %g; use a larger share, more text, another seed, or a share of 0",
+                      " documents fell to the validation split with a share of %g; a text file is one document; use a larger share, more "
+                      "text, another seed, or a share of 0",
                       result->documents, config->val);
   if (result->train_tokens == 0)
     return status_set(STATUS_INPUT,

@@ -266,11 +266,23 @@ static enum status read_rates(struct values *values)
   return status;
 }
 
+static bool has_rates(const struct measured *rate)
+{
+  const double *all = (const double *)(const void *)rate;
+  for (size_t i = 0; i < sizeof *rate / sizeof *all; i++)
+    if (all[i] > 0)
+      return true;
+  return false;
+}
+
 static enum status print_forecast(const struct plan *plan, const struct values *values)
 {
   const struct measured *rate = &values->measured;
-  if (rate->gemm <= 0)
+  if (rate->gemm <= 0) {
+    if (has_rates(rate))
+      printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
     return STATUS_OK;
+  }
   const struct plan_rates rates = {.gemm_flops = rate->gemm * 1e9,
                                    .memory_bytes = rate->memory * 1e9,
                                    .link_bytes = rate->link * 1e9,

@@ -25,7 +25,7 @@ struct trace_run {
   struct trace *timeline;
   char *summary_path;
   double link_bytes_s, begin_s, end_s;
-  struct intervals compute, communication;
+  struct intervals compute, communication, beside[TRACE_BESIDES];
   struct trace_summary sum;
   enum status status; /* of the first failure, with its sentence */
   char failure[2048];
@@ -158,6 +158,18 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   }
 }
 
+/* Which of the besides a lane belongs to; TRACE_BESIDES: none. */
+static int beside_of(enum plan_lane lane)
+{
+  switch (lane) {
+  case LANE_H2D:
+  case LANE_D2H: return TRACE_COPIES;
+  case LANE_HOST: return TRACE_UPDATES;
+  case LANE_DISK: return TRACE_DISK;
+  default: return TRACE_BESIDES;
+  }
+}
+
 void trace_run_event(void *arg, const struct exec_event *event)
 {
   struct trace_run *run = arg;
@@ -169,6 +181,9 @@ void trace_run_event(void *arg, const struct exec_event *event)
     keep_failure(run, add_interval(&run->compute, event->begin_s, event->end_s));
   else if (between_ranks(run->plan, instr))
     keep_failure(run, add_interval(&run->communication, event->begin_s, event->end_s));
+  const int beside = beside_of(instr->lane);
+  if (beside < TRACE_BESIDES)
+    keep_failure(run, add_interval(&run->beside[beside], event->begin_s, event->end_s));
 }
 
 /* --- the summary ---------------------------------------------------------------------------------------------------------------- */
@@ -183,6 +198,11 @@ static void sum_up(struct trace_run *run)
   sum->exposed_s = sum->communication_s - common_length(&run->compute, &run->communication);
   sum->link_bytes_s = run->link_bytes_s;
   sum->overlap = sum->communication_s > 0 ? 1 - sum->exposed_s / sum->communication_s : NAN;
+  for (int i = 0; i < TRACE_BESIDES; i++) {
+    unite(&run->beside[i]);
+    sum->beside[i].seconds = length(&run->beside[i]);
+    sum->beside[i].exposed_s = sum->beside[i].seconds - common_length(&run->compute, &run->beside[i]);
+  }
 }
 
 struct text {
@@ -316,6 +336,18 @@ static void say_overlap(struct text *text, const struct trace_summary *sum, doub
   say(text, "Times of collectives include waits for other ranks.\n");
 }
 
+static void say_besides(struct text *text, const struct trace_summary *sum)
+{
+  static const char *const names[TRACE_BESIDES] = {[TRACE_COPIES] = "copies", [TRACE_UPDATES] = "updates", [TRACE_DISK] = "disk"};
+  const double steps = (double)sum->steps;
+  for (int i = 0; i < TRACE_BESIDES; i++) {
+    const struct trace_beside *beside = &sum->beside[i];
+    if (beside->seconds > 0)
+      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[i], 1e3 * beside->seconds / steps,
+          1e3 * beside->exposed_s / steps, 100 * (1 - beside->exposed_s / beside->seconds));
+  }
+}
+
 static enum status write_summary(const struct trace_run *run)
 {
   const struct trace_summary *sum = &run->sum;
@@ -331,6 +363,7 @@ static enum status write_summary(const struct trace_run *run)
     say_lanes(&text, sum);
     say_counters(&text, run);
     say_overlap(&text, sum, run->link_bytes_s);
+    say_besides(&text, sum);
   }
   return file_write_all(run->summary_path, text.data, text.used);
 }
@@ -362,6 +395,8 @@ static enum status open_files(struct trace_run *run, const char *dir)
 
 static void release(struct trace_run *run)
 {
+  for (int i = 0; i < TRACE_BESIDES; i++)
+    mem_free(run->beside[i].item);
   mem_free(run->compute.item);
   mem_free(run->communication.item);
   mem_free(run->summary_path);

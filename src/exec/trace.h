@@ -11,6 +11,12 @@ struct trace_run;
  * spent: what of trace_run_set_tally() the threads of its lane took for it. */
 struct trace_kind { int64_t count; double seconds, wire_bytes; int64_t spent[DECK_COUNTERS]; };
 
+/* What lanes beside the compute lane did: how long at least one of them ran, and the part of it in which the compute lane ran nothing. */
+struct trace_beside {
+  double seconds, exposed_s;
+};
+enum { TRACE_COPIES, TRACE_UPDATES, TRACE_DISK, TRACE_BESIDES }; /* to and from the host; of the optimizer; of the node's disk */
+
 struct trace_summary {
   int64_t steps, first, last;
   double seconds;            /* from the begin of the first instruction to the end of the last one, what lies between steps included */
@@ -20,6 +26,7 @@ struct trace_summary {
   double communication_s;    /* while at least one collective between ranks was under way: its waits for other ranks too */
   double exposed_s;          /* the part of it in which the compute lane ran nothing */
   double overlap;            /* 1 - exposed / communication; NAN without communication */
+  struct trace_beside beside[TRACE_BESIDES];
   double link_bytes_s;       /* as measured; 0: not known */
   struct class_total operations[CLASS_COUNT]; /* no calls: not measured */
 };

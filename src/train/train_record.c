@@ -123,6 +123,12 @@ enum status train_record_trace(struct train_run *run)
   results_real(run->results, "communication_seconds", sum.communication_s);
   results_real(run->results, "exposed_seconds", sum.exposed_s);
   results_real(run->results, "overlap", sum.overlap);
+  results_real(run->results, "copy_seconds", sum.beside[TRACE_COPIES].seconds);
+  results_real(run->results, "exposed_copy_seconds", sum.beside[TRACE_COPIES].exposed_s);
+  results_real(run->results, "update_seconds", sum.beside[TRACE_UPDATES].seconds);
+  results_real(run->results, "exposed_update_seconds", sum.beside[TRACE_UPDATES].exposed_s);
+  results_real(run->results, "disk_seconds", sum.beside[TRACE_DISK].seconds);
+  results_real(run->results, "exposed_disk_seconds", sum.beside[TRACE_DISK].exposed_s);
   results_real(run->results, "link_bytes_per_s", sum.link_bytes_s);
   results_real(run->results, "gather_bytes_per_s", sum.kind[OP_GATHER].wire_bytes / sum.kind[OP_GATHER].seconds);
   results_real(run->results, "reduce_bytes_per_s", sum.kind[OP_REDUCE].wire_bytes / sum.kind[OP_REDUCE].seconds);

@@ -237,6 +237,8 @@ cmp -s from_file fit.out || { diff from_file fit.out >&2; die "rates of a file a
 fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host rates=rates.yaml h2d=1000
 cmp -s from_file fit.out && die "the command line does not override the file"
 echo "gem: 1" > rates.yaml
+echo "memory: 4000" > few.yaml
+fit 0 "no forecast: gemm, the rate of products, is not among the rates" rates=few.yaml
 fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=rates.yaml
 fit 4 "nowhere.yaml" rates=nowhere.yaml
 test ! -s fit.out || die "a plan before what it is predicted from was read"

@@ -37,7 +37,7 @@ done
 train 2 narrow "$(micro 2)" run.compute=bf16
 train 2 narrow_unclipped "$(micro 2)" run.compute=bf16 optim.clip=0
 
-# Transfers x activations; window, update and moments take turns, so that each meets each of the others.
+# Transfers x activations; window, update and moments take turns.
 turn=0
 for activations in keep recompute host nvme recompute,host keep_host; do
   for params in shard full; do
@@ -52,6 +52,10 @@ for activations in keep recompute host nvme recompute,host keep_host; do
     done
   done
 done
+
+# Moments on the disk meet the reduction by the CPUs, both updates.
+like plain3 3 transfer.grads=cpu_reduce optim.state=nvme optim.state_share=0.5
+like unclipped2 2 transfer.params=full transfer.grads=cpu_reduce optim.state=nvme optim.update=immediate optim.clip=0
 
 # The first units are updated on the device.
 like plain2 2 tiers.resident=1

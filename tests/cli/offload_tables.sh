@@ -107,6 +107,9 @@ python3 "$tables" --doc page.md made.jsonl other.jsonl || die "tables of two mac
 has '| qwen7b-offload-acts | 4 | 18.0k | 90.0% | – |  |  |'
 has '| qwen7b-offload | 4 | 9.8k | 97.5% | 4.9k | 9.3k | aim reached |'
 has '| h2d | GB/s | 51.23 | 40 |'
+has '| rate |  | 4 ranks, made | 4 ranks, other |'
+has '| qwen7b-memory | 4, made | 10.0k | 100.0% | – |  |  |'
+has '| qwen7b-memory | 4, other | 20.0k | 100.0% | – |  |  |'
 
 # Results that belong to no row, ranks that are not the row's, tables that nobody makes.
 forecast qwen14b 1 > bad.jsonl

@@ -140,6 +140,10 @@ static void sums(const struct plan *plan)
   near(sum.communication_s, 0.013);
   near(sum.exposed_s, 0.007);
   near(sum.overlap, 1 - 7.0 / 13);
+  near(sum.beside[TRACE_UPDATES].seconds, 0.029);
+  near(sum.beside[TRACE_UPDATES].exposed_s, 0.012); /* 1 to 30, beside 0 to 10 and 12 to 20 */
+  near(sum.beside[TRACE_COPIES].seconds, 0);
+  near(sum.beside[TRACE_DISK].seconds, 0);
   near(sum.busy_s[LANE_COMPUTE], 0.018);
   near(sum.busy_s[LANE_GATHER], 0.006);
   near(sum.busy_s[LANE_REDUCE], 0.0075);
@@ -167,6 +171,7 @@ static void sums(const struct plan *plan)
   summary_says(line);
   summary_says(
       "\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
+  summary_says("ranks.\nupdates 14.500 ms a step, of which 6.000 ms are exposed: 58.6 % hidden\n");
 }
 
 static void spans(const struct plan *plan)

@@ -310,6 +310,8 @@ def measure(a, device):
         if step == a.warmup:
             if cuda:
                 torch.cuda.synchronize()
+                first_peak = torch.cuda.max_memory_allocated()
+                torch.cuda.reset_peak_memory_stats()
             dist.barrier()
             clock.mark()
         losses.append(train_step(model, optimizer, shape, a, device))
@@ -324,7 +326,8 @@ def measure(a, device):
               "loss": losses[-1], "losses": losses, "node_host_bytes": node_bytes}
     if cuda:
         free, everything = torch.cuda.mem_get_info()
-        record |= {"peak_bytes": torch.cuda.max_memory_allocated(), "device_bytes": everything - free, "pinned_bytes": torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)}
+        steady_peak = torch.cuda.max_memory_allocated()
+        record |= {"peak_bytes": max(first_peak, steady_peak), "steady_peak_bytes": steady_peak, "device_bytes": everything - free, "pinned_bytes": torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)}
     return record
 
 

@@ -133,6 +133,12 @@ def by_machine(measured, names):
     return sorted(found, key=lambda item: (names.index(item[1][0]), item[1][1]))
 
 
+def gpus_of(measured, machine, key):
+    """How many, and the file's name where other files have the row too."""
+    several = sum(key in other.ours for other in machines(measured)) > 1
+    return f"{key[1]}, {pathlib.Path(machine.files[0]).stem}" if several else str(key[1])
+
+
 def main_rows(measured):
     """Those of the requirements, then others."""
     others = sorted({row for row, _ in measured.ours if row not in SPEED and not is_weak(row)})
@@ -146,7 +152,7 @@ def speed_table(measured, a):
         share = ratio(flops, a.peak * 1e3)
         their_share = share * theirs / speed if share and theirs else None
         must, aim = SPEED.get(key[0], (None, None))
-        rows.append([key[0], str(key[1]), thousands(speed), text(share, ".1%"), machine.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
+        rows.append([key[0], gpus_of(measured, machine, key), thousands(speed), text(share, ".1%"), machine.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
                      text(ratio(speed, theirs), ".2f"), thousands(must), thousands(aim), verdict(speed, must, aim) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
 
@@ -156,7 +162,7 @@ def peak_table(measured, a):
     for machine, key in by_machine(measured, list(PEAK_SHARE)):
         must, aim = PEAK_SHARE[key[0]]
         share = ratio(machine.our(key, "model_gflops_rank"), a.peak * 1e3)
-        rows.append([key[0], str(key[1]), text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
+        rows.append([key[0], gpus_of(measured, machine, key), text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
     return table(["row", "GPUs", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
 
 
@@ -170,7 +176,7 @@ def memory_table(measured, a):
         ours = machine.our(key, "planned_device_bytes") or machine.our(key, "planned_bytes")
         share = ratio(ours, machine.their(key, "peak_bytes"))
         asked = key[0] not in SAME_WORK
-        rows.append([key[0], str(key[1]), gib(ours), machine.their_text(key, "peak_bytes", gib), text(share, ".2f"),
+        rows.append([key[0], gpus_of(measured, machine, key), gib(ours), machine.their_text(key, "peak_bytes", gib), text(share, ".2f"),
                      f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(machine.our(key, "device_bytes")), gib(machine.their(key, "device_bytes"))])
     return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
 
@@ -183,7 +189,7 @@ def weak_table(measured, a):
             alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their((row, 1), "tokens_per_s_rank")
             speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their((row, n), "tokens_per_s_rank")
             share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
-            rows.append([row, str(n), thousands(speed), text(share, ".1%"), machine.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
+            rows.append([row, gpus_of(measured, machine, (row, n)), thousands(speed), text(share, ".1%"), machine.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
                          text(must, ".0%") if must else "", verdict(share, must) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of one GPU's", "FSDP2, tokens/s a GPU", "of one GPU's", "must", ""], rows)
 
@@ -195,8 +201,9 @@ def missed_list(measured, a):
     for name, make, asked in (("speed", speed_table, SPEED), ("share of the peak", peak_table, PEAK_SHARE), ("memory", memory_table, SPEED), ("weak scaling", weak_table, WEAK)):
         for line in make(measured, a).splitlines()[2:]:
             row, gpus, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            gpus, _, file = gpus.partition(", ")
             for result in {"missed", "not measured"} & set(cells):
-                found.append(f"- {name} of {row} on {gpus} GPUs: {result}\n")
+                found.append(f"- {name} of {row} on {gpus} GPUs{f' ({file})' if file else ''}: {result}\n")
         if unseen := [row for row in asked if (row, REQUIRED_GPUS) not in measured.ours]:
             found.append(f"- {name} on {REQUIRED_GPUS} GPUs: not measured ({', '.join(unseen)})\n")
     return "".join(found) or "None: everything above was reached.\n"

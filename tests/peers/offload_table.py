@@ -49,7 +49,7 @@ class Measured:
             if kind == "row":
                 key = record["row"], record["gpus"]
             elif kind in ("bench_adam", "bench_io", "bench_rates"):
-                self.alone.setdefault(kind, []).append(record)
+                self.alone.setdefault(kind, []).append(record | {"file": pathlib.Path(path).stem})
             elif kind in ("bench", "forecast", "exposed", "peer"):
                 if key is None:
                     sys.exit(f"{path}:{number}: a result before any row")
@@ -69,6 +69,11 @@ class Measured:
 
     def machines(self):
         return [Measured([path]) for path in self.files]
+
+    def gpus(self, machine, key):
+        """How many, and the file's name where other files have the row too."""
+        several = sum(key[1] in other.counts(key[0]) for other in self.machines()) > 1
+        return f"{key[1]}, {pathlib.Path(machine.files[0]).stem}" if several else str(key[1])
 
     def rows(self, names):
         """(machine, (row, number of GPUs)) of those names, by GPUs and then by files, with a line for what was not measured."""
@@ -100,7 +105,7 @@ def speed_table(measured):
         must = SPEED.get(row) if gpus == REQUIRED_GPUS else None
         aim = AIM * speed / part if must and part else None
         of_memory = text(part, ".1%") if row.startswith("qwen7b") and "524k" not in row else ""
-        rows.append([row, str(gpus), thousands(speed), of_memory, thousands(theirs), thousands(must) if must else "", verdict(speed, must, aim) if must else ""])
+        rows.append([row, measured.gpus(machine, key), thousands(speed), of_memory, thousands(theirs), thousands(must) if must else "", verdict(speed, must, aim) if must else ""])
     return table(["row", "GPUs", "Sluice, tokens/s a GPU", f"of {YARDSTICK}", "FSDP2, tokens/s a GPU", "must", ""], rows)
 
 
@@ -109,7 +114,7 @@ def memory_table(measured):
     for machine, key in measured.all_rows():
         row, gpus = key
         in_use, must = machine.bench(key, "device_bytes"), DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
-        rows.append([row, str(gpus), gib(machine.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
+        rows.append([row, measured.gpus(machine, key), gib(machine.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
                      gib(machine.bench(key, "node_host_bytes")), gib(machine.median("peer", key, "device_bytes"))])
     return table(["row", "GPUs", "GPU planned, GiB", "GPU in use, GiB", "at most", "", "host of the node planned, GiB", "GPU in use, FSDP2, GiB"], rows)
 
@@ -118,7 +123,7 @@ def busy_table(measured):
     rows = []
     for machine, key in measured.all_rows():
         step = machine.bench(key, "step_s")
-        rows.append([key[0], str(key[1]), text(step, ".3f")] + [share(machine.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
+        rows.append([key[0], measured.gpus(machine, key), text(step, ".3f")] + [share(machine.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
     return table(["row", "GPUs", "step, s", *LANES], rows)
 
 
@@ -127,7 +132,7 @@ def exposed_table(measured):
     for machine, key in measured.all_rows():
         step = machine.median("exposed", key, "step_s")
         parts = [share(machine.median("exposed", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
-        rows.append([key[0], str(key[1]), text(step and step * 1e3, ".0f"), *parts])
+        rows.append([key[0], measured.gpus(machine, key), text(step and step * 1e3, ".0f"), *parts])
     return table(["row", "GPUs", "step, ms", "communication", "copies", "updates", "disk", "compute runs nothing"], rows)
 
 
@@ -142,13 +147,13 @@ FORECAST_HEAD = ["GPUs", "predicted, s", "measured, s", "predicted / measured", 
 
 
 def forecast_table(measured):
-    rows = [[key[0], str(key[1]), *forecast_cells(machine, key)] for machine, key in measured.all_rows()]
+    rows = [[key[0], measured.gpus(machine, key), *forecast_cells(machine, key)] for machine, key in measured.all_rows()]
     return table(["row", *FORECAST_HEAD], rows)
 
 
 def sweep_table(measured):
     others = sorted({name for _, name, _ in measured.runs if name.startswith("sweep/") and name not in SWEEP})
-    rows = [[*name.split("/")[1:], str(gpus), *forecast_cells(machine, (name, gpus))] for machine, (name, gpus) in measured.rows([*SWEEP, *others])]
+    rows = [[*key[0].split("/")[1:], measured.gpus(machine, key), *forecast_cells(machine, key)] for machine, key in measured.rows([*SWEEP, *others])]
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
 
 
@@ -159,7 +164,9 @@ RATES = {"gemm": "GFLOP/s", "memory": "GB/s", "link": "GB/s", "latency": "us", "
 def rates_table(measured):
     machines = sorted(measured.alone.get("bench_rates", []), key=lambda record: record["ranks"]) or [{"ranks": REQUIRED_GPUS}]
     rows = [[name, unit, *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for record in machines)] for name, unit in RATES.items()]
-    return table(["rate", "", *(f"{record['ranks']} ranks" if record["ranks"] > 1 else "1 rank" for record in machines)], rows)
+    counts = [record["ranks"] for record in machines]
+    heads = [(f"{n} ranks" if n > 1 else "1 rank") + (f", {record['file']}" if counts.count(n) > 1 else "") for n, record in zip(counts, machines)]
+    return table(["rate", "", *heads], rows)
 
 
 def adam_table(measured):

@@ -64,7 +64,7 @@ static void no_wait_can_be_spared(void **state)
                                                .freeze = (enum freeze)(variant / 2)});
   assert_true(waits_removed > 10000);
   waits_removed = 0;
-  fixture_host(301, remove_each_wait, NULL);
+  fixture_host(307, remove_each_wait, NULL);
   assert_true(waits_removed > 5000);
 }
 
