@@ -179,6 +179,33 @@ static void every_range(void **state)
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
 
+/* What makes a file quick to write over and over, as the store of activations is: contiguous, all there before anything is written, nothing filled, on whole blocks of the disk. HDF5 itself
+ * says so, of the file and where the dataset lies in it. */
+static void a_dataset_is_laid_out_once(void **state)
+{
+  (void)state;
+  enum { ALIGNMENT = 1 << 20, BYTES = 3 << 20 };
+  hid_t file;
+  struct hdf5_dataset dataset;
+  assert_int_equal(hdf5_create_aligned(path, NULL, ALIGNMENT, &file), STATUS_OK);
+  for (int i = 0; i < 2; i++) { /* the second one does not lie where a file begins */
+    assert_int_equal(hdf5_create_dataset(file, i ? "second" : "first", DTYPE_F8_E4M3, 1, (int64_t[]){BYTES + 1}, &dataset), STATUS_OK);
+    const hid_t creation = H5Dget_create_plist(dataset.id);
+    H5D_alloc_time_t allocated;
+    H5D_fill_time_t filled;
+    assert_true(creation >= 0);
+    assert_int_equal(H5Pget_layout(creation), H5D_CONTIGUOUS);
+    assert_true(H5Pget_alloc_time(creation, &allocated) >= 0 && H5Pget_fill_time(creation, &filled) >= 0);
+    assert_int_equal(allocated, H5D_ALLOC_TIME_EARLY);
+    assert_int_equal(filled, H5D_FILL_TIME_NEVER);
+    assert_int_equal(H5Dget_storage_size(dataset.id), BYTES + 1);
+    assert_int_equal(H5Dget_offset(dataset.id) % ALIGNMENT, 0);
+    assert_int_equal(hdf5_close(creation, STATUS_OK), STATUS_OK);
+    assert_int_equal(hdf5_close(dataset.id, STATUS_OK), STATUS_OK);
+  }
+  assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
+}
+
 static void shapes_that_cannot_be(void **state)
 {
   (void)state;
@@ -389,6 +416,7 @@ int main(void)
       cmocka_unit_test(small_floats_mean_the_same_to_hdf5),
       cmocka_unit_test(attributes),
       cmocka_unit_test(every_range),
+      cmocka_unit_test(a_dataset_is_laid_out_once),
       cmocka_unit_test(shapes_that_cannot_be),
       cmocka_unit_test(bytes_are_reproducible),
       cmocka_unit_test(who_waits_comes_next),
