@@ -24,15 +24,14 @@ static enum status lacks_room(const struct attention_backward *op, size_t need)
   return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes, need);
 }
 
-static enum status hopper_backward(struct lane *lane, const struct attention_backward *op)
+static enum status hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op)
 {
-  const struct gpu_launch launch = cuda_launch(lane);
   const size_t need = gpu_attention_hopper_workspace(&op->forward);
   if (op->work_bytes > 0 && op->work_bytes < need)
     return lacks_room(op, need);
   if (!gpu_attention_hopper_aligned(op))
     return status_set(STATUS_INTERNAL, "the gradient of attention was given pointers or strides that are no multiples of 16 bytes");
-  return cuda_check(gpu_attention_hopper_backward(&launch, op), "the gradient of attention");
+  return cuda_check(gpu_attention_hopper_backward(launch, op), "the gradient of attention");
 }
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -204,7 +203,7 @@ enum status cuda_attention_backward(struct lane *lane, const struct attention_ba
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (wants_hopper(lane->device, &op->forward))
-    return hopper_backward(lane, op);
+    return hopper_backward(&launch, op);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, &op->forward)) {
     enum status status = cudnn_backward(lane, op);

@@ -188,21 +188,26 @@ void trace_run_event(void *arg, const struct exec_event *event)
 
 /* --- the summary ---------------------------------------------------------------------------------------------------------------- */
 
+/* Of lanes beside the compute lane, whose intervals are united. */
+static struct trace_beside beside_compute(const struct trace_run *run, struct intervals *others)
+{
+  unite(others);
+  const double seconds = length(others);
+  return (struct trace_beside){.seconds = seconds, .exposed_s = seconds - common_length(&run->compute, others)};
+}
+
 static void sum_up(struct trace_run *run)
 {
   struct trace_summary *sum = &run->sum;
   unite(&run->compute);
-  unite(&run->communication);
+  const struct trace_beside communication = beside_compute(run, &run->communication);
   sum->seconds = run->end_s - run->begin_s;
-  sum->communication_s = length(&run->communication);
-  sum->exposed_s = sum->communication_s - common_length(&run->compute, &run->communication);
+  sum->communication_s = communication.seconds;
+  sum->exposed_s = communication.exposed_s;
   sum->link_bytes_s = run->link_bytes_s;
   sum->overlap = sum->communication_s > 0 ? 1 - sum->exposed_s / sum->communication_s : NAN;
-  for (int i = 0; i < TRACE_BESIDES; i++) {
-    unite(&run->beside[i]);
-    sum->beside[i].seconds = length(&run->beside[i]);
-    sum->beside[i].exposed_s = sum->beside[i].seconds - common_length(&run->compute, &run->beside[i]);
-  }
+  for (int i = 0; i < TRACE_BESIDES; i++)
+    sum->beside[i] = beside_compute(run, &run->beside[i]);
 }
 
 struct text {

@@ -397,7 +397,8 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, b->unit[u].saved, ACCESS_WRITE);
 }
 
-/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops). Where both rooms are the same, as on Hopper, nothing changes. */
+/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops).
+ * Where both rooms are the same, as on Hopper, nothing changes. */
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;

@@ -1096,6 +1096,13 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
   gpu->ops->release(gpu, work);
 }
 
+static void expect_more_room_wanted(struct heads *heads)
+{
+  heads->back.work_bytes = 1;
+  assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads->back), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
+}
+
 /* Whatever room there is between the least and the best, the gradient has the same bits: heads have nothing to do with each other. */
 static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t most, int64_t least)
 {
@@ -1119,9 +1126,7 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
     if (memcmp(got, want, bytes))
       fail_msg("gradients of %lld heads in %s with %zu bytes of workspace, not %zu: other bits", (long long)H, dtype_name(compute), rooms[i], best);
   }
-  heads.back.work_bytes = 1;
-  assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
+  expect_more_room_wanted(&heads);
   cuda->most_scores = most_before;
   cuda->least_scores = least_before;
   gpu->ops->release(gpu, heads.op.work);
@@ -1168,9 +1173,7 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
       fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits", (long long)T, (long long)D, some[i]);
   }
   cuda->multiprocessors = multiprocessors;
-  heads.back.work_bytes = 1;
-  assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
+  expect_more_room_wanted(&heads);
   heads.back.work_bytes = 0;
   heads.back.dq = (char *)heads.back.dq + 2;
   assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);

@@ -1,7 +1,9 @@
 #!/bin/bash
 # tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
 # run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
-# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs; llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time; qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
+# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs;
+# llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time;
+# qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
 # and qwen7b-weak-full, which gathers and reduces in each micro-batch.
 # Environment:
 #   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.

@@ -7,6 +7,7 @@ RESULTS are files of gpu.sh; FILE is the summary that train.trace wrote for that
 anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has
 lines of its own; where it measured a row more than once, the median counts."""
 import argparse
+import functools
 import json
 import pathlib
 import re
@@ -72,6 +73,11 @@ class Measured:
             self.read(path)
             self.files.append(path)
 
+    @functools.cached_property
+    def machines(self):
+        """Each file by itself."""
+        return [type(self)([path]) for path in self.files]
+
     def read(self, path):
         key = None
         for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
@@ -123,20 +129,19 @@ def is_weak(row):
     return "-weak" in row
 
 
-def machines(measured):
-    return [Measured([path]) for path in measured.files]
-
-
 def by_machine(measured, names):
     """(machine, (row, number of GPUs)) in the order of names, then of GPUs, then of files."""
-    found = [(machine, key) for machine in machines(measured) for key in machine.rows(names)]
+    found = [(machine, key) for machine in measured.machines for key in machine.rows(names)]
     return sorted(found, key=lambda item: (names.index(item[1][0]), item[1][1]))
 
 
+def counted(gpus, machine, others):
+    """How many, and the machine's file where others have the row too."""
+    return f"{gpus}, {pathlib.Path(machine.files[0]).stem}" if others > 1 else str(gpus)
+
+
 def gpus_of(measured, machine, key):
-    """How many, and the file's name where other files have the row too."""
-    several = sum(key in other.ours for other in machines(measured)) > 1
-    return f"{key[1]}, {pathlib.Path(machine.files[0]).stem}" if several else str(key[1])
+    return counted(key[1], machine, sum(key in other.ours for other in measured.machines))
 
 
 def main_rows(measured):
@@ -184,7 +189,7 @@ def memory_table(measured, a):
 def weak_table(measured, a):
     """Of one GPU's on the same machine, which a file is of."""
     rows = []
-    for machine in machines(measured):
+    for machine in measured.machines:
         for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
             alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their((row, 1), "tokens_per_s_rank")
             speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their((row, n), "tokens_per_s_rank")

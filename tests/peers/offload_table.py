@@ -10,13 +10,14 @@ median counts.
 
 --exposed prints a JSON line for RESULTS: of one step of a trace of three or more, the time in which the compute lane runs nothing while others do."""
 import argparse
+import functools
 import json
 import pathlib
 import statistics
 import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
-from gpu_table import GIB, MARKED, ratio, table, text, thousands, verdict
+from gpu_table import GIB, MARKED, counted, ratio, table, text, thousands, verdict
 
 YARDSTICK = "qwen7b-memory"
 ROWS = [YARDSTICK, "qwen7b-offload", "qwen7b-offload-clip", "qwen7b-offload-acts", "qwen7b-offload-resident", "qwen7b-offload-bf16", "qwen14b", "qwen32b"]
@@ -67,19 +68,19 @@ class Measured:
     def counts(self, row):
         return sorted({gpus for kind, name, gpus in self.runs if name == row})
 
+    @functools.cached_property
     def machines(self):
+        """Each file by itself."""
         return [Measured([path]) for path in self.files]
 
     def gpus(self, machine, key):
-        """How many, and the file's name where other files have the row too."""
-        several = sum(key[1] in other.counts(key[0]) for other in self.machines()) > 1
-        return f"{key[1]}, {pathlib.Path(machine.files[0]).stem}" if several else str(key[1])
+        return counted(key[1], machine, sum(key[1] in other.counts(key[0]) for other in self.machines))
 
     def rows(self, names):
         """(machine, (row, number of GPUs)) of those names, by GPUs and then by files, with a line for what was not measured."""
         found = []
         for name in names:
-            there = sorted(((gpus, index, machine) for index, machine in enumerate(self.machines()) for gpus in machine.counts(name)), key=lambda item: item[:2])
+            there = sorted(((gpus, index, machine) for index, machine in enumerate(self.machines) for gpus in machine.counts(name)), key=lambda item: item[:2])
             found += [(machine, (name, gpus)) for gpus, _, machine in there] or [(self, (name, REQUIRED_GPUS))]
         return found
 
