@@ -43,7 +43,8 @@ struct exec {
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
   int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
-  struct mark *base[2][2];    /* release of step n at [.][n & 1], on the device and on the host of lanes that work there */
+  struct mark *base[2][3];    /* release of step n at [.][n % 3], on the device and on the host of lanes that work there: n is placed by n - 1 when n + 1 is released already */
+  struct lane *clock;         /* of that host, for traces: nothing but releases, so that none stands behind other work */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];

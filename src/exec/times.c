@@ -36,7 +36,10 @@ enum status exec_marks_create(struct exec *exec)
       status = create_pair(device, exec->span[i].end);
   }
   for (int beside = 0; !status && beside < 2; beside++)
-    status = create_pair(base_device(exec, beside), exec->base[beside]);
+    for (int n = 0; !status && n < 3; n++)
+      status = base_device(exec, beside)->ops->mark_create(base_device(exec, beside), &exec->base[beside][n]);
+  if (!status && exec->config.trace && exec->config.host)
+    status = exec->config.host->ops->lane_create(exec->config.host, "clock", 1, &exec->clock);
   return status;
 }
 
@@ -47,20 +50,18 @@ void exec_marks_destroy(struct exec *exec)
     destroy_pair(device, exec->span[i].begin);
     destroy_pair(device, exec->span[i].end);
   }
+  if (exec->clock)
+    exec->clock->device->ops->lane_destroy(exec->clock);
   for (int beside = 0; beside < 2; beside++)
-    destroy_pair(base_device(exec, beside), exec->base[beside]);
+    for (int n = 0; n < 3; n++)
+      base_device(exec, beside)->ops->mark_destroy(exec->base[beside][n]);
   mem_free(exec->span);
 }
 
 enum status exec_mark_release(struct exec *exec, int64_t n)
 {
-  enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n & 1]);
-  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
-    struct lane *host = exec->driver[lane].lane;
-    if (host && exec_is_beside(exec, lane))
-      return host->device->ops->mark_set(host, exec->base[1][n & 1]);
-  }
-  return status;
+  const enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % 3]);
+  return status || !exec->clock ? status : exec->clock->device->ops->mark_set(exec->clock, exec->base[1][n % 3]);
 }
 
 bool exec_is_traced(const struct exec *exec, int64_t step)
@@ -77,7 +78,7 @@ static enum status trace_one(struct exec *exec, int index, int64_t n, double sec
 {
   const enum plan_lane lane = exec->plan->instr[index].lane;
   struct exec_event event = {.step = exec->args[n & 1].step, .instr = index};
-  struct mark *base = exec->base[exec_is_beside(exec, lane)][n & 1];
+  struct mark *base = exec->base[exec_is_beside(exec, lane)][n % 3];
   double begin;
   enum status status = exec_device_of(exec, lane)->ops->mark_seconds(base, exec->span[index].begin[n & 1], &begin);
   if (status)
@@ -113,9 +114,12 @@ static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n
 static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;
-  if (!exec_is_traced(exec, exec->args[n & 1].step) || !exec_is_traced(exec, exec->args[n & 1].step - 1) || n == 1)
-    return STATUS_OK;
-  enum status status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) & 1], exec->base[0][n & 1], &since);
+  const int64_t step = exec->args[n & 1].step;
+  enum status status = STATUS_OK;
+  if (exec_is_traced(exec, step) && exec->clock)
+    status = exec->clock->device->ops->mark_wait(exec->base[1][n % 3]);
+  if (!status && exec_is_traced(exec, step) && exec_is_traced(exec, step - 1) && n > 1)
+    status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % 3], exec->base[0][n % 3], &since);
   exec->trace_s += since;
   return status;
 }

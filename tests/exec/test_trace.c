@@ -341,7 +341,7 @@ static void a_full_disk(void **state)
   with_plan_of_3(full_disk);
 }
 
-/* What a run's callback was told, by instruction of traced step 1 or 2. */
+/* What a run's callback was told, by instruction of the traced steps, which are all. */
 struct witness {
   struct trace_run *run;
   int n;
@@ -353,8 +353,8 @@ struct witness {
 static void see(void *arg, const struct exec_event *event)
 {
   struct witness *witness = arg;
-  assert_in_range(event->step, 1, 2);
-  const int place = (int)(event->step - 1) * witness->n + event->instr;
+  assert_in_range(event->step, 0, JOB_STEPS - 1);
+  const int place = (int)event->step * witness->n + event->instr;
   witness->event[place] = *event;
   for (int e = 0; e < 2; e++) {
     assert_true(event->spent[e] >= 0);
@@ -364,21 +364,36 @@ static void see(void *arg, const struct exec_event *event)
   trace_run_event(witness->run, event);
 }
 
-static void each_waited(const struct plan *plan, const struct witness *witness)
+/* Times are those of one clock on a device: between devices they are not compared. */
+static void each_waited(const struct job *job, const struct witness *witness)
 {
-  for (int place = 0; place < 2 * plan->n; place++) {
+  const struct plan *plan = job->plan;
+  for (int place = 0; place < JOB_STEPS * plan->n; place++) {
     const struct instr *instr = &plan->instr[place % plan->n];
     assert_int_equal(witness->seen[place], 1);
     assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
     for (int w = 0; w < instr->n_wait; w++) {
       const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
-      if (before >= 0)
+      if (before >= 0 && (!job->host || plan->on_host[instr->lane] == plan->on_host[plan->instr[instr->wait[w].instr].lane]))
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
   }
 }
 
-/* The events' numbers are the summary's, and steps 1 and 2 are a part of all steps. */
+/* A lane runs one instruction behind the other, through all steps. */
+static void each_in_turn(const struct plan *plan, const struct witness *witness)
+{
+  double free_s[LANE_COUNT];
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    free_s[lane] = -INFINITY;
+  for (int place = 0; place < JOB_STEPS * plan->n; place++) {
+    double *from = &free_s[plan->instr[place % plan->n].lane];
+    assert_true(witness->event[place].begin_s >= *from - 1e-9);
+    *from = witness->event[place].end_s;
+  }
+}
+
+/* The events' numbers are the summary's, and those of the run. */
 static void expect_spent(const struct job *job, const struct witness *witness, const struct trace_summary *sum)
 {
   for (int e = 0; e < 2; e++) {
@@ -397,25 +412,24 @@ static void expect_spent(const struct job *job, const struct witness *witness, c
   }
 }
 
-static void every_instruction_of_a_traced_run(void **state)
+static void trace_run(const struct job_setup *setup)
 {
-  (void)state;
-  const struct job_setup setup = {.prefetch = 1, .micros = 2};
-  struct job_record plain = job_run(world, &setup), traced = {0};
+  struct job_record plain = job_run(world, setup), traced = {0};
   struct job job;
   struct witness witness;
   struct trace_summary sum;
   struct class_total total[CLASS_COUNT];
   struct json_tree *tree;
   void *events, *seen;
-  job_open(&job, world, &setup);
-  check(mem_alloc(MEM_META, 2 * (size_t)job.plan->n * sizeof *witness.event, &events));
-  check(mem_alloc(MEM_META, 2 * (size_t)job.plan->n * sizeof *witness.seen, &seen));
+  job_open(&job, world, setup);
+  const int64_t all = (int64_t)JOB_STEPS * job.plan->n;
+  check(mem_alloc(MEM_META, (size_t)all * sizeof *witness.event, &events));
+  check(mem_alloc(MEM_META, (size_t)all * sizeof *witness.seen, &seen));
   witness = (struct witness){.n = job.plan->n, .event = events, .seen = seen};
   open_trace(job.plan, 0, &witness.run);
   struct tally *tally = open_tally();
   trace_run_set_tally(witness.run, tally);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .tally = tally}));
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 0, .trace_to = JOB_STEPS, .tally = tally}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -430,17 +444,18 @@ static void every_instruction_of_a_traced_run(void **state)
   check(trace_run_close(witness.run, &sum));
   job_assert_same(&plain, &traced);
   expect_spent(&job, &witness, &sum);
-  each_waited(job.plan, &witness);
+  each_waited(&job, &witness);
+  each_in_turn(job.plan, &witness);
 
-  assert_int_equal(sum.steps, 2);
+  assert_int_equal(sum.steps, JOB_STEPS);
   int64_t count = 0;
   for (int op = 0; op < OP_COUNT; op++)
     count += sum.kind[op].count;
-  assert_int_equal(count, 2 * job.plan->n);
+  assert_int_equal(count, all);
   assert_true(sum.exposed_s <= sum.communication_s && sum.communication_s <= sum.seconds);
   assert_int_equal(isnan(sum.overlap), comm_ranks(world) == 1);
   check(json_tree_read(timeline, 1 << 24, &tree));
-  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + 2 * job.plan->n);
+  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + all);
   json_tree_free(tree);
 
   remove_files();
@@ -450,6 +465,18 @@ static void every_instruction_of_a_traced_run(void **state)
   job_record_free(&traced);
   job_close(&job);
   tally_destroy(tally);
+}
+
+static void every_instruction_of_a_traced_run(void **state)
+{
+  (void)state;
+  trace_run(&(struct job_setup){.prefetch = 1, .micros = 2});
+}
+
+static void and_of_lanes_beside_a_device(void **state)
+{
+  (void)state;
+  trace_run(&(struct job_setup){.prefetch = 1, .host = true, .beside = true});
 }
 
 /* The steps of a job, of which the last ones allocate nothing. */
@@ -539,9 +566,15 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),       cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),           cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(counters_of_events),      cmocka_unit_test(a_run_that_is_counted),
+      cmocka_unit_test(sums_of_events),
+      cmocka_unit_test(spans_of_events),
+      cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_full_disk),
+      cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(and_of_lanes_beside_a_device),
+      cmocka_unit_test(counters_of_events),
+      cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -84,10 +84,7 @@ ours() {
   local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-2}")
   test -z "${TRACE:-}" || timed+=(warmup=6 "train.trace=[2,5]" run.dir="$TRACE/$1")
   # shellcheck disable=SC2086 # a list of words
-  if ! limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}"; then
-    echo "$1: failed with exit code $?"
-    return
-  fi
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}" || { echo "$1: failed with exit code $?"; return; }
   test -z "${TRACE:-}" || python3 "$here/offload_table.py" --exposed "$TRACE/$1/trace/rank-00000.json" >> "$results"
 }
 
