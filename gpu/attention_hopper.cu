@@ -285,10 +285,9 @@ template <int D> struct keys_worker {
     hand_over(none);
     barrier_wait(base + P::DO_FULL + 8 * stage.at, stage.parity);
     __syncwarp();
-    if (leads()) {
-      barrier_arrive(base + P::Q_EMPTY + 8 * stage.at);
+    barrier_arrive(base + P::Q_EMPTY + 8 * stage.at);
+    if (leads())
       barrier_arrive(base + P::DO_EMPTY + 8 * stage.at);
-    }
     stage.next();
   }
 
@@ -360,8 +359,7 @@ template <int D> struct keys_worker {
       barrier_wait(base + P::Q_FULL + 8 * stage.at, stage.parity);
     product_wait<0>(); /* dK is done */
     pin(ds);
-    if (leads())
-      barrier_arrive(q_empty);
+    barrier_arrive(q_empty);
   }
 
   /* The steps of an item, whose number it returns. */
@@ -512,8 +510,8 @@ template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
   for (int i = 0; i < P::STAGES; i++) {
     barrier_init(base + P::Q_FULL + 8 * i, 1);
     barrier_init(base + P::DO_FULL + 8 * i, 1);
-    barrier_init(base + P::Q_EMPTY + 8 * i, 8); /* the keys' warps */
-    barrier_init(base + P::DO_EMPTY + 8 * i, 8);
+    barrier_init(base + P::Q_EMPTY + 8 * i, 256); /* the keys' threads, each of which has read lse and delta */
+    barrier_init(base + P::DO_EMPTY + 8 * i, 8);  /* their warps: dO is read by products alone */
   }
   for (int i = 0; i < 2; i++) {
     barrier_init(base + P::DS_FULL + 8 * i, 8);

@@ -2049,9 +2049,12 @@ static int stop(void **state)
   return 0;
 }
 
-int main(void)
+/* test_ops [PATTERN]: those whose names match it, with * and ? for any letters and any one. */
+int main(int argc, char **argv)
 {
   const int gpus = cuda_device_count();
+  if (argc > 1)
+    cmocka_set_test_filter(argv[1]);
   if (gpus <= 0) {
     printf("%s\n", gpus ? status_text() : "skipped: no GPU");
     return gpus ? 1 : 77;
