@@ -45,7 +45,7 @@ const struct option deck_table[] = {
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]",
      .text = "what of the processor is counted, by lane and kind of instruction: none, auto (what there is), or names of events, PAPI's too"},
 
-    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true", .text = "bind the threads of a rank to its cores, and its memory to the NUMA node of its GPU"},
+    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true", .text = "bind the threads of a rank to its cores, and its memory to their NUMA node"},
     {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]",
      .text = "CPUs of each rank of a node, as [0-15, 16-31], in place of those near its GPU; empty: those"},
     {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096, .unit = "cores",

@@ -44,6 +44,10 @@ struct topo {
 
 enum status topo_check(int result, const char *call);
 
+/* Whether a rank is bound; and its memory: its cores have one NUMA node of the machine's several. */
+bool share_binds(const struct topo *topo, const struct share *share);
+bool share_binds_memory(const struct topo *topo, const struct share *share);
+
 /* --- the machine (machine.c) */
 
 /* This one, or one of a file that hwloc wrote, or one in its synthetic language. */

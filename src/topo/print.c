@@ -275,6 +275,20 @@ static void print_workers(const struct topo *topo, FILE *to)
           to);
 }
 
+/* Where there is a choice. */
+static void print_memory(const struct topo *topo, FILE *to)
+{
+  int one = 0, several = 0;
+  for (int k = 0; k < topo->ranks; k++) {
+    one += share_binds_memory(topo, &topo->share[k]);
+    several += share_binds(topo, &topo->share[k]) && hwloc_bitmap_weight(topo->share[k].nodes) > 1;
+  }
+  if (one > 0)
+    fputs("Host memory of a rank comes from its NUMA node, and from another one only where that is full.\n", to);
+  if (several > 0)
+    fputs("Host memory of a rank with several NUMA nodes comes from that of the thread that touches it first.\n", to);
+}
+
 static void print_legend(const struct topo *topo, FILE *to)
 {
   bool crowded = false;
@@ -282,6 +296,7 @@ static void print_legend(const struct topo *topo, FILE *to)
     crowded = crowded || topo->share[k].crowded;
   fputs("\nc controller, i I/O, m math (optimizer workers), . nobody's, * of several ranks\n", to);
   print_workers(topo, to);
+  print_memory(topo, to);
   if (crowded)
     fputs("There are more ranks than cores: they are left to the scheduler.\n", to);
   else if (!topo->options.bind)

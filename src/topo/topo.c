@@ -364,14 +364,26 @@ const char *topo_warning(const struct topo *topo)
   return own_share(topo)->warning ? own_share(topo)->warning : "";
 }
 
-/* Pages go to the node of the thread that touches them first, which is bound; this keeps them there also where somebody else does, as a driver of pinned memory. */
+bool share_binds(const struct topo *topo, const struct share *share)
+{
+  return topo->options.bind && !share->crowded;
+}
+
+bool share_binds_memory(const struct topo *topo, const struct share *share)
+{
+  return share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) == 1 && hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) > 1;
+}
+
+/* The policy of the calling thread, not of an area: threads inherit it, and whoever makes pages on their behalf follows it, as a driver of pinned memory, whose pages nobody could bind later, and
+ * files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred: what it has no room for goes elsewhere. */
 static void bind_memory(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
-  if (share->ordinal < 0 || hwloc_bitmap_weight(share->nodes) != 1 || hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) == 1)
+  if (!share_binds_memory(topo, share))
     return;
   if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
-    log_warn("memory is not bound to the NUMA node of the GPU, only its threads are: %s; a container needs CAP_SYS_NICE for it", strerror(errno));
+    log_warn("memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s", strerror(errno),
+             errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
 }
 
 enum status topo_bind(const struct topo *topo)
@@ -379,14 +391,41 @@ enum status topo_bind(const struct topo *topo)
   const struct share *share = own_share(topo);
   if (!hwloc_topology_is_thissystem(topo->machine))
     return status_set(STATUS_UNSUPPORTED, "a process cannot be bound to the cores of a machine that is only described");
-  if (share->crowded || !topo->options.bind)
+  if (!share_binds(topo, share))
     return STATUS_OK;
   bind_memory(topo);
   return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS), "hwloc_set_cpubind");
+}
+
+bool topo_is_bound(const struct topo *topo)
+{
+  return share_binds(topo, own_share(topo));
 }
 
 enum status topo_bind_io(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
   return share->split ? topo_check(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD), "hwloc_set_cpubind") : STATUS_OK;
+}
+
+enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes, struct topo_pages *pages)
+{
+  enum { MOST = 1024 };
+  const struct share *share = own_share(topo);
+  const int64_t page = sysconf(_SC_PAGESIZE), all = (bytes + page - 1) / page, asked = all < MOST ? all : MOST;
+  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+  enum status status = nodes ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
+  for (int64_t i = 0; i < asked && !status; i++) {
+    const char *at = (const char *)memory + i * all / asked * page;
+    if (hwloc_get_area_memlocation(topo->machine, at, 1, nodes, HWLOC_MEMBIND_BYNODESET) != 0)
+      status = status_set(STATUS_UNSUPPORTED, "the kernel does not tell where memory lies: %s", strerror(errno));
+    else if (hwloc_bitmap_iszero(nodes))
+      pages->nowhere++;
+    else if (hwloc_bitmap_isincluded(nodes, share->nodes))
+      pages->near++;
+    else
+      pages->far++;
+  }
+  hwloc_bitmap_free(nodes);
+  return status;
 }

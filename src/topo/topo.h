@@ -63,11 +63,18 @@ int topo_gpu(const struct topo *topo);                 /* ordinal of this rank's
 const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
 const char *topo_warning(const struct topo *topo);     /* what is wrong with the mask that this rank was given; "": nothing */
 
-/* Bind all threads that this process has to its share, or, where that is split, to the controller's part, and its memory to the NUMA node of its GPU, as far as that has room; threads started
- * later inherit both. A share that is crowded (more ranks than cores) is left to the scheduler. */
+/* Bind all threads that this process has to its share, or, where that is split, to the controller's part; and the memory that the calling thread and those that it starts later touch first, or have
+ * a driver pin, to the NUMA node of its cores, as far as that has room: the rest comes from other nodes. A share with cores of several nodes has no such node: each page goes to that of the thread
+ * that touches it first. Memory that the kernel does not let be bound is a warning. A share that is crowded (more ranks than cores) is left to the scheduler. */
 enum status topo_bind(const struct topo *topo);
+bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
 enum status topo_bind_io(const struct topo *topo);
+
+/* Of pages: those on a NUMA node of this rank's share, on another, and those that nobody has touched, or of which the kernel does not tell. */
+struct topo_pages { int64_t near, far, nowhere; };
+/* Adds what the kernel says of up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: it says nothing. Local. */
+enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes, struct topo_pages *pages);
 
 /* The shares of all ranks of the machine as a table, and the machine as a picture in text. */
 enum status topo_print(const struct topo *topo, FILE *to);

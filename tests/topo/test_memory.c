@@ -1,5 +1,5 @@
-/* Memory of a rank is bound to the NUMA node of its GPU. Oracles: the calls that reach the kernel, which this program takes down in its place, on machines of several nodes; where this machine's
- * kernel has NUMA policies, what it reports. hwloc is told that a machine from a file is this one. */
+/* Memory of a rank is bound to the NUMA node of its cores, and where it lies is found. Oracles: the calls that reach the kernel, which this program takes down and answers in its place, on machines
+ * of several nodes; where this machine's kernel has NUMA policies, what it reports. hwloc is told that a machine from a file is this one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
@@ -28,8 +28,30 @@ static struct {
   unsigned long nodes;
 } policy;
 static int bound; /* calls of sched_setaffinity() */
+static struct {
+  const int *node; /* of each page asked for, in turn, or an error of it; NULL: ask the kernel */
+  int n, error;    /* error: of the call */
+  int64_t calls;
+  const char *first, *last; /* pages asked for */
+} pages;
 
 typedef long system_call(long number, ...);
+
+/* hwloc asks for one at a time. */
+static long answer_page(const unsigned long word[6])
+{
+  const char *page = *(const char **)word[2]; // NOLINT(performance-no-int-to-ptr)
+  if (pages.error) {
+    errno = pages.error;
+    return -1;
+  }
+  assert_int_equal(word[1], 1);
+  pages.first = pages.calls == 0 ? page : pages.first;
+  assert_true(pages.calls == 0 || page > pages.last);
+  pages.last = page;
+  *(int *)word[4] = pages.node[pages.calls++ % pages.n]; // NOLINT(performance-no-int-to-ptr)
+  return 0;
+}
 
 /* libhwloc's calls come here first. */
 long syscall(long number, ...)
@@ -48,6 +70,8 @@ long syscall(long number, ...)
     errno = policy.error;
     return policy.error ? -1 : 0;
   }
+  if (number == SYS_move_pages && pages.node)
+    return answer_page(word);
   if (!__atomic_load_n(&real, __ATOMIC_RELAXED)) /* other libraries' threads come here, too */
     __atomic_store_n(&real, (system_call *)(uintptr_t)dlsym(RTLD_NEXT, "syscall"), __ATOMIC_RELAXED);
   return __atomic_load_n(&real, __ATOMIC_RELAXED)(number, word[0], word[1], word[2], word[3], word[4], word[5]);
@@ -92,21 +116,27 @@ static void start(const char *machine, int first, int last, const char *bus, boo
   topo_destroy(topo);
 }
 
-static void memory_is_bound_to_the_node_of_the_gpu(void **state)
+static void memory_is_bound_to_the_node_of_the_cores(void **state)
 {
   (void)state;
   static const struct {
     const char *machine, *bus;
-    int last; /* CPU */
+    int first, last; /* CPU */
     unsigned long nodes;
   } known[] = {
-      {"2s4g", "0000:18:00.0", 31, 1UL << 0},         {"2s4g", "0000:9a:00.0", 31, 1UL << 1}, {"2s4g-offline", "0000:db:00.0", 63, 1UL << 1},
-      {"nps4", "0000:01:00.0", 63, 1UL << 3},         {"nps4", "0000:c1:00.0", 63, 1UL << 5}, {"one-side", "0000:83:00.0", 47, 1UL << 1},
-      {"memory-alone", "0000:91:00.0", 31, 1UL << 1}, /* not the HBM behind it */
-      {"2s4g", "0000:9a:00.0", 15, 1UL << 0},         /* the mask is elsewhere: where the threads are */
+      {"2s4g", "0000:18:00.0", 0, 31, 1UL << 0},
+      {"2s4g", "0000:9a:00.0", 0, 31, 1UL << 1},
+      {"2s4g-offline", "0000:db:00.0", 0, 63, 1UL << 1},
+      {"nps4", "0000:01:00.0", 0, 63, 1UL << 3},
+      {"nps4", "0000:c1:00.0", 0, 63, 1UL << 5},
+      {"one-side", "0000:83:00.0", 0, 47, 1UL << 1},
+      {"memory-alone", "0000:91:00.0", 0, 31, 1UL << 1}, /* not the HBM behind it */
+      {"2s4g", "0000:9a:00.0", 0, 15, 1UL << 0},         /* the mask is elsewhere: where the threads are */
+      {"2s4g", NULL, 0, 15, 1UL << 0},                   /* a rank that computes on the host */
+      {"2s4g", NULL, 20, 31, 1UL << 1},
   };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-    start(known[i].machine, 0, known[i].last, known[i].bus, true);
+    start(known[i].machine, known[i].first, known[i].last, known[i].bus, true);
     assert_int_equal(policy.calls, 1);
     assert_true(policy.mode == PREFERRED || policy.mode == PREFERRED_MANY);
     assert_int_equal(policy.nodes, known[i].nodes);
@@ -121,7 +151,7 @@ static void memory_is_left_alone_where_there_is_no_choice(void **state)
   assert_int_equal(policy.calls, 0);
   start("blind", 0, 15, "0001:02:00.0", true); /* the firmware does not tell: near both */
   assert_int_equal(policy.calls, 0);
-  start("2s4g", 0, 15, NULL, true);
+  start("2s4g", 0, 31, NULL, true); /* cores of both nodes */
   assert_int_equal(policy.calls, 0);
   assert_true(bound > 0);
   start("2s4g", 0, 31, "0000:18:00.0", false);
@@ -143,9 +173,65 @@ static void a_kernel_that_forbids_it_costs_a_warning(void **state)
   assert_true(fflush(stderr) == 0 && dup2(before, STDERR_FILENO) >= 0 && close(ends[1]) == 0);
   assert_true(read(ends[0], text, sizeof text - 1) > 0);
   assert_true(close(ends[0]) == 0 && close(before) == 0);
-  assert_non_null(strstr(text, "memory is not bound to the NUMA node of the GPU, only its threads are: Operation not permitted"));
+  assert_non_null(strstr(text, "memory is not bound to the NUMA node of this rank's cores, only its threads are: Operation not permitted; a container needs"));
   assert_int_equal(policy.calls, 1);
   assert_true(bound > 0);
+}
+
+static struct topo_pages find(const struct topo *topo, const void *memory, int64_t bytes)
+{
+  struct topo_pages found = {0};
+  pages.calls = 0;
+  assert_int_equal(topo_find_pages(topo, memory, bytes, &found), STATUS_OK);
+  return found;
+}
+
+static void pages_are_found_near_far_and_nowhere(void **state)
+{
+  (void)state;
+  static const int given[] = {1, 1, 0, 1, -ENOENT};
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  char *memory = (char *)(page * 1000); // NOLINT(performance-no-int-to-ptr)
+  struct topo *topo = create("2s4g", 0, 31, "0000:9a:00.0", true);
+  pages.node = given;
+  pages.n = sizeof given / sizeof *given;
+  struct topo_pages found = find(topo, memory, 10 * page);
+  assert_true(found.near == 6 && found.far == 2 && found.nowhere == 2);
+  assert_ptr_equal(pages.first, memory);
+  assert_ptr_equal(pages.last, memory + 9 * page);
+  found = find(topo, memory, 1);
+  assert_true(found.near == 1 && found.far == 0 && found.nowhere == 0);
+  found = find(topo, memory, 0);
+  assert_true(found.near == 0 && found.far == 0 && found.nowhere == 0);
+  found = find(topo, memory, page << 30); /* many: from all over it */
+  assert_true(pages.calls == 1024 && found.near + found.far + found.nowhere == 1024);
+  assert_true(pages.last - memory > (page << 30) / 1024 * 1022);
+  pages.error = EPERM;
+  assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "the kernel does not tell where memory lies: Operation not permitted"));
+  pages.error = 0;
+  pages.node = NULL;
+  topo_destroy(topo);
+}
+
+/* This machine's own word for memory of this process; on one of several nodes it may be any of them. */
+static void the_kernel_reports_pages(void **state)
+{
+  (void)state;
+  enum { PAGES = 64 };
+  void *memory;
+  struct topo_pages found = {0};
+  struct topo *topo = NULL;
+  unsetenv("HWLOC_XMLFILE");
+  assert_int_equal(topo_create(0, 1, 1, &topo), STATUS_OK);
+  const size_t bytes = (size_t)PAGES * (size_t)sysconf(_SC_PAGESIZE);
+  assert_int_equal(mem_alloc(MEM_META, bytes, &memory), STATUS_OK); /* and cleared, thus touched */
+  if (topo_find_pages(topo, memory, (int64_t)bytes, &found) == STATUS_UNSUPPORTED)
+    fprintf(stderr, "this kernel does not tell where memory lies\n");
+  else
+    assert_int_equal(found.near + found.far, PAGES);
+  mem_free(memory);
+  topo_destroy(topo);
 }
 
 /* Every machine has a node 0. */
@@ -171,10 +257,12 @@ static void the_kernel_reports_the_policy(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(memory_is_bound_to_the_node_of_the_gpu),
+      cmocka_unit_test(memory_is_bound_to_the_node_of_the_cores),
       cmocka_unit_test(memory_is_left_alone_where_there_is_no_choice),
       cmocka_unit_test(a_kernel_that_forbids_it_costs_a_warning),
+      cmocka_unit_test(pages_are_found_near_far_and_nowhere),
       cmocka_unit_test(the_kernel_reports_the_policy),
+      cmocka_unit_test(the_kernel_reports_pages),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0;
