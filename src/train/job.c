@@ -650,6 +650,8 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .tally = mode == PLAN_TRAIN ? job->tally : NULL,
                                      .timeout_s = job->deck->comm.timeout};
   status = exec_create(&config, &job->exec[mode]);
+  if (!status && mode == PLAN_TRAIN)
+    job_say_where_memory_lies(job);
   return status || !config.trace ? status : measure_link(job);
 }
 

@@ -97,6 +97,9 @@ const struct plan *job_state_plan(const struct job *job);
 
 /* Lanes and groups of one plan. With train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
+/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or of any rank how much of its is not, or that the kernel
+ * does not tell. Nothing is said where nothing is bound. Local. */
+void job_say_where_memory_lies(const struct job *job);
 /* Ends the trace behind the steps released so far: its files are complete. Without one *out is zeroed. Local. */
 enum status job_end_trace(struct job *job, struct trace_summary *out);
 

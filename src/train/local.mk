@@ -12,6 +12,7 @@ src_train_libtrain_a_SOURCES = \
 	src/train/job.c \
 	src/train/job.h \
 	src/train/job_fits.c \
+	src/train/job_pages.c \
 	src/train/job_state.c \
 	src/train/job_state.h \
 	src/train/job_state_move.c \

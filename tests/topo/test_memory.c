@@ -173,7 +173,8 @@ static void a_kernel_that_forbids_it_costs_a_warning(void **state)
   assert_true(fflush(stderr) == 0 && dup2(before, STDERR_FILENO) >= 0 && close(ends[1]) == 0);
   assert_true(read(ends[0], text, sizeof text - 1) > 0);
   assert_true(close(ends[0]) == 0 && close(before) == 0);
-  assert_non_null(strstr(text, "memory is not bound to the NUMA node of this rank's cores, only its threads are: Operation not permitted; a container needs"));
+  assert_non_null(
+      strstr(text, "memory is not bound to the NUMA node of this rank's cores, only its threads are: Operation not permitted; a container needs"));
   assert_int_equal(policy.calls, 1);
   assert_true(bound > 0);
 }

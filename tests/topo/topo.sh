@@ -1,5 +1,5 @@
 #!/bin/sh
-# sluice topo, and topo.* of a deck. Oracles: golden files; under mpirun what each rank would be bound to; a training run whose losses do not depend on it.
+# sluice topo, and topo.* of a deck. Oracles: golden files; under mpirun what each rank would be bound to; a training run whose losses do not depend on it; the kernel, which knows no NUMA node 60.
 . "${top_srcdir:?}/tests/cli/common.sh"
 here=$top_srcdir/tests/topo
 
@@ -26,3 +26,20 @@ train 2 bound
 train 2 unbound topo.bind=false
 same bound unbound
 fails 2 "topo.cores has 1 list of CPUs for the 2 ranks" on 2 "$SLUICE" train tiny.yaml run.dir=lists topo.cores=[0]
+
+# Where memory lies is looked at before the first step, and said: also by a run whose first CPU hwloc is told to be of a node that the kernel does not have, so that memory can be neither bound nor there.
+host="tiers.params=host tiers.optimizer=host"
+cpu=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
+elsewhere() { HWLOC_SYNTHETIC="node:2(indexes=60,61) core:1 pu:1(indexes=$cpu,8000)" HWLOC_THISSYSTEM=1 train 1 "$@"; }
+# shellcheck disable=SC2086 # assignments
+{
+  train 1 near $host
+  elsewhere far $host
+  elsewhere far_unbound $host topo.bind=false
+}
+same near far
+grep -q "memory is not bound to the NUMA node of this rank's cores, only its threads are: " far.log || { cat far.log >&2; die "memory that cannot be bound is passed over"; }
+if grep "is NUMA-local to its cores is not known" near.log; then exit 0; fi
+grep -q "rank 0 has .* GiB in host memory, NUMA-local to its cores" near.log || { cat near.log >&2; die "the log does not say where memory lies"; }
+grep -q "100 % of the .* GiB that this rank has in host memory lie on other NUMA nodes than its cores (1 core of NUMA node 60 " far.log || { cat far.log >&2; die "memory on another node is passed over"; }
+if grep "NUMA" far_unbound.log | grep -v "^rank 0 runs on"; then die "topo.bind=false claims something"; fi
