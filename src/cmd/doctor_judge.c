@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "cmd/doctor.h"
+#include "train/job.h"
 
 #define GIB ((double)(INT64_C(1) << 30))
 #define MIB ((double)(INT64_C(1) << 20))
 
 /* What the thresholds mean stands beside each. */
-static const double least_lock_bytes = 1.0 * GIB;  /* below that a device for RDMA cannot register what one message of a unit needs */
 static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there, and what containers give to all by default */
 static const double good_shared_bytes = 1.0 * GIB;
 static const double least_memory_bytes = 1.0 * GIB; /* a rank */
@@ -416,7 +416,7 @@ struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bo
   if (limit < 0)
     return found(VERDICT_OK, "memlock", "unlimited");
   if (fabric->active > 0)
-    return by_amount(found((double)limit < least_lock_bytes ? VERDICT_FAULT : VERDICT_WARNING, "memlock",
+    return by_amount(found(limit < JOB_LEAST_LOCK ? VERDICT_FAULT : VERDICT_WARNING, "memlock",
                            "%.3g MiB; RDMA devices need memory that is locked: %s", (double)limit / MIB, cure),
                      (double)limit);
   if (gpus)

@@ -52,7 +52,8 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
 /* The same ranks once more, with communicators of its own, for another thread than those that use `comm`: its calls and theirs do not wait for each other. Destroy before comm. Collective. */
 enum status comm_create_sibling(struct comm *comm, struct comm **out);
 
-/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one copy of, zeroed. STATUS_UNSUPPORTED where a block spans nodes. A store by one member is seen by another
+/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one copy of, zeroed. Each member clears an equal part, the first the first one, and so has the pages of
+ * that part at its own NUMA node. STATUS_UNSUPPORTED where a block spans nodes. A store by one member is seen by another
  * behind a comm_group_barrier() of theirs. Fake jobs have memory of their own. Collective. */
 struct comm_shared;
 enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struct comm_shared **out);

@@ -137,7 +137,7 @@ static void close_window(struct comm_shared *shared)
   warn(MPI_Win_free(&shared->window), "MPI_Win_free");
 }
 
-/* Pages lie near the member that touches them first: each takes its part. */
+/* Pages lie where the memory policy of the thread says that touches them first (topo_bind()): each member takes its part. */
 static void clear_part(const struct comm_shared *shared, int place, int size, int64_t bytes)
 {
   int64_t begin, end;

@@ -71,6 +71,8 @@ int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 /* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
 int64_t job_device_reserve(int ranks);
 
+/* What a rank beside a device for RDMA should be able to lock: less cannot register what one message of a unit needs. */
+#define JOB_LEAST_LOCK (INT64_C(1) << 30)
 /* What a node has, for its ranks together but for the device's memory; -1: unknown, or without bound. */
 struct job_limits {
   int64_t device; /* of one rank, what is free */
@@ -78,14 +80,15 @@ struct job_limits {
   int64_t shared; /* room in the file system of memory that processes share */
   int64_t disk;   /* room in `nvme` */
   int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
+  bool rdma;      /* devices for RDMA reach the ranks of other nodes */
   bool no_folder; /* `nvme` is not there yet: `disk` is the room where it would be made */
 };
 /* What of `available` host memory a job may use that its control groups bound by `limit`: the less of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
  * how much it can become. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
 /* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
- * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and memory
- * registered with a device apart beyond RLIMIT_MEMLOCK, which its driver may refuse. Local, pure. */
+ * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and,
+ * once a node, memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
 /* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/library.h"
 #include "io/file.h"
 #include "io/store.h"
 #include "plan/arenas.h"
@@ -295,19 +296,31 @@ static bool all_fit(const struct need *need)
   return fit;
 }
 
-/* What a device apart registers beyond the limit its driver may refuse, at the moment when it is done. What it allocates itself is not held against the limit. */
+/* Who holds memory against RLIMIT_MEMLOCK is not known here: the kernel, what is registered for RDMA, but not of a process with CAP_IPC_LOCK; a driver of GPUs, what it is given to register, where
+ * NVIDIA's pins pages without charging the process (nor is what it allocates itself the process' to lock). So nothing is refused, but who is refused then was told before. */
 static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
-  if (need->job->device->host_memory || limits->lock < 0 || both(need->shared) <= (double)limits->lock)
+  static const char cure[] = "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
+  const bool apart = !need->job->device->host_memory;
+  if (limits->lock < 0 || comm_local_rank(need->job->comm) != 0) /* said once a node */
     return;
-  struct words cures = {.length = 0};
-  cure_shared(need, &cures);
-  status_set(
-      STATUS_MEMORY,
-      "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): if that is refused, "
-      "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK), or use %s",
-      mem_GiB(both(need->shared)), mem_GiB((double)limits->lock), cures.text);
-  log_warn("%s", status_text());
+  if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
+    status_set(STATUS_MEMORY,
+               "a rank may lock no more than %.2f GiB (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+               "RDMA: if they fail, %s",
+               mem_GiB((double)limits->lock), cure);
+    log_warn("%s", status_text());
+  }
+  if (apart && both(need->shared) > (double)limits->lock) {
+    struct words cures = {.length = 0};
+    cure_shared(need, &cures);
+    status_set(
+        STATUS_MEMORY,
+        "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): NVIDIA's driver "
+        "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s",
+        mem_GiB(both(need->shared)), mem_GiB((double)limits->lock), cure, cures.text);
+    log_warn("%s", status_text());
+  }
 }
 
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits)
@@ -354,12 +367,15 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n, const
                               .disk = -1,
                               .lock = mem_lock_limit_bytes()};
   const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
+  struct comm_fabric fabric;
   int64_t used = 0, all = 0;
   enum status status = STATUS_OK;
   if (!job->device->host_memory) {
     status = job->device->ops->memory(job->device, &used, &all);
     limits.device = all - used;
   }
+  comm_fabric_read("/sys/class/infiniband", &fabric);
+  limits.rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
   if (!status && disk.persistent + disk.transient > 0)
     status = room_of_folder(job->nvme, &limits);
   return status ? status : job_check_limits(job, use, n, plans, &limits);

@@ -54,6 +54,5 @@ void job_say_where_memory_lies(const struct job *job)
   if (look.pages.near + look.pages.far > 0)
     say_where(&look);
   else if (look.bytes > 0 && comm_rank(job->comm) == 0)
-    log_info("whether what rank 0 has in host memory is NUMA-local to its cores is not known%s%s", status ? ": " : "",
-             status ? status_text() : "");
+    log_info("whether what rank 0 has in host memory is NUMA-local to its cores is not known%s%s", status ? ": " : "", status ? status_text() : "");
 }

@@ -1,4 +1,5 @@
 #!/bin/sh
+# seconds: 1200
 # Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
 # order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends like the one that nobody interrupted. Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
@@ -59,3 +60,33 @@ like many "$gpus" many_resident $micro tiers.resident=1 tiers.activations=keep_h
 like many_unclipped "$gpus" many_resident_now $micro optim.clip=0 tiers.resident=2
 like many_unclipped "$gpus" many_immediate $micro optim.clip=0
 like many_unclipped "$gpus" many_full $micro optim.clip=0 transfer.params=full transfer.grads=cpu_reduce
+
+# Four blocks: inputs have farther to go, and windows of three and four units are taken again.
+deep="$micro model.layers=4"
+# shellcheck disable=SC2086 # assignments
+{
+  train "$gpus" deep run.device=cuda $deep
+  train "$gpus" deep_unclipped run.device=cuda $deep optim.clip=0
+  train "$gpus" deep_recompute run.device=cuda $deep tiers.activations=recompute
+  for ahead in 2 3; do
+    like deep "$gpus" deep_ahead$ahead $deep shard.prefetch=$ahead
+    like deep_unclipped "$gpus" deep_ahead${ahead}_now $deep shard.prefetch=$ahead optim.clip=0 transfer.params=full
+    like deep_recompute "$gpus" deep_ahead${ahead}_acts $deep shard.prefetch=$ahead tiers.activations=host
+  done
+  for activations in host nvme; do
+    like deep_recompute "$gpus" deep_$activations $deep tiers.activations=$activations
+  done
+  like deep "$gpus" deep_state $deep optim.state=nvme optim.state_share=0.5
+  like deep_recompute "$gpus" deep_disk $deep shard.prefetch=2 tiers.activations=nvme optim.state=nvme optim.state_share=0.5 transfer.grads=cpu_reduce
+  for moments in "bf16 optim.rounding=stochastic" fp16 "fp16 optim.rounding=stochastic"; do
+    rm -rf deep_narrow deep_narrow_host deep_narrow_state
+    train "$gpus" deep_narrow run.device=cuda $deep optim.moments=$moments
+    like deep_narrow "$gpus" deep_narrow_host $deep optim.moments=$moments
+    like deep_narrow "$gpus" deep_narrow_state $deep optim.moments=$moments optim.state=nvme optim.state_share=0.5
+  done
+}
+
+# What is registered beyond RLIMIT_MEMLOCK is a warning, once a node, and no matter to this driver.
+MPIRUN="prlimit --memlock=65536:65536 $MPIRUN" # of on()
+like many "$gpus" locked $micro transfer.params=full transfer.grads=cpu_reduce
+test "$(grep -c "but may lock no more than 0.00 GiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || { cat locked.log >&2; die "RLIMIT_MEMLOCK is passed over, or told of by every rank"; }

@@ -132,3 +132,8 @@ done
     test "$(grep -c '"kind":"save".*"blocked_seconds":.*"bytes":' $run/results.jsonl)" = 4 || die "$run: not every save is in the results"
   done
 }
+
+# Without a GPU nothing is locked, whatever may be.
+MPIRUN="prlimit --memlock=65536:65536 $MPIRUN" # of on()
+like plain2 2 transfer.params=full transfer.grads=cpu_reduce
+if grep MEMLOCK choice.log; then die "a limit is told of that nothing is held against"; fi

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -269,25 +270,75 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   sized_close(&sized);
 }
 
+/* What is said, if anything, of a job that is not refused. */
+static void check_warning(const struct sized *sized, const struct job_limits *limits, const char *text)
+{
+  status_set(STATUS_OK, "nothing");
+  must(sized_check(sized, JOB_TRAIN, limits));
+  check_text(text);
+}
+
 /* Registered memory may be held against the limit for locked memory: a warning, for some drivers do not. */
 static void what_is_registered_is_held_against_what_may_be_locked(void **state)
 {
   (void)state;
+  static const char registers[] =
+      "each rank registers the 0.00 GiB that a node shares with its GPU, but may lock no more than 0.00 GiB (RLIMIT_MEMLOCK)";
   for (int apart = 0; apart < 2; apart++) {
     struct sized sized;
     sized_open(&sized, apart);
     sized.plan.persistent_bytes[TIER_SHARED] = 1 << 20;
     struct job_limits limits = no_limits;
     limits.lock = 1 << 20;
-    status_set(STATUS_OK, "nothing");
-    must(sized_check(&sized, JOB_TRAIN, &limits));
-    check_text("nothing");
+    check_warning(&sized, &limits, "nothing");
     limits.lock--;
-    must(sized_check(&sized, JOB_TRAIN, &limits));
-    check_text(apart ? "each rank registers the 0.00 GiB that a node shares with its GPU, but may lock no more than 0.00 GiB (RLIMIT_MEMLOCK)"
-                     : "nothing");
+    check_warning(&sized, &limits, apart ? registers : "nothing");
+
+    const struct plan *plans[] = {&sized.plan}; /* and the process' own limit */
+    struct rlimit usual;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &usual), 0);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){.rlim_cur = 65536, .rlim_max = usual.rlim_max}), 0);
+    status_set(STATUS_OK, "nothing");
+    must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
+    check_text(apart ? registers : "nothing");
     sized_close(&sized);
   }
+}
+
+static void rdma_is_held_against_what_may_be_locked(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, false);
+  struct job_limits limits = no_limits;
+  limits.rdma = true;
+  check_warning(&sized, &limits, "nothing");
+  limits.lock = GI;
+  check_warning(&sized, &limits, "nothing");
+  limits.lock = GI / 16;
+  check_warning(&sized, &limits,
+                "a rank may lock no more than 0.06 GiB (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+                "RDMA: if they fail, raise it (ulimit -l unlimited");
+  limits.rdma = false;
+  check_warning(&sized, &limits, "nothing");
+  sized_close(&sized);
+}
+
+static void warnings_of_limits_come_from_one_rank_of_a_node(void **state)
+{
+  (void)state;
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  limits.rdma = true;
+  limits.lock = 1;
+  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
+  fixture_open(&sized.job, &sized.deck, NULL, 1, 2, true);
+  const struct plan *plans[] = {sized.job.plan[PLAN_TRAIN]};
+  status_set(STATUS_OK, "nothing");
+  must(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits));
+  check_text("nothing");
+  sized_close(&sized);
 }
 
 static void the_disk_is_asked_for_its_room(void **state)
@@ -474,6 +525,8 @@ int main(void)
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
       cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
+      cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
+      cmocka_unit_test(warnings_of_limits_come_from_one_rank_of_a_node),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
       cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
