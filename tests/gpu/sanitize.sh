@@ -1,6 +1,7 @@
 #!/bin/sh
 # tests/gpu/sanitize.sh SLUICE [TEST_OPS]: a training step of small shapes on a GPU, and the tests of the operations where TEST_OPS is given, under compute-sanitizer's memcheck, racecheck and
-# initcheck; the steps all at the same time, the tests, of which one takes all memory, one after another. Prints the summaries, and what was found; ends with 1 where one of them found something.
+# initcheck, one tool after the other; the steps of a tool all at the same time, the tests, of which one takes all memory, behind them. Prints the summaries, and what was found; ends with 1 where one
+# of them found something that is not in the libraries' own kernels.
 # Not part of make check: it takes minutes, and needs the tool.
 # Environment:
 #   TOOLS     which of the tools (all three)
@@ -11,9 +12,8 @@ set -u
 sluice=$1 ops=${2:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-XDG_CACHE_HOME=$work
 NCCL_CUMEM_ENABLE=0 # memory of NCCL's comes from cudaMalloc then, whose blocks are watched to the byte, and no driver call is tried that this GPU may refuse
-export XDG_CACHE_HOME NCCL_CUMEM_ENABLE
+export NCCL_CUMEM_ENABLE
 
 # Layer norm, GELU, biases, learned positions, tied; then RMS norms of heads, rotary positions, grouped keys, SwiGLU, a sliding window, a head of its own.
 cat > "$work/gpt2.yaml" <<'END'
@@ -45,29 +45,54 @@ check() {
   log=$work/$tool-$name
   leave=
   # Errors that the runtime returns and the program reads (is an event reached? how much memory is there?) are none of the tool's.
-  # What racecheck says of the inside of cuDNN's attention is not ours to mend.
-  test "$tool" != racecheck || leave="--kernel-name-exclude kns=cudnn_generated"
+  # cuDNN's attention is left out of racecheck, which takes long over it.
+  test "$tool" != racecheck || leave="--kernel-name-exclude kns=cudnn_generated --print-limit 1000"
   # shellcheck disable=SC2086 # a list of words
   timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave --error-exitcode 9 "$@" > "$log.log" 2>&1
   echo $? > "$log.code"
 }
 
-for tool in ${TOOLS:-memcheck racecheck initcheck}; do
+# in_libraries LOG: how many of racecheck's reports are of kernels of cuBLAS or cuDNN alone, which are not ours to mend; nothing, where there are others or none.
+in_libraries() {
+  awk '/^=========( Error:| Warning:)? *Race reported between/ { reports++; inside = 1; ours = 0 }
+    inside && / access at / && !/ access at (void )?[^ ]*(nvjet_|cudnn|cutlass|xmma)/ { ours = 1 }
+    inside && /^========= *$/ { inside = 0; all += !ours }
+    END { if (reports > 0 && !inside && all == reports) print reports }' "$1"
+}
+
+# each ACTION [TOOL]: ACTION NAME [TOOL] COMMAND... for each deck and type, all at the same time; a run's cache is that of its deck and type.
+each() {
   for deck in ${DECKS:-gpt2 qwen3 gpt2-heads llama-heads}; do
     for compute in ${COMPUTES:-bf16 fp32}; do
-      check "$deck-$compute" "$tool" "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute="$compute" steps=1 warmup=0 &
+      (
+        export XDG_CACHE_HOME="$work/cache-$deck-$compute"
+        "$1" "$deck-$compute" ${2:+"$2"} "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute="$compute" steps=1 warmup=0
+      ) &
     done
   done
-done
-wait
+  wait
+}
+
+# Without the tool, so that cuBLAS' algorithms are chosen already: under it only those run that a step takes.
+prepare() {
+  name=$1
+  shift
+  mkdir "$XDG_CACHE_HOME"
+  "$@" > "$work/$name.txt" 2>&1 || { cat "$work/$name.txt"; touch "$work/failed"; }
+}
+
+each prepare
+test ! -e "$work/failed" || exit 1
 for tool in ${TOOLS:-memcheck racecheck initcheck}; do
+  each check "$tool"
   test -z "$ops" || check operations "$tool" "$ops"
 done
 
 bad=0
 for log in "$work"/*.log; do
-  code=$(cat "${log%.log}.code")
-  echo "$(basename "${log%.log}"): $(grep SUMMARY "$log" | tail -n 1) (exit code $code)"
-  test "$code" = 0 || { bad=1; grep '^=========' "$log" | head -n 200; tail -n 5 "$log"; }
+  code=$(cat "${log%.log}.code") left=
+  test "$code" != 9 || left=$(in_libraries "$log")
+  echo "$(basename "${log%.log}"): $(grep SUMMARY "$log" | tail -n 1)${left:+, all in kernels of libraries} (exit code $code)"
+  test "$code" = 0 || test -n "$left" || { bad=1; grep '^=========' "$log" | head -n 200; tail -n 5 "$log"; }
 done
 exit $bad
