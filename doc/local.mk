@@ -26,6 +26,7 @@ EXTRA_DIST += \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/io-h200.txt \
+	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4.jsonl \
@@ -33,6 +34,7 @@ EXTRA_DIST += \
 	doc/measured/offload-h200x4-third.jsonl \
 	doc/measured/offload-h200x4-rates-third.yaml \
 	doc/measured/offload-h200x4-rates-resident.yaml \
+	doc/measured/sanitize-h100.txt \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-rates.yaml \

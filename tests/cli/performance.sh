@@ -16,7 +16,7 @@ grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **another** |' carriers.md || { c
 
 cat > page.md <<'END'
 Before <!-- measured: nothing --> and after.
-<!-- measured: attention -->
+<!-- measured: attention tiny -->
 old
 <!-- end -->
 <!-- measured: speed -->
@@ -71,7 +71,7 @@ compute                            9.900        99.0 %
 communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967
 link: 300.00 GB/s measured
 END
-cat > operations.txt <<'END'
+cat > ops-tiny.txt <<'END'
 NVIDIA H200, bf16; a copy reads and writes 4209 GB/s
 tiny_1b      attention backward, Hopper's             20.0 us    500.0 TFLOP/s
 tiny_1b      attention forward                        10.0 us    400.0 TFLOP/s
@@ -79,7 +79,7 @@ tiny_1b      attention backward                       30.0 us    333.3 TFLOP/s
 tiny_1b      attention backward, tight                40.0 us    250.0 TFLOP/s
 plain        attention backward                       30.0 us    333.3 TFLOP/s
 END
-fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt --operations operations.txt "$@" made.jsonl; }
+fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt --operations ops-tiny.txt "$@" made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| gpt2 | 4 | 615k | 50.0% | 500k | 40.7% | 1.23 | 530k | 600k | aim reached |'

@@ -322,8 +322,8 @@ def content(name, measured, traces, a):
         return classes_table(traces.get(rest[0]), a)
     if name == "roofline":
         return roofline_table(a)
-    if name == "attention":
-        return attention_table(a.operations)
+    if word == "attention" and len(rest) == 1:
+        return attention_table(path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}")
     if name == "carriers":
         return carriers_table(a.carriers)
     if name not in tables:
@@ -337,7 +337,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
     p.add_argument("--trace", action="append", default=[], metavar="ROW=FILE")
-    p.add_argument("--operations", action="append", metavar="FILE", help="what bench_ops printed (those in doc/measured)")
+    p.add_argument("--operations", action="append", metavar="FILE", help="what bench_ops printed, as ops-MACHINE.txt (those in doc/measured)")
     p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
     p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
     p.add_argument("--doc", type=pathlib.Path, default=doc / "performance.md")
