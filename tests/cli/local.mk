@@ -24,7 +24,8 @@ check_scripts += \
 	tests/cli/sanitize_judge.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/stopping.sh \
-	tests/cli/tokenizer.sh
+	tests/cli/tokenizer.sh \
+	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/spy.awk \

@@ -2,6 +2,7 @@
 # tests/fuzz/run.sh BIN SECONDS TARGET...: each target of the folder BIN for so many seconds, FUZZ_JOBS (1) of them at a time. Needs neither a compiler nor the build.
 # What libFuzzer learns stays in BIN/corpus, logs in BIN/log. Fails on a finding, whose input is BIN/findings/TARGET-...
 set -eu
+test $# -ge 3 || { echo "usage: tests/fuzz/run.sh BIN SECONDS TARGET..." >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 
 run_one() {

@@ -9,6 +9,7 @@
 #   COMPUTES  bf16, fp32 (both)
 #   LIMIT     seconds that one of them may take (600)
 set -u
+test $# -ge 1 || { echo "usage: tests/gpu/sanitize.sh SLUICE [TEST_OPS]" >&2; exit 2; }
 sluice=$1 ops=${2:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -4,6 +4,7 @@
 # Environment: MPIRUN, MPIRUN_CUDA; TURNS (2); LIMIT, seconds that a run may take (100).
 # Not part of make check: it measures.
 set -u -o pipefail
+test $# -ge 3 || { echo "usage: tests/peers/carriers.sh SLUICE GPUS RESULTS" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 decks=$(cd "$(dirname "$0")" && pwd)/../../inputs
 mpirun=${MPIRUN:-mpirun --bind-to none}

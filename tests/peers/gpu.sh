@@ -15,6 +15,7 @@
 #   ROW_ARGS  key=value for every row of ours
 # Not part of make check: it measures.
 set -u -o pipefail
+test $# -ge 3 || { echo "usage: tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- gpt2 qwen0.5b qwen7b llama8b

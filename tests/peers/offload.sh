@@ -30,6 +30,7 @@
 #   ROW_ARGS     key=value for every row
 # Not part of make check: it measures.
 set -u -o pipefail
+test $# -ge 3 || { echo "usage: tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
 test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b

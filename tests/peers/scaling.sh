@@ -2,6 +2,7 @@
 # tests/peers/scaling.sh SLUICE [RANKS...]: GPT-2 124M, 8 sequences of 256 tokens a step, full_shard, on 1, 2 and 4 ranks with one thread each (strong scaling), and on
 # one rank with all cores. Prints tokens/s and the ratio to one rank with one thread. MPIRUN: how to start ranks. Not part of make check: it measures.
 set -eu
+test $# -ge 1 || { echo "usage: tests/peers/scaling.sh SLUICE [RANKS...]" >&2; exit 2; }
 sluice=$1
 shift
 test $# -gt 0 || set -- 1 2 4
