@@ -34,7 +34,7 @@ static const struct option table[] = {
      .value = "5G",
      .least = 1,
      .most = 1e18,
-     .unit = "bytes",
+     .unit = OPTIONS_BYTES,
      .text = "export: weights in one file at most"},
     {.name = NULL},
 };

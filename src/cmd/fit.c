@@ -1,10 +1,10 @@
 #include "cmd/fit_private.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "deck/options.h"
 #include "train/job_state.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
@@ -20,27 +20,18 @@ static const struct {
     {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000)},
 };
 
-/* "B", or a letter of kMGT with or without i and B. */
-static bool parse_unit(const char *text, double *unit)
-{
-  static const char letters[] = "kMGT";
-  const char *letter = *text ? strchr(letters, *text == 'K' ? 'k' : *text) : NULL;
-  *unit = 1;
-  if (letter) { /* what it stands for is said by it, so B may be left out */
-    const bool binary = *++text == 'i';
-    text += binary;
-    *unit = pow(binary ? 1024 : 1000, (double)(letter - letters + 1));
-  }
-  return (letter && !*text) || strcmp(text, "B") == 0;
-}
-
+/* With its unit: a number alone may mean GiB. */
 static bool parse_size(const char *text, int64_t *out)
 {
   char *end;
-  double unit, number = strtod(text, &end);
-  if (*text < '0' || *text > '9' || !parse_unit(end, &unit) || !(number * unit >= 1 && number * unit <= 0x1p62))
+  int64_t unit;
+  const double number = strtod(text, &end);
+  if (*text < '0' || *text > '9' || !*end || !options_parse_scale(end, true, &unit))
     return false;
-  *out = (int64_t)(number * unit);
+  const double bytes = number * (double)unit;
+  if (!(bytes >= 1 && bytes <= 0x1p62))
+    return false;
+  *out = (int64_t)bytes;
   return true;
 }
 

@@ -66,7 +66,7 @@ static const struct option table[] = {
      .value = "0",
      .least = 0,
      .most = 9e15,
-     .unit = "bytes",
+     .unit = OPTIONS_BYTES,
      .text = "train: longer words (runs of spaces, base64) are left out; 0: none are"},
     {.name = "text", .type = OPTION_STRING, .offset = offsetof(struct values, text), .value = "", .text = "encode: this text instead of a file"},
     {.name = "plain",

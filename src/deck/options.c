@@ -122,6 +122,19 @@ static void choices_text(const struct option *option, char *out, size_t size)
     used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", option->choices[i]);
 }
 
+static bool is_size(const struct option *option)
+{
+  return option->unit && strcmp(option->unit, OPTIONS_BYTES) == 0;
+}
+
+static void integer_text(const struct option *option, const char *range, char *out, size_t size)
+{
+  if (is_size(option))
+    snprintf(out, size, "a size%s, such as 8000000, 8M, 8Mi or 8MiB", range);
+  else
+    snprintf(out, size, "an integer%s", range);
+}
+
 void options_expected(const struct option *option, char *out, size_t size)
 {
   char range[80], choices[400] = "";
@@ -129,7 +142,7 @@ void options_expected(const struct option *option, char *out, size_t size)
   if (option->choices)
     choices_text(option, choices, sizeof choices);
   switch (option->type) {
-  case OPTION_INT: snprintf(out, size, "an integer%s", range); return;
+  case OPTION_INT: integer_text(option, range, out, size); return;
   case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "a text"); return;
@@ -163,19 +176,16 @@ static bool in_range(const struct option *option, double x)
   return (option->least == 0 && option->most == 0) || (x >= option->least && x <= option->most);
 }
 
-static bool parse_scale(const char *suffix, int64_t *scale)
+bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale)
 {
   static const char letters[] = "kMGT";
+  const char *letter = *suffix ? strchr(letters, *suffix == 'K' ? 'k' : *suffix) : NULL;
+  const bool binary = letter && suffix[1] == 'i';
   *scale = 1;
-  if (!*suffix)
-    return true;
-  const char *letter = strchr(letters, *suffix == 'K' ? 'k' : *suffix);
-  if (!letter)
-    return false;
-  bool binary = suffix[1] == 'i';
-  for (const char *l = letters; l <= letter; l++)
+  for (const char *l = letters; letter && l <= letter; l++)
     *scale *= binary ? 1024 : 1000;
-  return suffix[1 + binary] == '\0';
+  const char *rest = suffix + (letter ? 1 + binary : 0);
+  return !*rest || (bytes && strcmp(rest, "B") == 0);
 }
 
 static bool parse_int(const struct option *option, const char *text, int64_t *out)
@@ -186,7 +196,8 @@ static bool parse_int(const struct option *option, const char *text, int64_t *ou
     return false;
   errno = 0;
   long long number = strtoll(text, &end, 10);
-  if (errno || !parse_scale(end, &scale) || __builtin_mul_overflow((int64_t)number, scale, &value) || !in_range(option, (double)value))
+  if (errno || !options_parse_scale(end, is_size(option), &scale) || __builtin_mul_overflow((int64_t)number, scale, &value) ||
+      !in_range(option, (double)value))
     return false;
   *out = value;
   return true;

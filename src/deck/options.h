@@ -13,7 +13,7 @@
 #include "base/status.h"
 
 enum option_type {
-  OPTION_INT,     /* int64_t; 1k, 1M, 1G, 1Ki ... are understood */
+  OPTION_INT,     /* int64_t; 1k, 1M, 1G, 1Ki ... are understood, and 1B, 1kB, 1KiB ... where the unit is OPTIONS_BYTES */
   OPTION_REAL,    /* double */
   OPTION_BOOL,    /* bool: true/false/yes/no/on/off */
   OPTION_STRING,  /* char *, owned by the option set */
@@ -27,6 +27,8 @@ enum { OPTION_MOST_INTS = 2 };
 struct option_ints { int n; int64_t item[OPTION_MOST_INTS]; };
 struct option_strings { int n; char **item; };
 
+#define OPTIONS_BYTES "bytes"
+
 struct option {
   const char *name;           /* "shard.prefetch" (section.key) or "out" (no section) */
   enum option_type type;
@@ -35,7 +37,7 @@ struct option {
   double least, most;         /* inclusive range of numbers; both 0: any */
   int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
-  const char *unit;           /* "steps", "tokens", NULL */
+  const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
   const char *text;           /* one line for --help and the man page */
 };
 
@@ -52,6 +54,9 @@ enum status options_read_text(struct option_set *set, const char *label, const c
 
 /* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);
+
+/* What stands behind a number: nothing, a letter of kMGT for a power of 1000, with an i behind it of 1024; with `bytes` a B behind all that. false: anything else. */
+bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);
 
 /* Whether a text is a value of OPTION_BOOL. */
 bool options_is_bool(const char *text);

@@ -3,7 +3,7 @@
 # that was measured is in results.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
-rates() { on "$@" device=host bytes=1Mi seconds=0; }
+rates() { on "$@" device=host bytes=1MiB seconds=0; }
 
 # names FILE: of the rates there.
 names() { sed -n 's/^\([a-z0-9_]*\): [0-9.e+-]*  # .*/\1/p' "$1" | tr '\n' ' '; }
@@ -39,7 +39,8 @@ rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "benc
 if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
 
 fails 2 "sluice bench rates takes no steps=" "$SLUICE" bench rates steps=3
-fails 2 "bytes must be an integer from 1048576" "$SLUICE" bench rates bytes=4096
+fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8Mi or 8MiB, not '4096'" "$SLUICE" bench rates bytes=4096
+fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
 fails 8 "device=cuda, but this build has no CUDA, or no GPU" on 2 "$SLUICE" bench rates device=cuda
 status=0

@@ -28,6 +28,7 @@ struct values {
     struct option_strings names, kinds;
     struct option_ints span;
   } list;
+  int64_t room;
 };
 
 #define AT(field) offsetof(struct values, field)
@@ -44,6 +45,7 @@ static const struct option table[] = {
     {"list.span", OPTION_INTS, AT(list.span), "[]", .least = 0, .most = 100, .count = 2, .text = "two, or none"},
     {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
     {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
+    {"room", OPTION_INT, AT(room), "4Ki", .least = 4, .most = 0x1p50, .unit = OPTIONS_BYTES, .text = "how large"},
     {0},
 };
 
@@ -180,6 +182,52 @@ static void test_numbers(void **state)
     assert_int_equal(options_assign(set, text), STATUS_USAGE);
     assert_string_equal(status_text(), expected);
   }
+}
+
+/* What a number of anything else is, and the same with a B. */
+static void test_sizes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t value;
+  } good[] = {
+      {"4096", 4096},
+      {"4096B", 4096},
+      {"8M", 8000000},
+      {"8MB", 8000000},
+      {"8Mi", 8 << 20},
+      {"8MiB", 8 << 20},
+      {"2k", 2000},
+      {"2kB", 2000},
+      {"2KB", 2000},
+      {"2KiB", 2048},
+      {"3GiB", INT64_C(3) << 30},
+      {"5GB", INT64_C(5000000000)},
+      {"1TiB", INT64_C(1) << 40},
+  };
+  static const char *const bad[] = {
+      "", "B", "3", "3B", "8MiBB", "8MBi", "8b", "8iB", "8BM", "8mib", "8 MiB", "0.5GiB", "2PiB", "2048TiB", "9007199254740993TB"};
+  assert_int_equal(values.room, 4096);
+  for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    char text[64];
+    snprintf(text, sizeof text, "room=%s", good[i].text);
+    if (options_assign(set, text))
+      fail_msg("%s: %s", text, status_text());
+    assert_int_equal(values.room, good[i].value);
+  }
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    char text[64], expected[160];
+    snprintf(text, sizeof text, "room=%s", bad[i]);
+    snprintf(expected, sizeof expected, "command line: room must be a size from 4 to 1.125899907e+15, such as 8000000, 8M, 8Mi or 8MiB, not '%s'",
+             bad[i]);
+    assert_int_equal(options_assign(set, text), STATUS_USAGE);
+    assert_string_equal(status_text(), expected);
+    assert_int_equal(values.room, INT64_C(1) << 40); /* the old value stands */
+  }
+  assert_int_equal(read_text("room: 64MiB\n"), STATUS_OK);
+  assert_int_equal(values.room, 64 << 20);
+  assert_int_equal(options_assign(set, "run.steps=8MiB"), STATUS_USAGE); /* of steps there are no bytes */
 }
 
 static void test_assign(void **state)
@@ -497,7 +545,7 @@ static void test_echo_form(void **state)
   assert_int_equal(options_assign(set, "list.names=a b,c"), STATUS_OK);
   assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
   assert_string_equal(text, "out: \"\"\nrun:\n  steps: 10\n  rate: 0.5\n  fast: false\n  dir: \"\"\n  colour: green\n"
-                            "list:\n  pair: [1, 2]\n  span: []\n  names: [\"a b\", c]\n  kinds: [red]\n");
+                            "list:\n  pair: [1, 2]\n  span: []\n  names: [\"a b\", c]\n  kinds: [red]\nroom: 4096\n");
   mem_free(text);
   values.out[0] = '\0';
   char bad[] = "\xff";
@@ -596,6 +644,7 @@ int main(void)
       TEST(test_yaml),
       TEST(test_empty_decks),
       TEST(test_numbers),
+      TEST(test_sizes),
       TEST(test_assign),
       TEST(test_quotes),
       TEST(test_refusals_of_assignments),
