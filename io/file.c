@@ -112,9 +112,14 @@ static enum status write_to(int fd, const char *path, const char *data, size_t b
   return STATUS_OK;
 }
 
+static char *temporary_of(const char *path)
+{
+  return mem_printf("%s.tmp", path);
+}
+
 enum status file_write_all(const char *path, const void *data, size_t bytes)
 {
-  char *temporary = mem_printf("%s.tmp", path);
+  char *temporary = temporary_of(path);
   if (!temporary)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
@@ -224,6 +229,20 @@ enum status file_reserve(const char *path, int64_t bytes)
   enum status status = file_reserve_open(fd, path, bytes);
   if (close(fd) != 0 && status == STATUS_OK)
     status = failed("close", path);
+  return status;
+}
+
+enum status file_check_write(const char *path, int64_t bytes)
+{
+  struct stat info;
+  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    return status_set(STATUS_IO, "cannot write %s: it is a folder; name a file in it", path);
+  char *temporary = temporary_of(path);
+  if (!temporary)
+    return STATUS_MEMORY;
+  const enum status status = file_reserve(temporary, bytes);
+  unlink(temporary); /* of what could not be made there is nothing */
+  mem_free(temporary);
   return status;
 }
 

@@ -232,6 +232,19 @@ enum status results_close(struct results *results)
   return status;
 }
 
+enum status results_check(const char *path)
+{
+  struct results *results = NULL;
+  const bool is_there = file_exists(path);
+  enum status status = results_open(path, &results);
+  if (status != STATUS_OK)
+    return status;
+  status = results_close(results);
+  if (!is_there && unlink(path) != 0 && status == STATUS_OK)
+    status = status_set(STATUS_IO, "cannot remove %s, which was made to see whether it can be: %s", path, strerror(errno));
+  return status;
+}
+
 /* Rewinding. */
 
 static bool is_later(struct json_tokener *tokener, const char *line, size_t bytes, int64_t last_step)

@@ -9,6 +9,8 @@
 struct results;
 enum status results_open(const char *path, struct results **out);
 enum status results_close(struct results *results); /* takes NULL */
+/* Whether results_open() can open it, for what takes long to work out: a file that was not there is not there afterwards. */
+enum status results_check(const char *path);
 
 /* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end. */
 void results_begin(struct results *results, const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" | "bench", "bench_adam", ... */

@@ -372,9 +372,19 @@ static enum status run_deck(const struct arguments *arguments)
   return status;
 }
 
+/* Before minutes of measuring. */
+static enum status check_results(const struct arguments *arguments)
+{
+  const struct values *values = arguments->values;
+  return comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 && *values->results ? results_check(values->results) : STATUS_OK);
+}
+
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct other *other = find_other(arguments->word[0]);
+  const enum status status = check_results(arguments);
+  if (status)
+    return status;
   return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
 }
 

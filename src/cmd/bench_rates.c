@@ -16,6 +16,7 @@
 #include "topo/topo.h"
 
 enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
+enum { FILE_BYTES = 4096 }; /* of out= at most */
 
 struct values {
   char *out, *dir, *results;
@@ -600,8 +601,7 @@ static void print(const struct bench *bench)
 /* What there was nothing to measure of is left out. */
 static enum status write_rates(const struct bench *bench)
 {
-  enum { ROOM = 4096 };
-  char text[ROOM], about[256];
+  char text[FILE_BYTES], about[256];
   if (!*bench->values.out)
     return STATUS_OK;
   describe(bench, about, sizeof about);
@@ -634,6 +634,11 @@ static enum status record(const struct bench *bench)
   return status ? status : closing;
 }
 
+static enum status check_out(const struct bench *bench)
+{
+  return *bench->values.out ? file_check_write(bench->values.out, FILE_BYTES) : STATUS_OK;
+}
+
 static enum status report(const struct bench *bench)
 {
   print(bench);
@@ -646,6 +651,8 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
   struct bench bench = {.comm = comm};
   (void)exit_code;
   enum status status = comm_agree(comm, read_values(n, assignments, &bench));
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? check_out(&bench) : STATUS_OK);
   if (!status)
     status = bench_take_cores(comm, bench.values.threads, &bench.topo);
   if (!status) {

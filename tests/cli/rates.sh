@@ -43,6 +43,24 @@ fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
 fails 8 "device=cuda, but this build has no CUDA, or no GPU" on 2 "$SLUICE" bench rates device=cuda
-status=0
-rates 2 "$SLUICE" bench rates out=nowhere/rates.yaml > bench.out 2>&1 || status=$?
-if test $status = 0 || ! grep -q "nowhere" bench.out; then cat bench.out >&2; die "exit $status where the file cannot be written"; fi
+
+# What cannot be written is found before anything is measured, by all ranks; what fails for another reason leaves files as they were.
+early() {
+  fails 4 "$@"
+  if grep -qE '^[a-z][a-z0-9_/ ]{21} ' fails.out; then cat fails.out >&2; die "found only after measuring: $*"; fi
+}
+mkdir folder
+for ranks in 1 3; do
+  early "nowhere/rates.yaml" rates $ranks "$SLUICE" bench rates out=nowhere/rates.yaml
+  early "folder: it is a folder" rates $ranks "$SLUICE" bench rates out=folder
+  early "nowhere/results.jsonl" rates $ranks "$SLUICE" bench rates out=fresh.yaml results=nowhere/results.jsonl
+done
+for what in "tiny.yaml steps=1 warmup=0" "adam n=64 seconds=0" "io dir=disk size=1Mi piece=1Mi seconds=0"; do
+  # shellcheck disable=SC2086 # a list of words
+  early "nowhere/results.jsonl" "$SLUICE" bench $what results=nowhere/results.jsonl
+done
+for kept in kept.yaml kept.jsonl; do echo old > $kept; done
+fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=kept.yaml results=kept.jsonl
+fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=fresh.yaml results=fresh.jsonl
+for kept in kept.yaml kept.jsonl; do test "$(cat $kept)" = old || die "$kept is not what it was"; done
+test -z "$(ls -d fresh* ./*.tmp folder/* 2> /dev/null)" || die "left behind: $(ls -d fresh* ./*.tmp folder/*)"

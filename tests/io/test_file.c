@@ -214,6 +214,23 @@ static void room(void **state)
   assert_int_equal(file_reserve(in_dir("nowhere/file"), 1), STATUS_IO);
 }
 
+/* Told before there is anything to write; where it can be written, nothing is made. */
+static void writing_is_tried(void **state)
+{
+  (void)state;
+  assert_int_equal(file_check_write(in_dir("tried"), 4096), STATUS_OK);
+  assert_false(file_exists(in_dir("tried")) || file_exists(in_dir("tried.tmp")));
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(file_check_write(in_dir("kept"), 4096), STATUS_OK);
+  expect_old_content();
+  assert_int_equal(file_check_write(in_dir("kept"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  expect_old_content();
+  assert_int_equal(file_check_write(in_dir("nowhere/file"), 1), STATUS_IO);
+  assert_true(told("nowhere/file"));
+  assert_int_equal(file_check_write(dir, 1), STATUS_IO);
+  assert_true(told("it is a folder"));
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -248,6 +265,7 @@ int main(void)
       cmocka_unit_test(a_failed_write_leaves_the_old_file),
       cmocka_unit_test(renaming),
       cmocka_unit_test(room),
+      cmocka_unit_test(writing_is_tried),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

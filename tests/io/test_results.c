@@ -235,6 +235,20 @@ static void what_cannot_be_opened(void **state)
   assert_null(results);
 }
 
+/* A file that is not there is not made, and one that is there is what it was. */
+static void opening_is_tried(void **state)
+{
+  (void)state;
+  put("{\"kind\":\"run\"}\n");
+  assert_int_equal(results_check(path), STATUS_OK);
+  expect("{\"kind\":\"run\"}\n");
+  unlink(path);
+  assert_int_equal(results_check(path), STATUS_OK);
+  assert_false(file_exists(path));
+  assert_int_equal(results_check("/proc/nowhere/results.jsonl"), STATUS_IO);
+  assert_non_null(strstr(status_text(), "/proc/nowhere/results.jsonl"));
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -255,10 +269,15 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines),           cmocka_unit_test(numbers_come_back),
-      cmocka_unit_test(text_is_escaped), cmocka_unit_test(a_torn_line_is_cut),
-      cmocka_unit_test(a_long_line),     cmocka_unit_test(a_failed_write_leaves_whole_lines),
-      cmocka_unit_test(rewinding),       cmocka_unit_test(what_cannot_be_opened),
+      cmocka_unit_test(lines),
+      cmocka_unit_test(numbers_come_back),
+      cmocka_unit_test(text_is_escaped),
+      cmocka_unit_test(a_torn_line_is_cut),
+      cmocka_unit_test(a_long_line),
+      cmocka_unit_test(a_failed_write_leaves_whole_lines),
+      cmocka_unit_test(rewinding),
+      cmocka_unit_test(what_cannot_be_opened),
+      cmocka_unit_test(opening_is_tried),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
