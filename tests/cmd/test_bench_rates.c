@@ -1,0 +1,84 @@
+/* sluice bench rates: of the host's memory the best of its rounds is kept, and of copies both ways the round in which they are most together. Oracle: worked out by hand from the times that each
+ * measurement is made to take here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "cmd/bench.h"
+#include "io/file.h"
+
+/* What a measurement takes that warms up, or tells how often to repeat. */
+#define FIRST 9
+
+/* Seconds of every lane whose time the ranks agree on, in this order; bytes=1Mi and seconds=0, so that each is measured once. */
+static const double script[] = {
+    FIRST, FIRST, 0.5,                            /* products */
+    FIRST, FIRST, 0.25,                           /* a copy in the device's memory */
+    FIRST, FIRST, FIRST, FIRST, 1e-3,    10e-3,   /* copies up and down: either is fastest in one round, */
+    FIRST, FIRST, 30e-3,                          /* updates */
+    FIRST, FIRST, FIRST, FIRST, 1.25e-3, 1.25e-3, /* and both together in another */
+    FIRST, FIRST, 10e-3,                          /* the fastest one */
+    FIRST, FIRST, FIRST, FIRST, 10e-3,   1e-3,    /* not the last */
+    FIRST, FIRST, 20e-3,
+};
+enum { CALLS = sizeof script / sizeof *script };
+static int calls;
+
+enum status __wrap_comm_max_f64(struct comm *comm, double *values, int n);
+enum status __wrap_comm_max_f64(struct comm *comm, double *values, int n)
+{
+  (void)comm;
+  assert_true(n == 1 && calls < CALLS);
+  *values = script[calls++];
+  return STATUS_OK;
+}
+
+static double rate(const char *text, const char *name)
+{
+  char key[32];
+  snprintf(key, sizeof key, "\n%s: ", name);
+  const char *at = strstr(text, key);
+  if (!at)
+    fail_msg("no %s in\n%s", name, text);
+  return strtod(at + strlen(key), NULL);
+}
+
+static void the_best_round_is_kept(void **state)
+{
+  (void)state;
+  char out[] = "/tmp/sluice-rates-XXXXXX", assignment[64], *text = NULL;
+  char *const assignments[] = {assignment, "device=host", "threads=1", "bytes=1Mi", "seconds=0"};
+  const int fd = mkstemp(out);
+  struct comm *comm = NULL;
+  int exit_code = 0;
+  size_t bytes;
+  assert_true(fd >= 0 && close(fd) == 0);
+  snprintf(assignment, sizeof assignment, "out=%s", out);
+  assert_int_equal(comm_create_fake(0, 1, 1, &comm), STATUS_OK);
+  if (bench_rates(comm, sizeof assignments / sizeof *assignments, assignments, &exit_code))
+    fail_msg("%s", status_text());
+  comm_destroy(comm);
+  assert_int_equal(calls, CALLS); /* three rounds */
+  assert_int_equal(file_read_all(out, 1 << 16, &text, &bytes), STATUS_OK);
+  unlink(out);
+  const double gb = 1048576e-9;
+  assert_float_equal(rate(text, "memory"), 2 * gb / 0.25, 1e-6);
+  assert_float_equal(rate(text, "h2d"), gb / 1.25e-3, 1e-4);
+  assert_float_equal(rate(text, "d2h"), gb / 1.25e-3, 1e-4);
+  assert_float_equal(rate(text, "host_memory"), 7.5 * gb / 10e-3, 1e-4);
+  mem_free(text);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
