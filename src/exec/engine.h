@@ -33,6 +33,9 @@ struct span {
   struct mark *begin[2], *end[2];
 };
 
+/* Times of step n are taken behind the release of step n + 1, and count from that of step n - 1. */
+enum { BASES = 3 };
+
 struct exec {
   struct exec_config config;
   const struct plan *plan;
@@ -43,7 +46,7 @@ struct exec {
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
   int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
-  struct mark *base[2][3];    /* release of step n at [.][n % 3], on the device and on the host of lanes that work there: n is placed by n - 1 when n + 1 is released already */
+  struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
   struct lane *clock;         /* of that host, for traces: nothing but releases, so that none stands behind other work */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */

@@ -4,16 +4,18 @@
 #include "base/mem.h"
 #include "exec/engine.h"
 
-static enum status create_pair(struct device *device, struct mark *pair[2])
+static enum status create_marks(struct device *device, int n, struct mark *marks[])
 {
-  enum status status = device->ops->mark_create(device, &pair[0]);
-  return status ? status : device->ops->mark_create(device, &pair[1]);
+  enum status status = STATUS_OK;
+  for (int i = 0; !status && i < n; i++)
+    status = device->ops->mark_create(device, &marks[i]);
+  return status;
 }
 
-static void destroy_pair(struct device *device, struct mark *const pair[2])
+static void destroy_marks(struct device *device, int n, struct mark *const marks[])
 {
-  device->ops->mark_destroy(pair[0]);
-  device->ops->mark_destroy(pair[1]);
+  for (int i = 0; i < n; i++)
+    device->ops->mark_destroy(marks[i]);
 }
 
 static struct device *base_device(const struct exec *exec, bool beside)
@@ -31,13 +33,12 @@ enum status exec_marks_create(struct exec *exec)
   for (int i = 0; !status && i < exec->plan->n; i++) {
     struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
     plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
-    status = create_pair(device, exec->span[i].begin);
+    status = create_marks(device, 2, exec->span[i].begin);
     if (!status)
-      status = create_pair(device, exec->span[i].end);
+      status = create_marks(device, 2, exec->span[i].end);
   }
   for (int beside = 0; !status && beside < 2; beside++)
-    for (int n = 0; !status && n < 3; n++)
-      status = base_device(exec, beside)->ops->mark_create(base_device(exec, beside), &exec->base[beside][n]);
+    status = create_marks(base_device(exec, beside), BASES, exec->base[beside]);
   if (!status && exec->config.trace && exec->config.host)
     status = exec->config.host->ops->lane_create(exec->config.host, "clock", 1, &exec->clock);
   return status;
@@ -47,21 +48,20 @@ void exec_marks_destroy(struct exec *exec)
 {
   for (int i = 0; exec->span && i < exec->plan->n; i++) {
     struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
-    destroy_pair(device, exec->span[i].begin);
-    destroy_pair(device, exec->span[i].end);
+    destroy_marks(device, 2, exec->span[i].begin);
+    destroy_marks(device, 2, exec->span[i].end);
   }
   if (exec->clock)
     exec->clock->device->ops->lane_destroy(exec->clock);
   for (int beside = 0; beside < 2; beside++)
-    for (int n = 0; n < 3; n++)
-      base_device(exec, beside)->ops->mark_destroy(exec->base[beside][n]);
+    destroy_marks(base_device(exec, beside), BASES, exec->base[beside]);
   mem_free(exec->span);
 }
 
 enum status exec_mark_release(struct exec *exec, int64_t n)
 {
-  const enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % 3]);
-  return status || !exec->clock ? status : exec->clock->device->ops->mark_set(exec->clock, exec->base[1][n % 3]);
+  const enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
+  return status || !exec->clock ? status : exec->clock->device->ops->mark_set(exec->clock, exec->base[1][n % BASES]);
 }
 
 bool exec_is_traced(const struct exec *exec, int64_t step)
@@ -78,7 +78,7 @@ static enum status trace_one(struct exec *exec, int index, int64_t n, double sec
 {
   const enum plan_lane lane = exec->plan->instr[index].lane;
   struct exec_event event = {.step = exec->args[n & 1].step, .instr = index};
-  struct mark *base = exec->base[exec_is_beside(exec, lane)][n % 3];
+  struct mark *base = exec->base[exec_is_beside(exec, lane)][n % BASES];
   double begin;
   enum status status = exec_device_of(exec, lane)->ops->mark_seconds(base, exec->span[index].begin[n & 1], &begin);
   if (status)
@@ -117,9 +117,9 @@ static enum status place_step(struct exec *exec, int64_t n)
   const int64_t step = exec->args[n & 1].step;
   enum status status = STATUS_OK;
   if (exec_is_traced(exec, step) && exec->clock)
-    status = exec->clock->device->ops->mark_wait(exec->base[1][n % 3]);
+    status = exec->clock->device->ops->mark_wait(exec->base[1][n % BASES]);
   if (!status && exec_is_traced(exec, step) && exec_is_traced(exec, step - 1) && n > 1)
-    status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % 3], exec->base[0][n % 3], &since);
+    status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
   exec->trace_s += since;
   return status;
 }

@@ -341,10 +341,10 @@ static void a_full_disk(void **state)
   with_plan_of_3(full_disk);
 }
 
-/* What a run's callback was told, by instruction of the traced steps, which are all. */
+/* What a run's callback was told, by instruction of the traced steps, of which 1 is the first. */
 struct witness {
   struct trace_run *run;
-  int n;
+  int n, steps;
   struct exec_event *event;
   int *seen;
   int64_t spent[2]; /* of all */
@@ -353,10 +353,10 @@ struct witness {
 static void see(void *arg, const struct exec_event *event)
 {
   struct witness *witness = arg;
-  assert_in_range(event->step, 0, JOB_STEPS - 1);
-  const int place = (int)event->step * witness->n + event->instr;
+  assert_in_range(event->step, 1, witness->steps);
+  const int place = (int)(event->step - 1) * witness->n + event->instr;
   witness->event[place] = *event;
-  for (int e = 0; e < 2; e++) {
+  for (int e = 0; e < 2 && event->spent; e++) {
     assert_true(event->spent[e] >= 0);
     witness->spent[e] += event->spent[e];
   }
@@ -364,36 +364,36 @@ static void see(void *arg, const struct exec_event *event)
   trace_run_event(witness->run, event);
 }
 
-/* Times are those of one clock on a device: between devices they are not compared. */
-static void each_waited(const struct job *job, const struct witness *witness)
+static void witness_create(struct witness *witness, const struct plan *plan, int steps)
 {
-  const struct plan *plan = job->plan;
-  for (int place = 0; place < JOB_STEPS * plan->n; place++) {
+  void *events, *seen;
+  check(mem_alloc(MEM_META, (size_t)(steps * plan->n) * sizeof *witness->event, &events));
+  check(mem_alloc(MEM_META, (size_t)(steps * plan->n) * sizeof *witness->seen, &seen));
+  *witness = (struct witness){.n = plan->n, .steps = steps, .event = events, .seen = seen};
+  open_trace(plan, 0, &witness->run);
+}
+
+static void witness_free(struct witness *witness)
+{
+  mem_free(witness->seen);
+  mem_free(witness->event);
+}
+
+static void each_waited(const struct plan *plan, const struct witness *witness)
+{
+  for (int place = 0; place < witness->steps * plan->n; place++) {
     const struct instr *instr = &plan->instr[place % plan->n];
     assert_int_equal(witness->seen[place], 1);
     assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
     for (int w = 0; w < instr->n_wait; w++) {
       const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
-      if (before >= 0 && (!job->host || plan->on_host[instr->lane] == plan->on_host[plan->instr[instr->wait[w].instr].lane]))
+      if (before >= 0)
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
   }
 }
 
-/* A lane runs one instruction behind the other, through all steps. */
-static void each_in_turn(const struct plan *plan, const struct witness *witness)
-{
-  double free_s[LANE_COUNT];
-  for (int lane = 0; lane < LANE_COUNT; lane++)
-    free_s[lane] = -INFINITY;
-  for (int place = 0; place < JOB_STEPS * plan->n; place++) {
-    double *from = &free_s[plan->instr[place % plan->n].lane];
-    assert_true(witness->event[place].begin_s >= *from - 1e-9);
-    *from = witness->event[place].end_s;
-  }
-}
-
-/* The events' numbers are the summary's, and those of the run. */
+/* The events' numbers are the summary's, and steps 1 and 2 are a part of all steps. */
 static void expect_spent(const struct job *job, const struct witness *witness, const struct trace_summary *sum)
 {
   for (int e = 0; e < 2; e++) {
@@ -412,24 +412,21 @@ static void expect_spent(const struct job *job, const struct witness *witness, c
   }
 }
 
-static void trace_run(const struct job_setup *setup)
+static void every_instruction_of_a_traced_run(void **state)
 {
-  struct job_record plain = job_run(world, setup), traced = {0};
+  (void)state;
+  const struct job_setup setup = {.prefetch = 1, .micros = 2};
+  struct job_record plain = job_run(world, &setup), traced = {0};
   struct job job;
   struct witness witness;
   struct trace_summary sum;
   struct class_total total[CLASS_COUNT];
   struct json_tree *tree;
-  void *events, *seen;
-  job_open(&job, world, setup);
-  const int64_t all = (int64_t)JOB_STEPS * job.plan->n;
-  check(mem_alloc(MEM_META, (size_t)all * sizeof *witness.event, &events));
-  check(mem_alloc(MEM_META, (size_t)all * sizeof *witness.seen, &seen));
-  witness = (struct witness){.n = job.plan->n, .event = events, .seen = seen};
-  open_trace(job.plan, 0, &witness.run);
+  job_open(&job, world, &setup);
+  witness_create(&witness, job.plan, 2);
   struct tally *tally = open_tally();
   trace_run_set_tally(witness.run, tally);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 0, .trace_to = JOB_STEPS, .tally = tally}));
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .tally = tally}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -444,39 +441,48 @@ static void trace_run(const struct job_setup *setup)
   check(trace_run_close(witness.run, &sum));
   job_assert_same(&plain, &traced);
   expect_spent(&job, &witness, &sum);
-  each_waited(&job, &witness);
-  each_in_turn(job.plan, &witness);
+  each_waited(job.plan, &witness);
 
-  assert_int_equal(sum.steps, JOB_STEPS);
+  assert_int_equal(sum.steps, 2);
   int64_t count = 0;
   for (int op = 0; op < OP_COUNT; op++)
     count += sum.kind[op].count;
-  assert_int_equal(count, all);
+  assert_int_equal(count, 2 * job.plan->n);
   assert_true(sum.exposed_s <= sum.communication_s && sum.communication_s <= sum.seconds);
   assert_int_equal(isnan(sum.overlap), comm_ranks(world) == 1);
   check(json_tree_read(timeline, 1 << 24, &tree));
-  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + all);
+  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + 2 * job.plan->n);
   json_tree_free(tree);
 
   remove_files();
-  mem_free(seen);
-  mem_free(events);
+  witness_free(&witness);
   job_record_free(&plain);
   job_record_free(&traced);
   job_close(&job);
   tally_destroy(tally);
 }
 
-static void every_instruction_of_a_traced_run(void **state)
+/* Of steps that others follow before their times are taken. */
+static void steps_follow_each_other(void **state)
 {
   (void)state;
-  trace_run(&(struct job_setup){.prefetch = 1, .micros = 2});
-}
-
-static void and_of_lanes_beside_a_device(void **state)
-{
-  (void)state;
-  trace_run(&(struct job_setup){.prefetch = 1, .host = true, .beside = true});
+  enum { STEPS = 4 };
+  struct job job;
+  struct witness witness;
+  struct trace_summary sum;
+  job_open(&job, world, &(struct job_setup){.prefetch = 1});
+  witness_create(&witness, job.plan, STEPS);
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
+  for (int step = 0; step < STEPS + 3; step++)
+    job_step(&job, step);
+  check(exec_drain(job.exec));
+  check(trace_run_close(witness.run, &sum));
+  each_waited(job.plan, &witness);
+  for (int step = 1; step < STEPS; step++)
+    assert_true(witness.event[(step - 1) * job.plan->n].begin_s < witness.event[step * job.plan->n].begin_s);
+  remove_files();
+  witness_free(&witness);
+  job_close(&job);
 }
 
 /* The steps of a job, of which the last ones allocate nothing. */
@@ -566,15 +572,9 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),
-      cmocka_unit_test(spans_of_events),
-      cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be),
-      cmocka_unit_test(a_full_disk),
-      cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(and_of_lanes_beside_a_device),
-      cmocka_unit_test(counters_of_events),
-      cmocka_unit_test(a_run_that_is_counted),
+      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),    cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),        cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(steps_follow_each_other), cmocka_unit_test(counters_of_events), cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
