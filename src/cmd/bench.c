@@ -57,6 +57,7 @@ struct measurement {
   struct counters *counters; /* of rank 0, NULL elsewhere */
   bool by_lane;              /* run.counters has the thread's hardware counters */
   int64_t counted[COUNTER_KINDS];
+  struct trace_summary trace;
   int64_t device_used, device_all;
   int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
   double seconds, loss; /* seconds: of the timed steps */
@@ -242,14 +243,8 @@ static void record_lanes(struct results *results, const struct measurement *m)
   }
 }
 
-static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
+static enum status record_steps(struct results *results, const struct job *job, struct measurement *m, double peak)
 {
-  struct results *results = NULL;
-  if (!*path)
-    return STATUS_OK;
-  enum status status = results_open(path, &results);
-  if (status)
-    return status;
   results_begin(results, "bench");
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);
@@ -275,7 +270,21 @@ static enum status record(const struct job *job, struct measurement *m, double p
   record_lanes(results, m);
   results_real(results, "loss", m->loss);
   record_counters(results, m);
-  status = results_end(results);
+  return results_end(results);
+}
+
+static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
+{
+  struct results *results = NULL;
+  if (!*path)
+    return STATUS_OK;
+  enum status status = results_open(path, &results);
+  if (status)
+    return status;
+  if (m->trace.steps > 0)
+    status = trace_record(results, &m->trace);
+  if (!status)
+    status = record_steps(results, job, m, peak);
   const enum status closing = results_close(results);
   return status ? status : closing;
 }
@@ -359,9 +368,8 @@ static enum status run_deck(const struct arguments *arguments)
     status = job_start(job, PLAN_TRAIN, data_load_train, &order);
     if (!status)
       status = measure(job, values, &measurement);
-    struct trace_summary unread; /* the files of a trace say it */
     if (!status)
-      status = comm_agree(arguments->comm, job_end_trace(job, &unread));
+      status = comm_agree(arguments->comm, job_end_trace(job, &measurement.trace));
   }
   if (!status)
     status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? report(job, &measurement, values) : STATUS_OK);
@@ -396,7 +404,9 @@ const struct command command_bench = {
         "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the rate of the model's matrix products "
         "(and their share of peak=), device memory, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of "
         "the last-level cache through PAPI, or "
-        "where the machine has no hardware counters, processor time, page faults and context switches.\n\n"
+        "where the machine has no hardware counters, processor time, page faults and context switches. With train.trace= another line of results= "
+        "says "
+        "what of the traced steps communication, copies, updates and the disk took, and how much of it was exposed.\n\n"
         "sluice bench adam measures the AdamW step of host masters (tiers.optimizer=host) beside the same loads and stores without the "
         "arithmetic, which is what memory allows: parameters/s, GB/s and the "
         "share. Its keys: n= (parameters of a rank, 268435456 or what memory allows), threads= (of a rank), kernel= (generic, avx2, avx512, or "

@@ -19,13 +19,20 @@ struct intervals {
   int64_t n, room;
 };
 
+/* Where traced steps begin on the compute lane. */
+struct beginnings {
+  int64_t steps, last;
+  double second_s, last_s;
+};
+
 struct trace_run {
   const struct plan *plan;
   const struct tally *tally; /* NULL: nothing is counted */
   struct trace *timeline;
   char *summary_path;
   double link_bytes_s, begin_s, end_s;
-  struct intervals compute, communication, beside[TRACE_BESIDES];
+  struct intervals compute, beside[PART_NOTHING];
+  struct beginnings begun;
   struct trace_summary sum;
   enum status status; /* of the first failure, with its sentence */
   char failure[2048];
@@ -69,6 +76,18 @@ static double length(const struct intervals *set)
   for (int64_t i = 0; i < set->n; i++)
     sum += set->item[i].end_s - set->item[i].begin_s;
   return sum;
+}
+
+/* What of united ones lies between. */
+static void clip(struct intervals *set, double begin_s, double end_s)
+{
+  int64_t kept = 0;
+  for (int64_t i = 0; i < set->n; i++) {
+    const struct interval part = {fmax(set->item[i].begin_s, begin_s), fmin(set->item[i].end_s, end_s)};
+    if (part.begin_s < part.end_s)
+      set->item[kept++] = part;
+  }
+  set->n = kept;
 }
 
 /* Of united ones: how long both run. */
@@ -158,56 +177,72 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   }
 }
 
-/* Which of the besides a lane belongs to; TRACE_BESIDES: none. */
-static int beside_of(enum plan_lane lane)
+/* The lane's instructions come in their order, and steps in theirs. */
+static void note_beginning(struct beginnings *begun, const struct exec_event *event)
 {
-  switch (lane) {
-  case LANE_H2D:
-  case LANE_D2H: return TRACE_COPIES;
-  case LANE_HOST: return TRACE_UPDATES;
-  case LANE_DISK: return TRACE_DISK;
-  default: return TRACE_BESIDES;
-  }
+  if (begun->steps > 0 && event->step == begun->last)
+    return;
+  begun->steps++;
+  begun->last = event->step;
+  begun->last_s = event->begin_s;
+  if (begun->steps == 2)
+    begun->second_s = event->begin_s;
 }
 
 void trace_run_event(void *arg, const struct exec_event *event)
 {
   struct trace_run *run = arg;
   const struct instr *instr = &run->plan->instr[event->instr];
+  const enum plan_part part = plan_op_part(instr->op);
   draw(run, event);
   count_step(run, event);
   count_instr(run, event);
-  if (instr->lane == LANE_COMPUTE)
+  if (instr->lane == LANE_COMPUTE) {
+    note_beginning(&run->begun, event);
     keep_failure(run, add_interval(&run->compute, event->begin_s, event->end_s));
-  else if (between_ranks(run->plan, instr))
-    keep_failure(run, add_interval(&run->communication, event->begin_s, event->end_s));
-  const int beside = beside_of(instr->lane);
-  if (beside < TRACE_BESIDES)
-    keep_failure(run, add_interval(&run->beside[beside], event->begin_s, event->end_s));
+  } else if (part != PART_NOTHING && (part != PART_COMM || between_ranks(run->plan, instr))) {
+    keep_failure(run, add_interval(&run->beside[part], event->begin_s, event->end_s));
+  }
 }
 
 /* --- the summary ---------------------------------------------------------------------------------------------------------------- */
 
-/* Of lanes beside the compute lane, whose intervals are united. */
-static struct trace_beside beside_compute(const struct trace_run *run, struct intervals *others)
+static void sum_up_besides(struct trace_run *run, double begin_s, double end_s, int64_t steps)
 {
-  unite(others);
-  const double seconds = length(others);
-  return (struct trace_beside){.seconds = seconds, .exposed_s = seconds - common_length(&run->compute, others)};
+  struct trace_summary *sum = &run->sum;
+  const double n = (double)steps;
+  unite(&run->compute);
+  clip(&run->compute, begin_s, end_s);
+  sum->step_s = (end_s - begin_s) / n;
+  sum->idle_s = sum->step_s - length(&run->compute) / n;
+  for (int part = 0; part < PART_NOTHING; part++) {
+    struct intervals *others = &run->beside[part];
+    unite(others);
+    clip(others, begin_s, end_s);
+    const double seconds = length(others);
+    sum->beside[part] = (struct trace_beside){.seconds = seconds / n, .exposed_s = (seconds - common_length(&run->compute, others)) / n};
+  }
 }
 
 static void sum_up(struct trace_run *run)
 {
   struct trace_summary *sum = &run->sum;
-  unite(&run->compute);
-  const struct trace_beside communication = beside_compute(run, &run->communication);
+  const struct beginnings *begun = &run->begun;
+  if (sum->steps == 0)
+    return;
   sum->seconds = run->end_s - run->begin_s;
-  sum->communication_s = communication.seconds;
-  sum->exposed_s = communication.exposed_s;
   sum->link_bytes_s = run->link_bytes_s;
-  sum->overlap = sum->communication_s > 0 ? 1 - sum->exposed_s / sum->communication_s : NAN;
-  for (int i = 0; i < TRACE_BESIDES; i++)
-    sum->beside[i] = beside_compute(run, &run->beside[i]);
+  sum->steady_steps = begun->steps > 2 ? begun->steps - 2 : 0;
+  if (sum->steady_steps > 0)
+    sum_up_besides(run, begun->second_s, begun->last_s, sum->steady_steps);
+  else
+    sum_up_besides(run, run->begin_s, run->end_s, sum->steps);
+}
+
+/* NAN where there is nothing to hide. */
+static double hidden(const struct trace_beside *beside)
+{
+  return beside->seconds > 0 ? 1 - beside->exposed_s / beside->seconds : NAN;
 }
 
 struct text {
@@ -327,13 +362,13 @@ static void say_counters(struct text *text, const struct trace_run *run)
 
 static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
 {
-  const double steps = (double)sum->steps;
-  say(text, "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs nothing); ", 1e3 * sum->communication_s / steps,
-      1e3 * sum->exposed_s / steps);
-  if (isnan(sum->overlap))
-    say(text, "overlap n/a\n");
+  const struct trace_beside *communication = &sum->beside[PART_COMM];
+  say(text, "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs nothing); ", 1e3 * communication->seconds,
+      1e3 * communication->exposed_s);
+  if (communication->seconds > 0)
+    say(text, "overlap %.3f\n", hidden(communication));
   else
-    say(text, "overlap %.3f\n", sum->overlap);
+    say(text, "overlap n/a\n");
   if (link_bytes_s > 0)
     say(text, "link: %.2f GB/s measured\n", 1e-9 * link_bytes_s);
   else
@@ -343,14 +378,19 @@ static void say_overlap(struct text *text, const struct trace_summary *sum, doub
 
 static void say_besides(struct text *text, const struct trace_summary *sum)
 {
-  static const char *const names[TRACE_BESIDES] = {[TRACE_COPIES] = "copies", [TRACE_UPDATES] = "updates", [TRACE_DISK] = "disk"};
-  const double steps = (double)sum->steps;
-  for (int i = 0; i < TRACE_BESIDES; i++) {
-    const struct trace_beside *beside = &sum->beside[i];
+  static const char *const names[] = {[PART_COPY] = "copies", [PART_UPDATE] = "updates", [PART_DISK] = "disk"};
+  for (int part = PART_COPY; part < PART_NOTHING; part++) {
+    const struct trace_beside *beside = &sum->beside[part];
     if (beside->seconds > 0)
-      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[i], 1e3 * beside->seconds / steps,
-          1e3 * beside->exposed_s / steps, 100 * (1 - beside->exposed_s / beside->seconds));
+      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part], 1e3 * beside->seconds, 1e3 * beside->exposed_s,
+          100 * hidden(beside));
   }
+  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms a step\n", 1e3 * sum->idle_s, 1e3 * sum->step_s);
+  if (sum->steady_steps > 0)
+    say(text, "This is of %" PRId64 " step%s between traced ones.\n", sum->steady_steps, sum->steady_steps == 1 ? "" : "s");
+  else
+    say(text,
+        "This is of all that was traced, where what the last step puts off counts as exposed: of three steps or more, both ends are left out.\n");
 }
 
 static enum status write_summary(const struct trace_run *run)
@@ -400,10 +440,9 @@ static enum status open_files(struct trace_run *run, const char *dir)
 
 static void release(struct trace_run *run)
 {
-  for (int i = 0; i < TRACE_BESIDES; i++)
-    mem_free(run->beside[i].item);
+  for (int part = 0; part < PART_NOTHING; part++)
+    mem_free(run->beside[part].item);
   mem_free(run->compute.item);
-  mem_free(run->communication.item);
   mem_free(run->summary_path);
   mem_free(run);
 }
@@ -444,7 +483,7 @@ enum status trace_run_open(const char *dir, const struct plan *plan, double link
 
 enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
 {
-  *out = (struct trace_summary){.overlap = NAN};
+  *out = (struct trace_summary){0};
   if (!run)
     return STATUS_OK;
   enum status status = trace_close(run->timeline);
@@ -457,4 +496,28 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
     *out = run->sum;
   release(run);
   return status;
+}
+
+enum status trace_record(struct results *results, const struct trace_summary *sum)
+{
+  static const char *const names[] = {[PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
+  results_begin(results, "trace");
+  results_int(results, "first", sum->first);
+  results_int(results, "steps", sum->steps);
+  results_real(results, "seconds", sum->seconds);
+  results_int(results, "steady_steps", sum->steady_steps);
+  results_real(results, "step_s", sum->step_s);
+  results_real(results, "exposed_idle_s", sum->idle_s);
+  for (int part = 0; part < PART_NOTHING; part++) {
+    char key[32];
+    snprintf(key, sizeof key, "busy_%s_s", names[part]);
+    results_real(results, key, sum->beside[part].seconds);
+    snprintf(key, sizeof key, "exposed_%s_s", names[part]);
+    results_real(results, key, sum->beside[part].exposed_s);
+  }
+  results_real(results, "overlap", hidden(&sum->beside[PART_COMM]));
+  results_real(results, "link_bytes_per_s", sum->link_bytes_s);
+  results_real(results, "gather_bytes_per_s", sum->kind[OP_GATHER].wire_bytes / sum->kind[OP_GATHER].seconds);
+  results_real(results, "reduce_bytes_per_s", sum->kind[OP_REDUCE].wire_bytes / sum->kind[OP_REDUCE].seconds);
+  return results_end(results);
 }

@@ -3,6 +3,7 @@
 #define SLUICE_EXEC_TRACE_H
 
 #include "exec/exec.h"
+#include "io/results.h"
 
 struct trace_run;
 
@@ -11,11 +12,10 @@ struct trace_run;
  * spent: what of trace_run_set_tally() the threads of its lane took for it. */
 struct trace_kind { int64_t count; double seconds, wire_bytes; int64_t spent[DECK_COUNTERS]; };
 
-/* What lanes beside the compute lane did: how long at least one of them ran, and the part of it in which the compute lane ran nothing. */
+/* What ran beside the compute lane: how long at least one of its instructions did, and the part of it in which the compute lane ran nothing. */
 struct trace_beside {
   double seconds, exposed_s;
 };
-enum { TRACE_COPIES, TRACE_UPDATES, TRACE_DISK, TRACE_BESIDES }; /* to and from the host; of the optimizer; of the node's disk */
 
 struct trace_summary {
   int64_t steps, first, last;
@@ -23,10 +23,11 @@ struct trace_summary {
   struct trace_kind kind[OP_COUNT];
   double busy_s[LANE_COUNT];
   int64_t spent[LANE_COUNT][DECK_COUNTERS];
-  double communication_s;    /* while at least one collective between ranks was under way: its waits for other ranks too */
-  double exposed_s;          /* the part of it in which the compute lane ran nothing */
-  double overlap;            /* 1 - exposed / communication; NAN without communication */
-  struct trace_beside beside[TRACE_BESIDES];
+  /* A step has what the one before it put off beside it, and puts off some itself: so what lanes do beside each other is of the steps that have traced ones on both sides, from their first
+   * instruction on the compute lane to the next step's. 0: fewer than three were traced, and it is of all that was, with both ends. */
+  int64_t steady_steps;
+  double step_s, idle_s;     /* a step; and while the compute lane ran nothing */
+  struct trace_beside beside[PART_NOTHING]; /* a step; PART_COMM: collectives between ranks, with their waits for other ranks */
   double link_bytes_s;       /* as measured; 0: not known */
   struct class_total operations[CLASS_COUNT]; /* no calls: not measured */
 };
@@ -45,5 +46,8 @@ void trace_run_event(void *run, const struct exec_event *event);
 /* Ends both files. The executor may not call back any more: after exec_drain() behind the last traced step. A failure since open is told here. Frees; takes NULL, which sums up to
  * nothing. Local. */
 enum status trace_run_close(struct trace_run *run, struct trace_summary *out);
+
+/* A line of kind "trace". Local. */
+enum status trace_record(struct results *results, const struct trace_summary *sum);
 
 #endif

@@ -108,6 +108,25 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
   return (op == OP_ADAM || op == OP_ADAM_NOW) && plan->on_host[LANE_HOST] && !host ? LANE_REDUCE : op_traits[op].lane;
 }
 
+enum plan_part plan_op_part(enum op op)
+{
+  switch (op) {
+  case OP_FETCH:
+  case OP_FETCH_ACT:
+  case OP_SAVE_ACT:
+  case OP_FETCH_GRAD:
+  case OP_FETCH_LOSS: return PART_COPY;
+  case OP_READ_ACT:
+  case OP_WRITE_ACT:
+  case OP_READ_STATE:
+  case OP_WRITE_STATE: return PART_DISK;
+  case OP_ADAM:
+  case OP_ADAM_NOW:
+  case OP_ACCUMULATE: return PART_UPDATE;
+  default: return op_traits[op].collective ? PART_COMM : PART_NOTHING;
+  }
+}
+
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 {
   const struct deck_shape *shape = &plan->input.shape;

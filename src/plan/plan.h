@@ -85,6 +85,8 @@ enum op {
   OP_READ_STATE, OP_WRITE_STATE, OP_ADAM_NOW, OP_FETCH_LOSS, OP_SUM_SHARED, OP_COUNT
 };
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
+/* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
+enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
@@ -207,6 +209,8 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 
 /* Whether masters, moments and reduced gradients of a unit (-1: of units) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
+/* PART_NOTHING: none of the others. */
+enum plan_part plan_op_part(enum op op);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
@@ -231,7 +235,7 @@ struct plan_rates {
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
 };
-/* exposed: how much shorter the step would be if collectives, copies between tiers, updates on the host, or the disk took no time, each by itself. */
+/* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */
 struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s, exposed_disk_s; };
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out);
 

@@ -9,9 +9,6 @@
 #include "base/mem.h"
 #include "plan/internal.h"
 
-/* What can be imagined to take no time. */
-enum part { PART_NOTHING, PART_COMM, PART_COPY, PART_UPDATE, PART_DISK };
-
 /* Seconds, and bytes through the host's memory. */
 struct cost {
   double seconds, host;
@@ -126,29 +123,10 @@ static double disk_s(const struct plan *plan, const struct instr *instr, const s
   }
 }
 
-static enum part part_of(const struct instr *instr)
-{
-  switch (instr->op) {
-  case OP_FETCH:
-  case OP_FETCH_ACT:
-  case OP_SAVE_ACT:
-  case OP_FETCH_GRAD:
-  case OP_FETCH_LOSS: return PART_COPY;
-  case OP_READ_ACT:
-  case OP_WRITE_ACT:
-  case OP_READ_STATE:
-  case OP_WRITE_STATE: return PART_DISK;
-  case OP_ADAM:
-  case OP_ADAM_NOW:
-  case OP_ACCUMULATE: return PART_UPDATE;
-  default: return op_traits[instr->op].collective ? PART_COMM : PART_NOTHING;
-  }
-}
-
 static struct cost cost_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
   const bool host = uses_host(plan, instr);
-  switch (part_of(instr)) {
+  switch (plan_op_part(instr->op)) {
   case PART_COPY: return copy_cost(plan, instr, rates);
   case PART_DISK: return (struct cost){disk_s(plan, instr, rates), 0};
   case PART_COMM: {
@@ -163,9 +141,9 @@ static struct cost cost_of(const struct plan *plan, const struct instr *instr, c
 }
 
 /* With `free` taking no time. What is cast around a collective stays. */
-static struct cost cost_without(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates, enum part free)
+static struct cost cost_without(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates, enum plan_part free)
 {
-  if (free == PART_NOTHING || part_of(instr) != free)
+  if (free == PART_NOTHING || plan_op_part(instr->op) != free)
     return cost_of(plan, instr, rates);
   return (struct cost){free == PART_COMM ? cast_s(plan, instr, rates) : 0, 0};
 }
@@ -183,7 +161,7 @@ struct runner {
 struct replay {
   const struct plan *plan;
   const struct plan_rates *rates;
-  enum part free;
+  enum plan_part free;
   struct runner lane[LANE_COUNT];
   double now, *end; /* of each instruction of each step; INFINITY while it has not ended */
 };
@@ -287,7 +265,7 @@ static double latest(const double *end, int n)
 
 /* How much later a step ends than the one before, and at least as long as its traffic through the host's memory takes: lanes that wait for no other one run ahead, and have it to themselves.
  * `end` has room for all steps. */
-static double replay(const struct plan *plan, const struct plan_rates *rates, enum part free, double *end)
+static double replay(const struct plan *plan, const struct plan_rates *rates, enum plan_part free, double *end)
 {
   struct replay r = {plan, rates, free, .end = end};
   const int n = plan->n;
@@ -301,7 +279,7 @@ static double replay(const struct plan *plan, const struct plan_rates *rates, en
 }
 
 /* How much shorter the step would be. Not at all, too, where what is left meets more of what it shares the host's memory with. */
-static double exposed(const struct plan *plan, const struct plan_rates *rates, double step_s, enum part free, double *end)
+static double exposed(const struct plan *plan, const struct plan_rates *rates, double step_s, enum plan_part free, double *end)
 {
   return fmax(0, step_s - replay(plan, rates, free, end));
 }

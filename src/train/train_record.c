@@ -116,23 +116,7 @@ enum status train_record_trace(struct train_run *run)
   enum status status = job_end_trace(run->job, &sum);
   if (status || !run->results || sum.steps == 0)
     return status;
-  results_begin(run->results, "trace");
-  results_int(run->results, "first", sum.first);
-  results_int(run->results, "steps", sum.steps);
-  results_real(run->results, "seconds", sum.seconds);
-  results_real(run->results, "communication_seconds", sum.communication_s);
-  results_real(run->results, "exposed_seconds", sum.exposed_s);
-  results_real(run->results, "overlap", sum.overlap);
-  results_real(run->results, "copy_seconds", sum.beside[TRACE_COPIES].seconds);
-  results_real(run->results, "exposed_copy_seconds", sum.beside[TRACE_COPIES].exposed_s);
-  results_real(run->results, "update_seconds", sum.beside[TRACE_UPDATES].seconds);
-  results_real(run->results, "exposed_update_seconds", sum.beside[TRACE_UPDATES].exposed_s);
-  results_real(run->results, "disk_seconds", sum.beside[TRACE_DISK].seconds);
-  results_real(run->results, "exposed_disk_seconds", sum.beside[TRACE_DISK].exposed_s);
-  results_real(run->results, "link_bytes_per_s", sum.link_bytes_s);
-  results_real(run->results, "gather_bytes_per_s", sum.kind[OP_GATHER].wire_bytes / sum.kind[OP_GATHER].seconds);
-  results_real(run->results, "reduce_bytes_per_s", sum.kind[OP_REDUCE].wire_bytes / sum.kind[OP_REDUCE].seconds);
-  return results_end(run->results);
+  return trace_record(run->results, &sum);
 }
 
 /* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */

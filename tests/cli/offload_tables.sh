@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tables of doc/offload.md. Oracles: the results that are kept in doc/measured; made-up results and a made-up trace, whose ratios are worked out here by hand.
+# The tables of doc/offload.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand; the program itself, whose line for a trace fills a row.
 . "${top_srcdir:?}/tests/cli/common.sh"
 command -v python3 > /dev/null || { echo "no python3"; exit 77; }
 tables=$top_srcdir/tests/peers/offload_table.py
@@ -10,41 +10,9 @@ for name in speed memory busy exposed forecast sweep rates adam io; do
 done > page.md
 cp page.md empty.md
 
-# Two steps of 100 us around a middle one, whose compute lane idles for 20 us; copies of 30 us are exposed for 10, an update of 20 us, put off by the step before, is hidden.
-lane() { echo "{\"ph\":\"M\",\"pid\":0,\"tid\":$1,\"name\":\"thread_name\",\"args\":{\"name\":\"$2\"}}"; }
-span() { echo ",{\"ph\":\"X\",\"pid\":0,\"tid\":$1,\"name\":\"x\",\"cat\":\"X\",\"ts\":$3,\"dur\":$4,\"args\":{\"step\":$2}}"; }
-{
-  echo '['
-  lane 0 compute
-  for other in "3 host" "5 h2d" "1 gather"; do
-    echo ,
-    # shellcheck disable=SC2086 # two words
-    lane $other
-  done
-  span 0 1 0 100
-  span 0 2 100 50
-  span 0 2 170 30
-  span 0 3 200 100
-  span 3 1 110 20
-  span 5 2 140 20
-  span 5 3 190 15
-  span 1 2 160 5
-  echo ']'
-} > trace.json
-python3 "$tables" --exposed trace.json > exposed.json
-# near KEY SECONDS
-near() {
-  sed "s/.*\"$1\":\([^,}]*\).*/\1/" exposed.json | awk -v want="$2" '{ d = $1 - want; exit !(d < 1e-9 && d > -1e-9) }' || { cat exposed.json >&2; die "$1 is not $2"; }
-}
-near step_s 100e-6
-near exposed_idle_s 20e-6
-near busy_copy_s 30e-6
-near exposed_copy_s 10e-6
-near exposed_update_s 0
-near exposed_comm_s 5e-6
-near exposed_disk_s 0
-sed '/"step":1/d' trace.json > short.json
-fails 1 "has 2 steps: 3 at least" python3 "$tables" --exposed short.json
+# What a trace found of a step, and the same as older files have it.
+trace() { echo "{\"kind\":\"trace\",\"first\":2,\"steps\":$(($1 + 2)),\"seconds\":0.3,\"steady_steps\":$1,\"step_s\":$2,\"exposed_idle_s\":$3,$exposed}"; }
+exposed='"busy_comm_s":5e-6,"exposed_comm_s":5e-6,"busy_copy_s":30e-6,"exposed_copy_s":10e-6,"busy_update_s":20e-6,"exposed_update_s":0,"busy_disk_s":0,"exposed_disk_s":0'
 
 # run ROW GPUS SPEED STEP DEVICE_BYTES
 run() {
@@ -57,11 +25,12 @@ forecast() { echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"5
   run qwen7b-memory 4 10000 2 21474836480
   forecast qwen7b-memory 2.1
   run qwen7b-offload 4 9600 2.5 13958643712 # 13.0 GiB, below 14 GB
-  cat exposed.json
+  trace 1 100e-6 20e-6
   forecast qwen7b-offload 2.0
   echo '{"kind":"peer","peer":"fsdp2","gpus":4,"tokens_per_s_rank":4900,"device_bytes":21474836480}'
   run qwen7b-offload 4 9900 2.5 13958643712 # the median of the two is 9.75k, within 3 % of 10k
   run qwen7b-offload-clip 2 9000 2 1
+  echo "{\"kind\":\"exposed\",\"step_s\":200e-6,\"exposed_idle_s\":20e-6,$exposed}"
   run sweep/full/cpu_reduce/host/bf16 4 9000 2 1
   forecast sweep/full/cpu_reduce/host/bf16 2.2
   echo '{"kind":"bench_adam","kernel":"avx512","ranks":4,"threads":16,"parameters":1,"master":"fp32","grad":"fp32","moments":"bf16","copy":"bf16","rounding":"stochastic","parameters_per_s":9.5e9,"gb_s":200,"traffic_gb_s":250,"share":0.8}'
@@ -77,6 +46,7 @@ has '| qwen14b | 4 | – |  | – |  |  |'
 has '| qwen7b-offload | 4 | 10.0 | 13.0 | 13.0 | reached | 100.0 | 20.0 |'
 has '| qwen7b-offload | 4 | 2.500 | 60.0% | 20.0% | – | – | – | – | – |'
 has '| qwen7b-offload | 4 | 0 | 5.0% | 10.0% | 0.0% | 0.0% | 20.0% |'
+has '| qwen7b-offload-clip | 2 | 0 | 2.5% | 5.0% | 0.0% | 0.0% | 10.0% |'
 has '| qwen7b-memory | 4 | 2.100 | 2.000 | 1.05 | within 15% | 4.8% | 9.5% | 0.0% |'
 has '| qwen7b-offload | 4 | 2.000 | 2.500 | 0.80 | **missed** | 5.0% | 10.0% | 0.0% |'
 has '| full | cpu_reduce | host | bf16 | 4 | 2.200 | 2.000 | 1.10 | within 15% | 4.5% | 9.1% | 0.0% |'
@@ -116,5 +86,18 @@ forecast qwen14b 1 > bad.jsonl
 fails 1 "a result before any row" python3 "$tables" --doc page.md bad.jsonl
 run qwen14b 4 1 1 1 | sed 's/"ranks":4/"ranks":2/' > bad.jsonl
 fails 1 "2 ranks in a row of 4 GPUs" python3 "$tables" --doc page.md bad.jsonl
+{ run qwen14b 4 1 1 1; trace 0 1 1; } > bad.jsonl
+fails 1 "2 steps were traced: 3 at least" python3 "$tables" --doc page.md bad.jsonl
 printf '<!-- measured: weather -->\n<!-- end -->\n' > bad.md
 fails 1 "there is no table weather" python3 "$tables" --doc bad.md made.jsonl
+
+# The line that a traced run of ours adds.
+make_deck
+{
+  run qwen7b-memory 1 10000 2 1
+  echo '{"kind":"row","row":"qwen7b-offload","gpus":1}'
+} > ours.jsonl
+"$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=4 "train.trace=[0,3]" run.dir=run results=ours.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
+test "$(sed -n 's/^{"kind":"\([a-z]*\)".*/\1/p' ours.jsonl | tail -n 2 | tr '\n' ' ')" = "trace bench " || { cat ours.jsonl >&2; die "the lines of a traced bench"; }
+python3 "$tables" --doc page.md ours.jsonl || die "tables of a traced bench"
+grep -qE '^\| qwen7b-offload \| 1 \| [0-9]+ \| 0\.0% \| 0\.0% \| [0-9.]+% \| 0\.0% \| [0-9.]+% \|$' page.md || { cat page.md >&2; die "what a trace found is in no table"; }

@@ -74,6 +74,12 @@ static void near(double value, double expected)
     fail_msg("%.17g, not %.17g", value, expected);
 }
 
+static void expect_beside(const struct trace_summary *sum, enum plan_part part, double seconds, double exposed_s)
+{
+  near(sum->beside[part].seconds, seconds);
+  near(sum->beside[part].exposed_s, exposed_s);
+}
+
 static char *read_summary(void)
 {
   char *text = NULL;
@@ -97,23 +103,61 @@ static void summary_says(const char *line)
   mem_free(text);
 }
 
+static double field(const struct json_tree *tree, const char *key)
+{
+  double number = 0;
+  check(json_get_real(json_find(json_tree_root(tree), key), &number));
+  return number;
+}
+
+/* Oracle: the summary, number by number. */
+static void expect_record(const struct trace_summary *sum)
+{
+  static const char *const names[] = {[PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
+  char path[320], key[32];
+  struct results *results;
+  struct json_tree *tree;
+  snprintf(path, sizeof path, "%s/trace/results.jsonl", folder);
+  check(results_open(path, &results));
+  check(trace_record(results, sum));
+  check(results_close(results));
+  check(json_tree_read(path, 1 << 16, &tree));
+  assert_true(field(tree, "first") == (double)sum->first && field(tree, "steps") == (double)sum->steps);
+  assert_true(field(tree, "steady_steps") == (double)sum->steady_steps && field(tree, "step_s") == sum->step_s);
+  assert_true(field(tree, "exposed_idle_s") == sum->idle_s);
+  for (int part = 0; part < PART_NOTHING; part++) {
+    snprintf(key, sizeof key, "busy_%s_s", names[part]);
+    assert_true(field(tree, key) == sum->beside[part].seconds);
+    snprintf(key, sizeof key, "exposed_%s_s", names[part]);
+    assert_true(field(tree, key) == sum->beside[part].exposed_s);
+  }
+  json_tree_free(tree);
+  unlink(path);
+}
+
 static void remove_files(void)
 {
   unlink(timeline);
   unlink(summary);
 }
 
-/* A plan for rank 1 of 3, which nothing runs. */
-static void with_plan_of_3(void (*test)(const struct plan *plan))
+/* A plan for the last but one of so many ranks, or the only one, which nothing runs. */
+static void with_plan(int ranks, const struct job_setup *setup, void (*test)(const struct plan *plan))
 {
   struct comm *fake;
   struct job job;
-  check(comm_create_fake(1, 3, 3, &fake));
-  job_plan(&job, fake, &(struct job_setup){.prefetch = 1});
+  check(comm_create_fake(ranks > 1 ? ranks - 2 : 0, ranks, ranks, &fake));
+  job_plan(&job, fake, setup);
   test(job.plan);
   remove_files();
   job_close(&job);
   comm_destroy(fake);
+}
+
+/* For rank 1 of 3. */
+static void with_plan_of_3(void (*test)(const struct plan *plan))
+{
+  with_plan(3, &(struct job_setup){.prefetch = 1}, test);
 }
 
 /* Milliseconds   compute 0 to 10 and 12 to 20, communication 2 to 3, 8 to 14 and 19 to 25: together 1 + (2 + 2) + 1 of 13. */
@@ -137,13 +181,13 @@ static void sums(const struct plan *plan)
   assert_int_equal(sum.first, 5);
   assert_int_equal(sum.last, 6);
   near(sum.seconds, 0.030);
-  near(sum.communication_s, 0.013);
-  near(sum.exposed_s, 0.007);
-  near(sum.overlap, 1 - 7.0 / 13);
-  near(sum.beside[TRACE_UPDATES].seconds, 0.029);
-  near(sum.beside[TRACE_UPDATES].exposed_s, 0.012); /* 1 to 30, beside 0 to 10 and 12 to 20 */
-  near(sum.beside[TRACE_COPIES].seconds, 0);
-  near(sum.beside[TRACE_DISK].seconds, 0);
+  assert_int_equal(sum.steady_steps, 0);
+  near(sum.step_s, 0.015);
+  near(sum.idle_s, 0.006);
+  expect_beside(&sum, PART_COMM, 0.013 / 2, 0.007 / 2);
+  expect_beside(&sum, PART_UPDATE, 0.029 / 2, 0.012 / 2); /* 1 to 30, beside 0 to 10 and 12 to 20 */
+  expect_beside(&sum, PART_COPY, 0, 0);
+  expect_beside(&sum, PART_DISK, 0, 0);
   near(sum.busy_s[LANE_COMPUTE], 0.018);
   near(sum.busy_s[LANE_GATHER], 0.006);
   near(sum.busy_s[LANE_REDUCE], 0.0075);
@@ -171,7 +215,80 @@ static void sums(const struct plan *plan)
   summary_says(line);
   summary_says(
       "\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
-  summary_says("ranks.\nupdates 14.500 ms a step, of which 6.000 ms are exposed: 58.6 % hidden\n");
+  summary_says("ranks.\nupdates 14.500 ms a step, of which 6.000 ms are exposed: 58.6 % hidden\n"
+               "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all that was traced, ");
+}
+
+static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op && plan->instr[i].lane == lane)
+      return i;
+  fail_msg("the plan has no %s on the %s lane", plan_op_name(op), plan_lane_name(lane));
+  return -1;
+}
+
+/* Milliseconds   steps of 100; from 100 to 200 the compute lane has a gap of 20, in which a copy of 20 ends, a gather of 5 runs, and an update on the device; what the step before put off is hidden,
+ * and a copy of the next step is begun, which lasts into that one. */
+static void step_in_the_midst(const struct plan *plan, int steps)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  const int forward = find_op(plan, OP_FORWARD), fetch = find_op(plan, OP_FETCH);
+  open_trace(plan, 0, &run);
+  happened(run, 5, forward, 0, 100);
+  happened(run, 5, find_on(plan, OP_ADAM, LANE_HOST), 110, 130);
+  happened(run, 6, forward, 100, 150);
+  happened(run, 6, forward, 170, 200);
+  happened(run, 6, fetch, 140, 160);
+  happened(run, 6, find_op(plan, OP_GATHER), 160, 165);
+  happened(run, 6, find_on(plan, OP_ADAM, LANE_REDUCE), 165, 167);
+  happened(run, 6, find_on(plan, OP_SQUARES, LANE_REDUCE), 167, 169); /* is nothing of what is asked for */
+  happened(run, 7, forward, 200, 300);
+  happened(run, 7, fetch, 190, 205);
+  if (steps > 3)
+    happened(run, 8, forward, 300, 500);
+  check(trace_run_close(run, &sum));
+  assert_int_equal(sum.steps, steps);
+  assert_int_equal(sum.steady_steps, steps - 2);
+  const double n = steps - 2;
+  near(sum.step_s, 0.100);
+  near(sum.idle_s, 0.020 / n);
+  expect_beside(&sum, PART_COPY, steps > 3 ? 0.035 / n : 0.030, 0.010 / n);
+  expect_beside(&sum, PART_UPDATE, 0.022 / n, 0.002 / n);
+  expect_beside(&sum, PART_COMM, 0.005 / n, 0.005 / n);
+  expect_beside(&sum, PART_DISK, 0, 0);
+  summary_says(steps > 3 ? "\nThis is of 2 steps between traced ones.\n" : "\nThis is of 1 step between traced ones.\n");
+  expect_record(&sum);
+}
+
+static void steps_in_the_midst(const struct plan *plan)
+{
+  step_in_the_midst(plan, 3);
+  step_in_the_midst(plan, 4);
+}
+
+static void ends_are_left_out(void **state)
+{
+  (void)state;
+  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1}, steps_in_the_midst);
+}
+
+static void nobody_to_talk_to(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  open_trace(plan, 0, &run);
+  happened(run, 5, find_op(plan, OP_METRICS), 0, 1);
+  check(trace_run_close(run, &sum));
+  expect_beside(&sum, PART_COMM, 0, 0);
+  summary_says("overlap n/a\n");
+}
+
+static void one_rank_talks_to_nobody(void **state)
+{
+  (void)state;
+  with_plan(1, &(struct job_setup){.prefetch = 1}, nobody_to_talk_to);
 }
 
 static void spans(const struct plan *plan)
@@ -187,7 +304,7 @@ static void spans(const struct plan *plan)
   open_trace(plan, 0, &run);
   happened(run, 5, gather, 2, 3);
   check(trace_run_close(run, &sum));
-  near(sum.overlap, 0);
+  summary_says("overlap 0.000\n");
   summary_says("link: n/a\n");
   summary_does_not_say("operations"); /* none was measured */
 
@@ -273,7 +390,6 @@ static void nothing(const struct plan *plan)
   open_trace(plan, 0, &run);
   check(trace_run_close(run, &sum));
   assert_int_equal(sum.steps, 0);
-  assert_true(isnan(sum.overlap));
   summary_says("rank 1 of 3: no step was traced\n");
   check(trace_run_close(NULL, &sum));
   assert_int_equal(sum.steps, 0);
@@ -448,8 +564,9 @@ static void every_instruction_of_a_traced_run(void **state)
   for (int op = 0; op < OP_COUNT; op++)
     count += sum.kind[op].count;
   assert_int_equal(count, 2 * job.plan->n);
-  assert_true(sum.exposed_s <= sum.communication_s && sum.communication_s <= sum.seconds);
-  assert_int_equal(isnan(sum.overlap), comm_ranks(world) == 1);
+  const struct trace_beside *communication = &sum.beside[PART_COMM];
+  assert_true(communication->exposed_s <= communication->seconds && communication->seconds <= sum.step_s);
+  assert_int_equal(communication->seconds == 0, comm_ranks(world) == 1);
   check(json_tree_read(timeline, 1 << 24, &tree));
   assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + 2 * job.plan->n);
   json_tree_free(tree);
@@ -572,9 +689,10 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),    cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),        cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(steps_follow_each_other), cmocka_unit_test(counters_of_events), cmocka_unit_test(a_run_that_is_counted),
+      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),       cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),           cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(steps_follow_each_other), cmocka_unit_test(ends_are_left_out),     cmocka_unit_test(one_rank_talks_to_nobody),
+      cmocka_unit_test(counters_of_events),      cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

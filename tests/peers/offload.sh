@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory, one rank a GPU. Appends to RESULTS, for each run, a line that says which row it is of, what
-# `sluice bench` measured, what `sluice plan` predicted, and what of the step a trace found exposed; offload_table.py makes tables of them.
+# `sluice bench` measured, also what of a step a trace found exposed, and what `sluice plan` predicted; offload_table.py makes tables of them.
 # Rows (all but those behind the semicolon, where none is named), on Qwen2.5 7B with T 1024 and B 16 where nothing else is said:
 #   qwen7b-memory         everything on the GPU, with recomputation: what the others are compared with
 #   qwen7b-offload        units are updated as their gradients land (optim.clip=0)
@@ -16,7 +16,7 @@
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
 #                as its compute lane was), else from the file
 #   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has qwen7b-memory already
-#   TRACE        a folder: three steps before the clock starts are traced
+#   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one has traced ones on both sides
 #   NVME         a folder on the node's disk
 #   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it: fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
 #                in fp32 in all of them; models larger than 7B it does not have
@@ -85,8 +85,7 @@ ours() {
   local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-2}")
   test -z "${TRACE:-}" || timed+=(warmup=6 "train.trace=[2,5]" run.dir="$TRACE/$1")
   # shellcheck disable=SC2086 # a list of words
-  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}" || { echo "$1: failed with exit code $?"; return; }
-  test -z "${TRACE:-}" || python3 "$here/offload_table.py" --exposed "$TRACE/$1/trace/rank-00000.json" >> "$results"
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}" || echo "$1: failed with exit code $?"
 }
 
 # theirs NAME MODEL T B MICROS KEY=VALUE...

@@ -2,13 +2,10 @@
 """Makes the tables of doc/offload.md from what offload.sh, `sluice bench adam`, `sluice bench io` and `sluice bench rates` measured.
 
   offload_table.py [--check] [RESULTS...]
-  offload_table.py --exposed TRACE.json
 
 Without RESULTS, those in doc/measured: offload-*.jsonl. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written anew, and nothing else. --check writes
 nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has lines of its own; where it measured a row more than once, the
-median counts.
-
---exposed prints a JSON line for RESULTS: of one step of a trace of three or more, the time in which the compute lane runs nothing while others do."""
+median counts."""
 import argparse
 import functools
 import json
@@ -30,12 +27,11 @@ ADAM_SHARE, IO_SHARE = 0.90, 0.85  # of the same loads and stores; of direct I/O
 LANES = ["compute", "h2d", "d2h", "gather", "reduce", "host", "disk"]
 SWEEP = [f"sweep/{p}/{g}/{a}/{m}" for p in ("shard", "full") for g in ("gpu_reduce", "cpu_reduce") for a in ("recompute", "host") for m in ("fp32", "bf16")]
 
-# What lanes besides compute do, as a forecast divides them.
-PARTS = {"comm": ["gather", "reduce"], "copy": ["h2d", "d2h"], "update": ["host"], "disk": ["disk"]}
+PARTS = ["comm", "copy", "update", "disk"]  # of a step, as forecasts and traces divide it
 
 
 class Measured:
-    """Records by kind ("bench", "forecast", "exposed", "peer") and (row, number of GPUs); of those that belong to no row a list by kind."""
+    """Records by kind ("bench", "forecast", "trace", "peer") and (row, number of GPUs); of those that belong to no row a list by kind."""
 
     def __init__(self, paths):
         self.runs, self.alone, self.files = {}, {}, list(paths)
@@ -47,15 +43,18 @@ class Measured:
         for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
             record = json.loads(line)
             kind = "peer" if "peer" in record else record.get("kind")
+            kind = {"exposed": "trace"}.get(kind, kind)  # as older files call it, which have nothing else of it
             if kind == "row":
                 key = record["row"], record["gpus"]
             elif kind in ("bench_adam", "bench_io", "bench_rates"):
                 self.alone.setdefault(kind, []).append(record | {"file": pathlib.Path(path).stem})
-            elif kind in ("bench", "forecast", "exposed", "peer"):
+            elif kind in ("bench", "forecast", "trace", "peer"):
                 if key is None:
                     sys.exit(f"{path}:{number}: a result before any row")
                 if kind == "bench" and record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
+                if record.get("steady_steps") == 0:
+                    sys.exit(f"{path}:{number}: {record['steps']} steps were traced: 3 at least are needed, for one that has traced ones on both sides")
                 self.runs.setdefault((kind, *key), []).append(record)
 
     def median(self, kind, key, field):
@@ -131,8 +130,8 @@ def busy_table(measured):
 def exposed_table(measured):
     rows = []
     for machine, key in measured.all_rows():
-        step = machine.median("exposed", key, "step_s")
-        parts = [share(machine.median("exposed", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
+        step = machine.median("trace", key, "step_s")
+        parts = [share(machine.median("trace", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
         rows.append([key[0], measured.gpus(machine, key), text(step and step * 1e3, ".0f"), *parts])
     return table(["row", "GPUs", "step, ms", "communication", "copies", "updates", "disk", "compute runs nothing"], rows)
 
@@ -200,69 +199,13 @@ def content(name, measured):
     return TABLES[name](measured)
 
 
-# --- a trace -------------------------------------------------------------------------------------------------------------------------------------------
-
-
-def unite(intervals):
-    """Sorted, and none touches another."""
-    united = []
-    for begin, end in sorted(intervals):
-        if united and begin <= united[-1][1]:
-            united[-1][1] = max(united[-1][1], end)
-        else:
-            united.append([begin, end])
-    return united
-
-
-def length(intervals):
-    return sum(end - begin for begin, end in intervals)
-
-
-def common_length(a, b):
-    common = i = j = 0
-    while i < len(a) and j < len(b):
-        common += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return common
-
-
-def exposed_of(path):
-    """From the first instruction of the compute lane of one step to that of the next, of two steps that have traced ones around them: what was put off runs beside the next step."""
-    trace = json.loads(pathlib.Path(path).read_text())
-    events = trace if isinstance(trace, list) else trace["traceEvents"]
-    name_of = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M" and event["name"] == "thread_name"}
-    spans = [(name_of[event["tid"]], event["args"]["step"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6) for event in events if event["ph"] == "X"]
-    steps = sorted({step for _, step, _, _ in spans})
-    if len(steps) < 3:
-        sys.exit(f"{path} has {len(steps)} steps: 3 at least are needed")
-    first, last = (min(begin for lane, at, begin, _ in spans if lane == "compute" and at == step) for step in steps[-2:])
-
-    def busy(lanes):
-        return unite((max(begin, first), min(end, last)) for lane, _, begin, end in spans if lane in lanes and begin < last and end > first)
-
-    compute = busy(["compute"])
-    record = {"kind": "exposed", "step_s": last - first, "exposed_idle_s": last - first - length(compute)}
-    for part, lanes in PARTS.items():
-        set_of = busy(lanes)
-        record[f"busy_{part}_s"] = length(set_of)
-        record[f"exposed_{part}_s"] = length(set_of) - common_length(set_of, compute)
-    return record
-
-
 def main():
     doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
     p.add_argument("--doc", type=pathlib.Path, default=doc / "offload.md")
     p.add_argument("--check", action="store_true")
-    p.add_argument("--exposed", metavar="TRACE")
     a = p.parse_args()
-    if a.exposed:
-        print(json.dumps(exposed_of(a.exposed), separators=(",", ":")))
-        return
     measured = Measured(a.results or sorted((doc / "measured").glob("offload-*.jsonl")))
     old = a.doc.read_text()
     new = MARKED.sub(lambda found: found[1] + content(found[2], measured) + found[4], old)
