@@ -495,15 +495,17 @@ static void witness_free(struct witness *witness)
   mem_free(witness->event);
 }
 
-static void each_waited(const struct plan *plan, const struct witness *witness)
+/* A device has one clock: between two of them times are not compared. */
+static void each_waited(const struct job *job, const struct witness *witness)
 {
+  const struct plan *plan = job->plan;
   for (int place = 0; place < witness->steps * plan->n; place++) {
     const struct instr *instr = &plan->instr[place % plan->n];
     assert_int_equal(witness->seen[place], 1);
     assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
     for (int w = 0; w < instr->n_wait; w++) {
       const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
-      if (before >= 0)
+      if (before >= 0 && (!job->host || plan->on_host[instr->lane] == plan->on_host[plan->instr[instr->wait[w].instr].lane]))
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
   }
@@ -557,7 +559,7 @@ static void every_instruction_of_a_traced_run(void **state)
   check(trace_run_close(witness.run, &sum));
   job_assert_same(&plain, &traced);
   expect_spent(&job, &witness, &sum);
-  each_waited(job.plan, &witness);
+  each_waited(&job, &witness);
 
   assert_int_equal(sum.steps, 2);
   int64_t count = 0;
@@ -579,27 +581,45 @@ static void every_instruction_of_a_traced_run(void **state)
   tally_destroy(tally);
 }
 
-/* Of steps that others follow before their times are taken. */
-static void steps_follow_each_other(void **state)
+/* A lane runs one instruction behind the other, through all steps. */
+static void each_in_turn(const struct plan *plan, const struct witness *witness)
 {
-  (void)state;
+  double free_s[LANE_COUNT];
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    free_s[lane] = -INFINITY;
+  for (int place = 0; place < witness->steps * plan->n; place++) {
+    double *from = &free_s[plan->instr[place % plan->n].lane];
+    assert_true(witness->event[place].begin_s >= *from - 1e-9);
+    *from = witness->event[place].end_s;
+  }
+}
+
+/* Of steps that others follow before their times are taken. */
+static void trace_followed_steps(const struct job_setup *setup)
+{
   enum { STEPS = 4 };
   struct job job;
   struct witness witness;
   struct trace_summary sum;
-  job_open(&job, world, &(struct job_setup){.prefetch = 1});
+  job_open(&job, world, setup);
   witness_create(&witness, job.plan, STEPS);
   check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
   for (int step = 0; step < STEPS + 3; step++)
     job_step(&job, step);
   check(exec_drain(job.exec));
   check(trace_run_close(witness.run, &sum));
-  each_waited(job.plan, &witness);
-  for (int step = 1; step < STEPS; step++)
-    assert_true(witness.event[(step - 1) * job.plan->n].begin_s < witness.event[step * job.plan->n].begin_s);
+  each_waited(&job, &witness);
+  each_in_turn(job.plan, &witness);
   remove_files();
   witness_free(&witness);
   job_close(&job);
+}
+
+static void steps_follow_each_other(void **state)
+{
+  (void)state;
+  trace_followed_steps(&(struct job_setup){.prefetch = 1});
+  trace_followed_steps(&(struct job_setup){.prefetch = 1, .host = true, .beside = true});
 }
 
 /* The steps of a job, of which the last ones allocate nothing. */
