@@ -37,7 +37,10 @@ EXTRA_DIST += \
 	doc/measured/sanitize-h100.txt \
 	doc/measured/sanitize.txt \
 	doc/measured/offload-h200-rates.yaml \
+	doc/measured/offload-h200x2-rates-second.yaml \
 	doc/measured/offload-h200x2-rates.yaml \
+	doc/measured/offload-h200x2-second.jsonl \
+	doc/measured/offload-h200x2-third.jsonl \
 	doc/measured/offload-h200x2-rates-before.yaml \
 	doc/measured/offload-h200x4-rates.yaml \
 	doc/measured/offload-h200x4-rates-sweep.yaml

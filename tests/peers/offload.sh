@@ -10,7 +10,7 @@
 #   qwen7b-offload-bf16   moments in bf16
 #   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
 #   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
-#                         which on one GPU is about what a host of 256 GiB holds
+#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-state: 12 blocks of the 7B, a tenth of the optimizer's state on the disk of NVME
 #   ; sweep               transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
 # Environment:
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
@@ -135,6 +135,7 @@ for name; do
   qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
+  qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 model.layers=12 optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
   qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
   qwen22b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 model.layers=76 ;;
   qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;
