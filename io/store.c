@@ -72,9 +72,9 @@ static enum status check_room(const struct store *store)
   if (status || node_total(store) <= have)
     return status;
   return status_set(STATUS_MEMORY,
-                    "the %d rank%s of this node need %.2f GiB on the disk of %s, which has %.2f GiB free: name a folder on a larger disk "
+                    "the %d rank%s of this node need %s on the disk of %s, which has %s free: name a folder on a larger disk "
                     "(tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory (tiers.activations=host)",
-                    store->ranks, store->ranks == 1 ? "" : "s", mem_GiB(node_total(store)), store->dir, mem_GiB(have));
+                    store->ranks, store->ranks == 1 ? "" : "s", mem_amount(node_total(store)).text, store->dir, mem_amount(have).text);
 }
 
 /* Making the file. */
@@ -190,7 +190,7 @@ static enum status reserve(struct store *store)
   const enum status filled = status ? check_room(store) : STATUS_OK; /* since it was looked at, by somebody else */
   if (filled)
     return filled;
-  return status ? status_prefix(status, "%.2f GiB for what goes to NVMe (tiers.nvme)", mem_GiB(node_total(store))) : STATUS_OK;
+  return status ? status_prefix(status, "%s for what goes to NVMe (tiers.nvme)", mem_amount(node_total(store)).text) : STATUS_OK;
 }
 
 /* A dataset for each rank that needs room. */
@@ -445,7 +445,7 @@ static enum status explain(const struct store *store, const struct piece *piece,
   int64_t have;
   snprintf(reason, sizeof reason, "%s", status_text());
   if (!store_free_bytes(store->dir, &have))
-    snprintf(room, sizeof room, ", whose disk has %.2f GiB free", mem_GiB(have));
+    snprintf(room, sizeof room, ", whose disk has %s free", mem_amount(have).text);
   return status_set(status, "cannot %s %lld bytes at %lld of the store in %s%s: %s", piece->read_to ? "read" : "write", (long long)piece->bytes,
                     (long long)piece->offset, store->dir, room, reason);
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,9 +35,15 @@ const char *mem_tag_name(enum mem_tag tag)
   return (unsigned)tag < MEM_TAG_COUNT ? names[tag] : "unknown";
 }
 
-double mem_GiB(double bytes)
+struct mem_amount mem_amount(double bytes)
 {
-  return bytes / 0x1p30;
+  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  struct mem_amount amount;
+  int u = 0;
+  for (; fabs(bytes) >= 1024 && u < 6; u++)
+    bytes /= 1024;
+  snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", bytes, unit[u]);
+  return amount;
 }
 
 static void count(enum mem_tag tag, int64_t bytes)

@@ -20,7 +20,11 @@ enum mem_tag {
 };
 
 const char *mem_tag_name(enum mem_tag tag);
-double mem_GiB(double bytes); /* 2^30 bytes are one: for people */
+/* For people: in the largest unit of which there is one at least, of B, KiB, ... EiB: "1.50 GiB", "320 B". */
+struct mem_amount {
+  char text[32];
+};
+struct mem_amount mem_amount(double bytes);
 
 /* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap memory with transparent huge pages
  * advised (arenas), not touched before use. *out is set on success only; bytes == 0 gives a valid pointer. */

@@ -191,9 +191,9 @@ static void print(const struct job *job, struct measurement *m, double peak)
   printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %d rank%s x %d thread%s\n", "model", job->deck->model.arch,
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
          comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
-  printf("%-22s %s in %s, %.2f of %.2f GiB in use on rank 0, %.2f planned\n", "device", job->place.device, dtype_name(job->place.compute),
-         (double)m->device_used / (1 << 30), (double)m->device_all / (1 << 30),
-         (double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE) / (1 << 30));
+  printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device, dtype_name(job->place.compute),
+         mem_amount((double)m->device_used).text, mem_amount((double)m->device_all).text,
+         mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(job, m, peak);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)

@@ -148,13 +148,14 @@ static enum status choose_elements(struct bench *bench)
   int64_t n = asked ? asked : ELEMENTS;
   if (bytes >= 0 && n > bytes / each) {
     if (asked)
-      return status_set(STATUS_MEMORY, "n=%lld parameters are %.1f GiB here, and a rank can have %.1f GiB: choose fewer, or leave n= out",
-                        (long long)asked, (double)asked * (double)each / (1 << 30), (double)bytes / (1 << 30));
+      return status_set(STATUS_MEMORY, "n=%lld parameters are %s here, and a rank can have %s: choose fewer, or leave n= out", (long long)asked,
+                        mem_amount((double)asked * (double)each).text, mem_amount((double)bytes).text);
     n = bytes / each;
   }
   n = n / LEAST * LEAST;
   if (n < LEAST)
-    return status_set(asked ? STATUS_USAGE : STATUS_MEMORY, "%lld parameters are too few to measure: %d at least", (long long)(asked ? asked : n), LEAST);
+    return status_set(asked ? STATUS_USAGE : STATUS_MEMORY, "%lld parameters are too few to measure: %d at least", (long long)(asked ? asked : n),
+                      LEAST);
   bench->n = n;
   return STATUS_OK;
 }

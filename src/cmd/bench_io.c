@@ -268,8 +268,8 @@ static void print(const struct bench *bench)
 {
   const struct values *values = &bench->values;
   const int ranks = comm_ranks(bench->comm);
-  printf("%-22s %s, %d rank%s, each %.2f GiB in pieces of %.1f MiB, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
-         (double)(bench->pieces * values->piece) / (1 << 30), (double)values->piece / (1 << 20), (long long)bench->passes,
+  printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
+         mem_amount((double)(bench->pieces * values->piece)).text, mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s parallel HDF5, one thread a rank, %s\n", "store",
          store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cmd/doctor.h"
 #include "train/job.h"
 
@@ -416,13 +417,13 @@ struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bo
   if (limit < 0)
     return found(VERDICT_OK, "memlock", "unlimited");
   if (fabric->active > 0)
-    return by_amount(found(limit < JOB_LEAST_LOCK ? VERDICT_FAULT : VERDICT_WARNING, "memlock",
-                           "%.3g MiB; RDMA devices need memory that is locked: %s", (double)limit / MIB, cure),
+    return by_amount(found(limit < JOB_LEAST_LOCK ? VERDICT_FAULT : VERDICT_WARNING, "memlock", "%s; RDMA devices need memory that is locked: %s",
+                           mem_amount((double)limit).text, cure),
                      (double)limit);
   if (gpus)
-    return by_amount(found(VERDICT_WARNING, "memlock", "%.3g MiB; memory that GPUs copy from may need more: %s", (double)limit / MIB, cure),
+    return by_amount(found(VERDICT_WARNING, "memlock", "%s; memory that GPUs copy from may need more: %s", mem_amount((double)limit).text, cure),
                      (double)limit);
-  return by_amount(found(VERDICT_OK, "memlock", "%.3g MiB; nothing here needs more", (double)limit / MIB), (double)limit);
+  return by_amount(found(VERDICT_OK, "memlock", "%s; nothing here needs more", mem_amount((double)limit).text), (double)limit);
 }
 
 struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks)
@@ -433,8 +434,8 @@ struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks)
     return found(VERDICT_FAULT, "/dev/shm", "is not there: ranks of a node share memory by it; mount a tmpfs on it");
   const double each = (double)free / local_ranks;
   const enum verdict verdict = each < least_shared_bytes ? VERDICT_FAULT : each < good_shared_bytes ? VERDICT_WARNING : VERDICT_OK;
-  return by_amount(found(verdict, "/dev/shm", "%.2f of %.2f GiB free for %d rank%s%s%s", (double)free / GIB, (double)size / GIB, local_ranks,
-                         plural(local_ranks), verdict ? ": " : "", verdict ? cure : ""),
+  return by_amount(found(verdict, "/dev/shm", "%s of %s free for %d rank%s%s%s", mem_amount((double)free).text, mem_amount((double)size).text,
+                         local_ranks, plural(local_ranks), verdict ? ": " : "", verdict ? cure : ""),
                    (double)free);
 }
 
@@ -444,9 +445,9 @@ struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int
   if (total < 0 || available < 0)
     return found(VERDICT_WARNING, "memory", "/proc/meminfo cannot be read: mount /proc");
   if (limit >= 0)
-    snprintf(most, sizeof most, "control groups allow %.1f", (double)limit / GIB);
+    snprintf(most, sizeof most, "control groups allow %s", mem_amount((double)limit).text);
   const int64_t usable = limit >= 0 && limit < available ? limit : available;
-  snprintf(text, sizeof text, "%.1f GiB available of %.1f, %s", (double)available / GIB, (double)total / GIB, most);
+  snprintf(text, sizeof text, "%s available of %s, %s", mem_amount((double)available).text, mem_amount((double)total).text, most);
   if ((double)usable / local_ranks < least_memory_bytes)
     return by_amount(found(VERDICT_FAULT, "memory", "%s: too little for %d rank%s; end what else runs there, or ask Slurm for more (--mem=0: all)",
                            text, local_ranks, plural(local_ranks)),
@@ -483,8 +484,8 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
   const double rate = disk->seconds > 0 ? (double)disk->written / disk->seconds : 0;
   if (*disk->failure)
     return found(VERDICT_FAULT, "disk", "%.200s: %s", dir, disk->failure);
-  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %.1f GiB free of %.1f", dir, disk->type, rate * 1e-6,
-           nodes > 1 ? " while the other nodes did" : "", (double)disk->free / GIB, (double)disk->size / GIB);
+  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir, disk->type, rate * 1e-6,
+           nodes > 1 ? " while the other nodes did" : "", mem_amount((double)disk->free).text, mem_amount((double)disk->size).text);
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
                  text);

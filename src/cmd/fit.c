@@ -93,7 +93,7 @@ bool fit_fits(const struct plan *plan, const struct fit_room *room)
 
 static void print_line(const char *who, int64_t need, const char *what, int64_t have, FILE *to)
 {
-  fprintf(to, "  %s %.2f GiB, %s has %.2f GiB: %s\n", who, mem_GiB(need), what, mem_GiB(have), need <= have ? "fits" : "does not fit");
+  fprintf(to, "  %s %s, %s has %s: %s\n", who, mem_amount(need).text, what, mem_amount(have).text, need <= have ? "fits" : "does not fit");
 }
 
 bool fit_device_is_short(const struct plan *plan, const struct fit_room *room)

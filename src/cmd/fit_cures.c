@@ -142,8 +142,8 @@ static void print_node_cures_besides(const struct plan *plan, const struct fit_r
   const int64_t moving = room->local_ranks * fit_moving_bytes(plan, room);
   fprintf(to, "%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
   if (moving > 0 && fit_node_bytes(plan, room) - moving <= room->host_bytes)
-    fprintf(to, "or neither load nor save: without train.init, with checkpoint.every=0 and checkpoint.at_end=false, a node needs %.2f GiB\n",
-            mem_GiB(fit_node_bytes(plan, room) - moving));
+    fprintf(to, "or neither load nor save: without train.init, with checkpoint.every=0 and checkpoint.at_end=false, a node needs %s\n",
+            mem_amount(fit_node_bytes(plan, room) - moving).text);
 }
 
 /* What GPUs leave to their hosts. */
@@ -160,7 +160,7 @@ static enum status print_node_cures(const struct plan *plan, const struct fit_ro
        .quiet = false}};
   bool fits = false;
   enum status status = STATUS_OK;
-  fprintf(to, "the node's memory is %.2f GiB short:\n", mem_GiB(fit_node_bytes(plan, room) - room->host_bytes));
+  fprintf(to, "the node's memory is %s short:\n", mem_amount(fit_node_bytes(plan, room) - room->host_bytes).text);
   for (int i = 0; i < 3 && !status; i++)
     status = try_cure(plan, &cures[i], room, to, &fits);
   if (!status)

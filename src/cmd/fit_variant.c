@@ -149,11 +149,11 @@ void fit_print_variant(const struct fit_variant *variant, const struct plan *pla
   fprintf(to, "with ");
   name_changes(variant->made, to);
   if (fit_device_is_short(plan, room))
-    fprintf(to, " a rank needs %.2f GiB of its GPU", mem_GiB(plan_tier_bytes(variant->plan, TIER_DEVICE)));
+    fprintf(to, " a rank needs %s of its GPU", mem_amount(plan_tier_bytes(variant->plan, TIER_DEVICE)).text);
   if (fit_device_is_short(plan, room) && (room->host_bytes > 0 || variant->made & FIT_BIT(FIT_STATE_HOST)))
-    fprintf(to, ", and a node %.2f GiB", mem_GiB(fit_node_bytes(variant->plan, room)));
+    fprintf(to, ", and a node %s", mem_amount(fit_node_bytes(variant->plan, room)).text);
   if (!fit_device_is_short(plan, room))
-    fprintf(to, " a node needs %.2f GiB", mem_GiB(fit_node_bytes(variant->plan, room)));
+    fprintf(to, " a node needs %s", mem_amount(fit_node_bytes(variant->plan, room)).text);
   fprintf(to, ": %s\n", fit_fits(variant->plan, room) ? "fits" : "does not fit either");
 }
 

@@ -110,14 +110,15 @@ static enum plan_lane busiest(const struct plan_forecast *forecast)
 
 static void print_params(const struct way *way, const struct plan_rates *rates, FILE *to)
 {
-  fprintf(to, "%s: a rank copies %.2f GB a step to its device in %.3f s", params_name(way), way->fetch * 1e-9, seconds(way->fetch, rates->h2d_bytes));
+  fprintf(to, "%s: a rank copies %s a step to its device in %.3f s", params_name(way), mem_amount(way->fetch).text,
+          seconds(way->fetch, rates->h2d_bytes));
   if (way->gathers)
     fprintf(to, ", and the link carries the rest in %.3f s", way->forecast.busy_s[LANE_GATHER]);
 }
 
 static void print_grads(const struct way *way, const struct plan_rates *rates, FILE *to)
 {
-  fprintf(to, "%s: it copies %.2f GB to the host in %.3f s, and %s reduce%s in %.3f s", grads_name(way), way->land * 1e-9,
+  fprintf(to, "%s: it copies %s to the host in %.3f s, and %s reduce%s in %.3f s", grads_name(way), mem_amount(way->land).text,
           seconds(way->land, rates->d2h_bytes), way->cpu_reduce ? "hosts" : "the link", way->cpu_reduce ? "" : "s",
           way->forecast.busy_s[LANE_REDUCE]);
 }
@@ -193,7 +194,7 @@ static enum status print_with_resident(const struct plan *plan, const struct pla
   if (!status)
     status = plan_simulate(other, rates, &forecast);
   if (!status)
-    fprintf(to, "  %-15lld %11.4f s  %9.2f GiB%s\n", (long long)units, forecast.step_s, mem_GiB(plan_tier_bytes(other, TIER_DEVICE)),
+    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, forecast.step_s, mem_amount(plan_tier_bytes(other, TIER_DEVICE)).text,
             units == plan->input.shape.resident ? "  (this deck)" : "");
   plan_destroy(other);
   return status;

@@ -337,12 +337,12 @@ static void print_arenas(const struct plan *plan)
   static const char *const names[TIER_DISK] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
   const int64_t bytes = job_arena_bytes(1, &plan);
   const char *between = " (";
-  printf("\narenas of rank %d with %d thread%s, %.2f GiB", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-         mem_GiB((double)bytes));
+  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
+         mem_amount((double)bytes).text);
   for (int tier = 0; tier < TIER_DISK; tier++) {
     const int64_t here = plan_tier_bytes(plan, (enum plan_tier)tier);
     if (here > 0) {
-      printf("%s%s %.2f", between, names[tier], mem_GiB(here));
+      printf("%s%s %s", between, names[tier], mem_amount(here).text);
       between = ", ";
     }
   }

@@ -97,9 +97,9 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
   if (need <= have)
     return STATUS_OK;
   return status_set(STATUS_MEMORY,
-                    "what the ranks of a node share takes %.1f MiB of %s, which has room for %.1f MiB: make it larger (mount -o remount,size=..., a "
+                    "what the ranks of a node share takes %s of %s, which has room for %s: make it larger (mount -o remount,size=..., a "
                     "container's --shm-size)%s",
-                    need / 0x1p20, folder, have / 0x1p20,
+                    mem_amount(need).text, folder, mem_amount(have).text,
                     tag == MEM_ARENA_PERSISTENT ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce" : "");
 }
 

@@ -19,9 +19,9 @@ static enum status alloc_arena(struct device *device, enum plan_tier tier, enum 
   if (status != STATUS_MEMORY)
     return status;
   return status_set(STATUS_MEMORY,
-                    "%.2f GiB of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
+                    "%s of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
                     "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host would need less of a device",
-                    (double)bytes / (1 << 30), tier_names[tier], mem_tag_name(tag), status_text());
+                    mem_amount((double)bytes).text, tier_names[tier], mem_tag_name(tag), status_text());
 }
 
 static void free_arena(struct device *device, enum plan_tier tier, void *arena)

@@ -112,25 +112,10 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
   return purpose_bytes_at(plan, tier, purpose, persistent, persistent ? 0 : peak_instr(plan, tier));
 }
 
-struct amount {
-  char text[32];
-};
-
-static struct amount human(int64_t bytes)
-{
-  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  struct amount amount;
-  double value = (double)bytes;
-  int u = 0;
-  for (; value >= 1024 && u < 6; u++)
-    value /= 1024;
-  snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", value, unit[u]);
-  return amount;
-}
-
 static void print_row(const char *name, int64_t persistent, int64_t transient, FILE *to)
 {
-  fprintf(to, "  %-22s %14s %14s %14s\n", name, human(persistent).text, human(transient).text, human(persistent + transient).text);
+  fprintf(to, "  %-22s %14s %14s %14s\n", name, mem_amount((double)persistent).text, mem_amount((double)transient).text,
+          mem_amount((double)(persistent + transient)).text);
 }
 
 /* A part of the parameters that are kept. */

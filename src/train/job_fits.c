@@ -239,27 +239,27 @@ static void describe(const struct need *need, enum room room, struct words *word
   const double bytes = need->bytes[room], have = need->have[room];
   switch (room) {
   case ROOM_DEVICE:
-    say(words,
-        "of the memory of its %s device a rank needs %.2f GiB (%.2f for what stays from step to step, %.2f for a step, %.2f for libraries) and has "
-        "%.2f",
-        job->device->ops->name, mem_GiB(bytes), mem_GiB((double)need->device.persistent), mem_GiB((double)need->device.transient),
-        mem_GiB(need->reserve), mem_GiB(have));
+    say(words, "of the memory of its %s device a rank needs %s (%s for what stays from step to step, %s for a step, %s for libraries) and has %s",
+        job->device->ops->name, mem_amount(bytes).text, mem_amount((double)need->device.persistent).text,
+        mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text, mem_amount(have).text);
     break;
   case ROOM_HOST:
-    say(words, "of host memory the %d rank%s of this node %s %.2f GiB (each %.2f for what stays from step to step, %.2f for a step", need->local,
-        plural, verb, mem_GiB(bytes), mem_GiB((double)need->host.persistent), mem_GiB((double)need->host.transient));
+    say(words, "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to step, %s for a step", need->local, plural, verb,
+        mem_amount(bytes).text, mem_amount((double)need->host.persistent).text, mem_amount((double)need->host.transient).text);
     if (need->state > 0)
-      say(words, ", %.2f to load and save what its device holds", mem_GiB(need->state));
+      say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
     if (need->bytes[ROOM_SHARED] > 0)
-      say(words, "; %.2f that they share", mem_GiB(need->bytes[ROOM_SHARED]));
+      say(words, "; %s that they share", mem_amount(need->bytes[ROOM_SHARED]).text);
     if (need->mailboxes > 0)
-      say(words, "; %.2f by which they exchange data", mem_GiB(need->mailboxes));
-    say(words, ") and %s %.2f", owns, mem_GiB(have));
+      say(words, "; %s by which they exchange data", mem_amount(need->mailboxes).text);
+    say(words, ") and %s %s", owns, mem_amount(have).text);
     break;
-  case ROOM_SHARED: say(words, "of %s what they share needs %.2f GiB and has %.2f", comm_shared_folder(), mem_GiB(bytes), mem_GiB(have)); break;
+  case ROOM_SHARED:
+    say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
+    break;
   default:
-    say(words, "of the disk of %s%s the %d rank%s of this node %s %.2f GiB and %s %.2f", job->nvme ? job->nvme : "",
-        need->no_folder ? ", a folder that is not there yet," : "", need->local, plural, verb, mem_GiB(bytes), owns, mem_GiB(have));
+    say(words, "of the disk of %s%s the %d rank%s of this node %s %s and %s %s", job->nvme ? job->nvme : "",
+        need->no_folder ? ", a folder that is not there yet," : "", need->local, plural, verb, mem_amount(bytes).text, owns, mem_amount(have).text);
   }
 }
 
@@ -306,19 +306,18 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
     return;
   if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
     status_set(STATUS_MEMORY,
-               "a rank may lock no more than %.2f GiB (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+               "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
                "RDMA: if they fail, %s",
-               mem_GiB((double)limits->lock), cure);
+               mem_amount((double)limits->lock).text, cure);
     log_warn("%s", status_text());
   }
   if (apart && both(need->shared) > (double)limits->lock) {
     struct words cures = {.length = 0};
     cure_shared(need, &cures);
-    status_set(
-        STATUS_MEMORY,
-        "each rank registers the %.2f GiB that a node shares with its GPU, but may lock no more than %.2f GiB (RLIMIT_MEMLOCK): NVIDIA's driver "
-        "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s",
-        mem_GiB(both(need->shared)), mem_GiB((double)limits->lock), cure, cures.text);
+    status_set(STATUS_MEMORY,
+               "each rank registers the %s that a node shares with its GPU, but may lock no more than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
+               "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s",
+               mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure, cures.text);
     log_warn("%s", status_text());
   }
 }

@@ -37,12 +37,11 @@ static void say_where(const struct look *look)
 {
   const double found = (double)(look->pages.near + look->pages.far), far = 100 * (double)look->pages.far / found;
   if (far > 1)
-    log_warn(
-        "%.0f %% of the %.2f GiB that this rank has in host memory lie on other NUMA nodes than its cores (%s), and are slower to reach: their own "
-        "had too little free memory (numactl -H), or memory could not be bound",
-        far, mem_GiB((double)look->bytes), topo_description(look->job->topo));
+    log_warn("%.0f %% of the %s that this rank has in host memory lie on other NUMA nodes than its cores (%s), and are slower to reach: their own "
+             "had too little free memory (numactl -H), or memory could not be bound",
+             far, mem_amount((double)look->bytes).text, topo_description(look->job->topo));
   else if (comm_rank(look->job->comm) == 0)
-    log_info("rank 0 has %.2f GiB in host memory, NUMA-local to its cores", mem_GiB((double)look->bytes));
+    log_info("rank 0 has %s in host memory, NUMA-local to its cores", mem_amount((double)look->bytes).text);
 }
 
 void job_say_where_memory_lies(const struct job *job)

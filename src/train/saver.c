@@ -129,8 +129,8 @@ static enum status find_room(struct saver *saver, bool *fits)
     return status;
   *fits = tight[0] <= others * -tight[1];
   if (!*fits)
-    log_info("checkpoints hold up the steps: to write them behind, the ranks of a node need %.2f GiB for a copy of the state, and %.2f GiB are free",
-             mem_GiB(tight[0]), mem_GiB(-tight[1]));
+    log_info("checkpoints hold up the steps: to write them behind, the ranks of a node need %s for a copy of the state, and %s are free",
+             mem_amount(tight[0]).text, mem_amount(-tight[1]).text);
   return STATUS_OK;
 }
 

@@ -282,6 +282,32 @@ static void test_note(void **state)
   assert_int_equal(mem_calls() - calls, 2);
 }
 
+/* Oracle: worked out by hand. */
+static void test_amounts(void **state)
+{
+  (void)state;
+  static const struct {
+    double bytes;
+    const char *text;
+  } known[] = {{0, "0 B"},
+               {1, "1 B"},
+               {1023, "1023 B"},
+               {1024, "1.00 KiB"},
+               {1536, "1.50 KiB"},
+               {1048575, "1024.00 KiB"},
+               {1048576, "1.00 MiB"},
+               {10.5 * 1048576, "10.50 MiB"},
+               {0x1p30, "1.00 GiB"},
+               {141e9, "131.32 GiB"},
+               {0x1p40, "1.00 TiB"},
+               {0x1p50, "1.00 PiB"},
+               {0x1p60, "1.00 EiB"},
+               {0x1p71, "2048.00 EiB"},
+               {-0x1p31, "-2.00 GiB"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    assert_string_equal(mem_amount(known[i].bytes).text, known[i].text);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -297,6 +323,7 @@ int main(void)
       cmocka_unit_test(test_untouched),
       cmocka_unit_test(test_texts),
       cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_amounts),
       cmocka_unit_test(test_note), /* behind those that look at the peak */
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

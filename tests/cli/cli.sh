@@ -134,7 +134,7 @@ grep -q '^the ship' one.txt || die "the prompt is missing"
 
 # bench: a share of the peak only where one is given, twice the share of half the peak, and its own words in results.
 on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
-grep -q '^device  *host in fp32, [0-9.]* of [0-9.]* GiB in use' bench.out || { cat bench.out >&2; die "bench does not say on what"; }
+grep -q '^device  *host in fp32, [0-9.]* [KMG]iB of [0-9.]* [GT]iB in use on rank 0, [0-9.]* [KM]iB planned' bench.out || { cat bench.out >&2; die "bench does not say on what"; }
 grep -q '^MFU' bench.out && die "a share of a peak that nobody gave"
 on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl peak=0.001 > bench.out 2>&1 || { cat bench.out >&2; die "bench peak="; }
 grep -q '^MFU  *[0-9.]* % of 0.0 TFLOP/s' bench.out || { cat bench.out >&2; die "bench without MFU"; }

@@ -82,7 +82,7 @@ test ! -e never || die "a refused deck left a run folder"
 
 # Limits of this process. A limit may be lowered by anybody.
 page lock.txt 0 prlimit --memlock=65536:65536 "$SLUICE" doctor dir=runs size=4Mi
-says lock.txt 'memlock  *0\.0625 MiB'
+says lock.txt 'memlock  *64\.00 KiB'
 if test "$(getconf _NPROCESSORS_ONLN)" -gt 1 && taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" true 2> /dev/null; then
   page bound.txt 0 taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" "$SLUICE" doctor dir=runs size=4Mi
   says bound.txt '^warning *cores .* of these 1 core for this process; '

@@ -13,7 +13,11 @@ fit() {
   cat fit.out fit.err > fit.all
   grep -qF -e "$text" fit.all || { cat fit.all >&2; die "'$text' is not there with $*"; }
 }
+# amount BYTES: as people are told, in the largest unit of which there is one.
+amount() { echo "$1" | awk '{ split("B KiB MiB GiB", unit, " "); u = 1; while ($1 >= 1024 && u < 4) { $1 /= 1024; u++ } printf((u > 1 ? "%.2f %s" : "%d %s"), $1, unit[u]) }'; }
 arena() { sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p' fit.out; }
+# of hosts, where a GPU has some KiB
+on_host() { sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out | awk -v all="$(arena)" '{ print all - $1 * 1024 }'; }
 # of GPUs, without what is on their host
 device() {
   sed -n '/^host memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out > staging
@@ -27,7 +31,7 @@ fit 0 "host: the 1 rank of a node needs" host="${bytes}B"
 fit 1 "does not fit" host=$((bytes - 1))B
 fit 0 "verified" run.device=cuda
 bytes=$(device)
-fit 0 "the GPU has 0.00 GiB: fits" gpu="${bytes}B"
+fit 0 "the GPU has $(amount "$bytes"): fits" gpu="${bytes}B"
 fit 1 "does not fit" gpu=$((bytes - 1))B
 
 # Who names a GPU means one.
@@ -69,14 +73,14 @@ fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micr
 least=$(device)
 fit 1 "use more ranks, or a shorter data.sequence" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
-fit 1 "GiB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1B
 grep -E 'micro_batch|recompute' fit.out && die "cures that change nothing for generation"
 fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
 fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
 least=$(device)
-fit 1 "GiB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
+fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
@@ -106,7 +110,8 @@ tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" 
   fit 0 "verified" --ranks 2 run.device=cuda $offload
   sed -n '/^device memory/,/^ *total/s/^ *total *//p' fit.out | grep -q '^0 B ' || die "something stays on the device"
   test -n "$(tier 'host memory of rank')" || die "nothing is in host memory"
-  fit 0 "host: the 2 ranks of a node need 0.00 GiB" --ranks 2 run.device=cuda gpu=h100 host=1GiB $offload # and nothing to load and save
+  fit 0 "verified" --ranks 2 run.device=cuda $offload
+  fit 0 "host: the 2 ranks of a node need $(amount $((2 * $(on_host)))), it has" --ranks 2 run.device=cuda gpu=h100 host=1GiB $offload # and nothing to load and save
   fit 0 "shared host memory of rank 0" --ranks 2 run.device=cuda transfer.params=full $offload
   fit 0 "total of the group" --ranks 2 run.device=cuda transfer.grads=cpu_reduce $offload
   fit 0 "NVMe of rank 0" --ranks 2 run.device=cuda optim.state=nvme $offload
@@ -123,8 +128,11 @@ least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host opti
 fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
 test -s window || { cat fit.out >&2; die "no window on the device"; }
-fit 1 "of its GPU, and a node 0.00 GiB: fits" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 + 1 }' window)"
-fit 1 "and a node 0.00 GiB: does not fit either" --ranks 2 run.device=cuda gpu="$(awk '{ printf "%dKi", $1 - 1 }' window)"
+kib=$(sed 's/\..*//' window)
+fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib + 1))Ki
+grep -q 'of its GPU, and a node [0-9.]* MiB: fits$' fit.out || { cat fit.out >&2; die "the window does not fit"; }
+fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib - 1))Ki
+grep -q 'of its GPU, and a node [0-9.]* MiB: does not fit either$' fit.out || { cat fit.out >&2; die "less than the window fits"; }
 # shellcheck disable=SC2086 # words
 {
   fit 1 "with optim.state=nvme a rank needs" --ranks 2 gpu=1B host=1B $least_of_all
@@ -176,7 +184,7 @@ held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.r
 }
 grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
 # By tier.
-llama 0 " GiB (device 72.82, host 5.26): " tiers.activations=keep_host:2
+llama 0 "78.08 GiB (device 72.82 GiB, host 5.26 GiB): " tiers.activations=keep_host:2
 
 # What `train` says of keys without effect, `bench` and `plan` say.
 "$SLUICE" bench tiny.yaml steps=1 warmup=0 tiers.working=keep 2>&1 | grep -q '^warning: tiers.working changes nothing here: fp32' || die "bench is silent"
@@ -253,7 +261,7 @@ mkdir there
     fails 4 "for what goes to NVMe" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=$folder
     grep -qF "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)" fails.out || die "no cure for $folder"
     grep -qF "the folder $folder " fails.out || die "$folder is not named"
-    if grep "GiB" fails.out; then die "of $folder it is said how large it is"; fi
+    if grep -E '[0-9] ([KMGTPE]i)?B' fails.out; then die "of $folder it is said how large it is"; fi
   done
   test ! -e run || die "a run that could not begin has left something"
 }
@@ -276,7 +284,7 @@ big="model.vocab=2147483647 model.width=4800"
   cures "optim.moments=bf16, optim.state=nvme, tiers.activations=nvme, a" "context=|tiers.params=" "$SLUICE" train tiny.yaml $offload tiers.activations=recompute $big
   fails 5 "use tiers.nvme=FOLDER on a larger disk, optim.state_share=0.5 or less, optim.moments=bf16" \
     "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=there $big
-  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ GiB and has [0-9.]+: ' fails.out || die "the disk's need or room is not told"
+  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ [GTP]iB and has [0-9.]+ [GTP]iB: ' fails.out || die "the disk's need or room is not told"
   test -z "$(ls there)" || die "left behind: $(ls there)"
   cures "a shorter data.sequence, a smaller data.micro_batch" "shard|tiers" "$SLUICE" eval tiny.yaml --untrained $big
 }

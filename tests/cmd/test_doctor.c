@@ -520,8 +520,8 @@ static void locked_memory(void **state)
 {
   (void)state;
   is(judge_memlock(-1, &fabric, true), VERDICT_OK, "unlimited");
-  is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8 MiB");
-  is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8 MiB");
+  is(judge_memlock(8 * MIB, &no_fabric, false), VERDICT_OK, "8.00 MiB");
+  is(judge_memlock(8 * MIB, &dead_fabric, false), VERDICT_OK, "8.00 MiB");
   is(judge_memlock(8 * MIB, &no_fabric, true), VERDICT_WARNING, "LimitMEMLOCK=infinity");
   is(judge_memlock(8 * MIB, &fabric, false), VERDICT_FAULT, "LimitMEMLOCK=infinity");
   is(judge_memlock(GIB, &fabric, false), VERDICT_WARNING, "LimitMEMLOCK=infinity");
@@ -531,7 +531,7 @@ static void shared_memory(void **state)
 {
   (void)state;
   is(judge_shared_memory(-1, -1, 1), VERDICT_FAULT, "mount a tmpfs");
-  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), VERDICT_OK, "8.00 of 8.00 GiB");
+  is(judge_shared_memory(8 * GIB, 8 * GIB, 8), VERDICT_OK, "8.00 GiB of 8.00 GiB free");
   is(judge_shared_memory(8 * GIB, 8 * GIB - 1, 8), VERDICT_WARNING, "--shm-size");
   is(judge_shared_memory(64 * MIB, 64 * MIB, 1), VERDICT_WARNING, "--shm-size");
   is(judge_shared_memory(64 * MIB, 64 * MIB, 2), VERDICT_FAULT, "--shm-size");
@@ -540,8 +540,8 @@ static void shared_memory(void **state)
 static void memory(void **state)
 {
   (void)state;
-  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK, "500.0 GiB available of 512.0, no limit");
-  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.0");
+  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK, "500.00 GiB available of 512.00 GiB, no limit");
+  is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.00 GiB");
   is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), VERDICT_WARNING, "--mem=0");
   is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), VERDICT_FAULT, "too little for 8 ranks");
   is(judge_memory(512 * GIB, 7 * GIB, -1, 8), VERDICT_FAULT, "end what else runs there");
@@ -559,10 +559,11 @@ static void disks(void **state)
   ram.in_memory = nfs.network = true;
   snprintf(nfs.type, sizeof nfs.type, "nfs");
   snprintf(broken.failure, sizeof broken.failure, "cannot make a file: use another folder");
-  is(judge_disk("runs", &disk, true, true, 4), VERDICT_OK, "runs (lustre): wrote 512.0 MB/s while the other nodes did, 900.0 GiB free of 1000.0");
+  is(judge_disk("runs", &disk, true, true, 4), VERDICT_OK,
+     "runs (lustre): wrote 512.0 MB/s while the other nodes did, 900.00 GiB free of 1000.00 GiB");
   is(judge_disk("runs", &disk, true, false, 4), VERDICT_FAULT, "file system that all nodes share");
   is(judge_disk("nvme", &disk, false, false, 4), VERDICT_OK, "512.0 MB/s");
-  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING, "wrote 98.5 MB/s, 900.0 GiB free of 1000.0: slow");
+  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING, "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
   is(judge_disk("runs", &tight, true, true, 1), VERDICT_WARNING, "room for few checkpoints");
   is(judge_disk("runs", &full, true, true, 1), VERDICT_FAULT, "no room for checkpoints");
   is(judge_disk("runs", &ram, true, true, 1), VERDICT_WARNING, "lies in memory");

@@ -272,8 +272,8 @@ static void what_does_not_fit_says_what_would(void **state)
     job.plan->transient_bytes[tier] = INT64_C(1) << 60;
     assert_int_equal(exec_memory_create(job.device, comm, "", plans, 1, &memory), STATUS_MEMORY);
     job.plan->transient_bytes[tier] = fits;
-    assert_non_null(strstr(status_text(), tier == TIER_DEVICE ? "GiB of device memory" : "GiB of host memory"));
-    assert_non_null(strstr(status_text(), "1073741824.00 GiB"));
+    assert_non_null(strstr(status_text(), tier == TIER_DEVICE ? "EiB of device memory" : "EiB of host memory"));
+    assert_non_null(strstr(status_text(), "1.00 EiB"));
     assert_non_null(strstr(status_text(), "shard.strategy"));
     assert_non_null(strstr(status_text(), "data.micro_batch"));
     assert_non_null(strstr(status_text(), "tiers.activations"));

@@ -37,4 +37,4 @@ test -z "$(ls "$dir/disk")"
 refuses 2 'direct I/O moves whole blocks of 4096 bytes' piece=5000
 refuses 2 'is less than piece=' size=1Mi piece=2Mi
 refuses 2 'sice' sice=1Mi
-refuses 5 'GiB free: name a folder on a larger disk' size=900Ti piece=1Mi
+refuses 5 '[0-9] [KMGTP]*i*B free: name a folder on a larger disk' size=900Ti piece=1Mi
