@@ -18,6 +18,7 @@ gpu_sources = \
 	gpu/attention.c \
 	gpu/attention.cu \
 	gpu/attention_hopper.cu \
+	gpu/attention_roles.cuh \
 	gpu/attention_schedule.h \
 	gpu/classifier.cu \
 	gpu/common.cuh \
