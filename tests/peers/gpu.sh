@@ -2,6 +2,7 @@
 # tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
 # run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
 # Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs;
+# qwen7b-gathered and qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients that are reduced once a step;
 # llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time;
 # qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
 # and qwen7b-weak-full, which gathers and reduces in each micro-batch.
@@ -71,6 +72,8 @@ for name; do
   gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
   qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
   qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
+  qwen7b-gathered) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.strategy=shard_grad_op steps=2 warmup=1 ;;
+  qwen7b-step) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 shard.reduce=step steps=2 warmup=1 ;;
   qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=3 warmup=1 ;;
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
   qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;
