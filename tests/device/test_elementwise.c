@@ -122,6 +122,32 @@ static void sum_parts_of_bf16_is_the_tree_in_fp32(void **state)
   check_sum_parts(DTYPE_BF16);
 }
 
+/* So many elements that they are stored around the caches; on lines of the cache, and off them, where no vector can be stored so. What lies behind is left alone. */
+static void long_sums_are_the_tree(void **state)
+{
+  (void)state;
+  enum { N = (1 << 22) + 37, MOST = 5 };
+  float *base = normals((int64_t)MOST * N, 1), *room = bytes((N + 32) * sizeof *room);
+  float *line = room + (64 - (uintptr_t)room % 64) % 64 / sizeof *room;
+  for (int parts = 2; parts <= MOST; parts += 3)
+    for (int off = 0; off < 2; off++) {
+      float *dst = line + off;
+      memset(dst, 0xff, (N + 1) * sizeof *dst);
+      assert_ok(ops->sum_parts(lanes[1], N, parts, DTYPE_F32, base, N, -1, NULL, false, dst));
+      for (int64_t i = 0; i < N; i++) {
+        float x[MOST];
+        for (int p = 0; p < parts; p++)
+          x[p] = base[p * (int64_t)N + i];
+        assert_true(dst[i] == tree(x, parts));
+      }
+      assert_true(isnan(dst[N]));
+    }
+  float *own = copy_of(base, N), *both = bytes(N * sizeof *both); /* in the place of a part */
+  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, -1, NULL, false, both));
+  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, 0, own, false, own));
+  assert_memory_equal(own, both, N * sizeof *both);
+}
+
 static void sum_over_a_group_is_a_subtree(void **state)
 {
   (void)state;
@@ -325,6 +351,7 @@ int main(void)
       DEVICE_TEST(bias_gradient_guards_fire),
       DEVICE_TEST(sum_parts_is_the_tree),
       DEVICE_TEST(sum_parts_of_bf16_is_the_tree_in_fp32),
+      DEVICE_TEST(long_sums_are_the_tree),
       DEVICE_TEST(sum_over_a_group_is_a_subtree),
       DEVICE_TEST(sum_may_take_the_place_of_a_part),
       DEVICE_TEST(squares_are_exact_over_blocks_threads_and_cuts),

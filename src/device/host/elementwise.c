@@ -140,7 +140,8 @@ enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64
   return STATUS_OK;
 }
 
-enum { PIECE = 512, DEPTH = 32 }; /* elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts */
+/* Elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts; elements of a sum that no cache holds until it is read. */
+enum { PIECE = 512, DEPTH = 32, MANY = 1 << 22 };
 
 struct parts_job {
   const struct kernels *kernels;
@@ -148,7 +149,7 @@ struct parts_job {
   enum dtype type;
   const char *base, *own;
   int64_t stride;
-  bool accumulate;
+  bool accumulate, around; /* around: the sum is stored around the caches, which would only read what it replaces */
   float *dst;
 };
 
@@ -163,19 +164,34 @@ static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t
   return work;
 }
 
-/* Elements [at, at + n) of the sum of parts [first, first + count): the larger power of two to the left, so that groups of 2^k neighbours are subtrees. The
- * result is the part itself or lies in work[0]. */
+/* The larger power of two below `count` parts goes to the left, so that groups of 2^k neighbours are subtrees. */
+static int left_of(int count)
+{
+  int left = 1;
+  while (left < count - left)
+    left *= 2;
+  return left;
+}
+
+/* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in work[0]. */
 static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first, int count, float (*work)[PIECE])
 {
   if (count == 1)
     return part_of_sum(job, at, n, first, work[0]);
-  int left = 1;
-  while (left < count - left)
-    left *= 2;
+  const int left = left_of(count);
   const float *a = sum_tree(job, at, n, first, left, work);
   const float *b = sum_tree(job, at, n, first + left, count - left, work + 1);
   job->kernels->add(n, a, b, work[0]);
   return work[0];
+}
+
+/* The tree's last addition goes to its place, which may be that of a part. */
+static void sum_piece(const struct parts_job *job, int64_t at, int64_t n, float (*work)[PIECE])
+{
+  const int left = left_of(job->parts);
+  const float *a = sum_tree(job, at, n, 0, left, work);
+  const float *b = sum_tree(job, at, n, left, job->parts - left, work + 1);
+  (job->around ? job->kernels->add_around : job->kernels->add)(n, a, b, job->dst + at);
 }
 
 static void sum_parts_range(void *arg, int64_t begin, int64_t end)
@@ -184,18 +200,19 @@ static void sum_parts_range(void *arg, int64_t begin, int64_t end)
   float work[DEPTH][PIECE];
   for (int64_t at = begin; at < end; at += PIECE) {
     int64_t n = end - at < PIECE ? end - at : PIECE;
-    const float *sum = sum_tree(job, at, n, 0, job->parts, work);
     if (job->accumulate)
-      job->kernels->add(n, job->dst + at, sum, job->dst + at);
+      job->kernels->add(n, job->dst + at, sum_tree(job, at, n, 0, job->parts, work), job->dst + at);
+    else if (job->parts == 1)
+      memmove(job->dst + at, part_of_sum(job, at, n, 0, work[0]), (size_t)n * sizeof *job->dst); /* the part may be dst itself */
     else
-      memmove(job->dst + at, sum, (size_t)n * sizeof *sum); /* a single part may be dst itself */
+      sum_piece(job, at, n, work);
   }
 }
 
 enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
                            bool accumulate, void *dst)
 {
-  struct parts_job job = {host_kernels(lane), parts, self, type, base, own, stride, accumulate, dst};
+  struct parts_job job = {host_kernels(lane), parts, self, type, base, own, stride, accumulate, n >= MANY, dst};
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (type != DTYPE_F32 && type != DTYPE_BF16)

@@ -36,6 +36,7 @@ struct kernels {
   const char *name; /* "generic", "avx2", "avx512" */
 
   void (*add)(int64_t n, const float *a, const float *b, float *out); /* out may be a or b */
+  void (*add_around)(int64_t n, const float *a, const float *b, float *out); /* out is stored around the caches where it is aligned to LANES floats, for nobody who reads it soon */
   void (*scale)(int64_t n, float factor, float *x);
   float (*dot)(int64_t n, const float *a, const float *b);
   double (*sum_squares)(int64_t n, const float *x);

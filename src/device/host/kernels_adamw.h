@@ -154,20 +154,7 @@ INLINE vec load_as(enum dtype type, const void *from, int64_t i, int64_t n)
   return type == DTYPE_BF16 ? from_bf16(code) : from_fp16(code);
 }
 
-/* Around the caches: `to` is aligned to what is stored, and nobody reads it soon. */
-INLINE void stream_floats(float *to, vec x)
-{
-#if defined __AVX512F__
-  _mm512_stream_ps(to, (__m512)x);
-#elif defined __AVX2__
-  _mm256_stream_ps(to, (__m256)x);
-#elif defined __SSE2__
-  _mm_stream_ps(to, (__m128)x);
-#else
-  *(vec_memory *)to = x;
-#endif
-}
-
+/* As stream_floats(). */
 INLINE void stream_codes(uint16_t *to, half code)
 {
 #if defined __AVX512F__
@@ -178,13 +165,6 @@ INLINE void stream_codes(uint16_t *to, half code)
   _mm_stream_si64((long long *)(void *)to, (long long)code);
 #else
   *(half_memory *)to = code;
-#endif
-}
-
-INLINE void stream_end(void)
-{
-#if defined __SSE2__
-  _mm_sfence(); /* a flag that is set next is not to be seen before what was streamed */
 #endif
 }
 

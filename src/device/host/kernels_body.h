@@ -180,6 +180,39 @@ static void add(int64_t n, const float *a, const float *b, float *out)
     pack_store(out + i, n - i, pack_add(pack_load(a + i, n - i), pack_load(b + i, n - i)));
 }
 
+/* Around the caches: `to` is aligned to what is stored, and nobody reads it soon. */
+INLINE void stream_floats(float *to, vec x)
+{
+#if defined __AVX512F__
+  _mm512_stream_ps(to, (__m512)x);
+#elif defined __AVX2__
+  _mm256_stream_ps(to, (__m256)x);
+#elif defined __SSE2__
+  _mm_stream_ps(to, (__m128)x);
+#else
+  *(vec_memory *)to = x;
+#endif
+}
+
+INLINE void stream_end(void)
+{
+#if defined __SSE2__
+  _mm_sfence(); /* a flag that is set next is not to be seen before what was streamed */
+#endif
+}
+
+static void add_around(int64_t n, const float *a, const float *b, float *out)
+{
+  const int64_t whole = (uintptr_t)out % (LANES * sizeof *out) == 0 ? n / LANES * LANES : 0;
+  for (int64_t i = 0; i < whole; i += LANES) {
+    const struct pack sum = pack_add(pack_load_full(a + i), pack_load_full(b + i));
+    for (int v = 0; v < VECTORS; v++)
+      stream_floats(out + i + v * WIDTH, sum.v[v]);
+  }
+  stream_end();
+  add(n - whole, a + whole, b + whole, out + whole);
+}
+
 static void scale(int64_t n, float factor, float *x)
 {
   for (int64_t i = 0; i < n; i += LANES)
@@ -511,6 +544,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
 const struct kernels KERNELS = {
     .name = KERNELS_NAME,
     .add = add,
+    .add_around = add_around,
     .scale = scale,
     .dot = dot,
     .sum_squares = sum_squares,
