@@ -47,12 +47,12 @@ struct exec {
   struct span *span;          /* of each instruction */
   int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
   struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
-  struct lane *clock;         /* of that host, for traces: nothing but releases, so that none stands behind other work */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics;                /* index of METRICS, -1: none */
   int64_t released, next_step;
+  int64_t drained;            /* steps released before the last exec_drain() */
   int64_t timed;              /* steps (counted from create) whose times were taken */
   double trace_s;             /* release of step `timed` since that of the first traced step */
   int64_t past, tokens;       /* of generation, for the steps to come */

@@ -530,6 +530,7 @@ enum status exec_drain(struct exec *exec)
   enum status status = exec_wait_complete(exec, exec->released);
   if (!status)
     status = exec_take_times(exec, exec->released);
+  exec->drained = exec->released;
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 

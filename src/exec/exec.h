@@ -31,8 +31,9 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
  * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
-/* What an instruction of a traced step did: seconds since the first traced step was released. spent: what tally_end() told, valid during the call; NULL: nothing is counted. */
-struct exec_event { int64_t step; int instr; double begin_s, end_s; const int64_t *spent; };
+/* What an instruction of a traced step did: seconds since the first traced step was released. rested: the step was released at rest, with nothing of the one before it beside it. spent: what
+ * tally_end() told, valid during the call; NULL: nothing is counted. */
+struct exec_event { int64_t step; int instr; bool rested; double begin_s, end_s; const int64_t *spent; };
 typedef void exec_trace(void *arg, const struct exec_event *event);
 
 struct exec_config {

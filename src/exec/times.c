@@ -39,8 +39,6 @@ enum status exec_marks_create(struct exec *exec)
   }
   for (int beside = 0; !status && beside < 2; beside++)
     status = create_marks(base_device(exec, beside), BASES, exec->base[beside]);
-  if (!status && exec->config.trace && exec->config.host)
-    status = exec->config.host->ops->lane_create(exec->config.host, "clock", 1, &exec->clock);
   return status;
 }
 
@@ -51,8 +49,6 @@ void exec_marks_destroy(struct exec *exec)
     destroy_marks(device, 2, exec->span[i].begin);
     destroy_marks(device, 2, exec->span[i].end);
   }
-  if (exec->clock)
-    exec->clock->device->ops->lane_destroy(exec->clock);
   for (int beside = 0; beside < 2; beside++)
     destroy_marks(base_device(exec, beside), BASES, exec->base[beside]);
   mem_free(exec->span);
@@ -60,8 +56,13 @@ void exec_marks_destroy(struct exec *exec)
 
 enum status exec_mark_release(struct exec *exec, int64_t n)
 {
-  const enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
-  return status || !exec->clock ? status : exec->clock->device->ops->mark_set(exec->clock, exec->base[1][n % BASES]);
+  enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
+  for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
+    struct lane *host = exec->driver[lane].lane;
+    if (host && exec_is_beside(exec, lane)) /* any of them: to the host device a mark is a time */
+      return host->device->ops->mark_set(host, exec->base[1][n % BASES]);
+  }
+  return status;
 }
 
 bool exec_is_traced(const struct exec *exec, int64_t step)
@@ -77,7 +78,7 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n)
 static enum status trace_one(struct exec *exec, int index, int64_t n, double seconds)
 {
   const enum plan_lane lane = exec->plan->instr[index].lane;
-  struct exec_event event = {.step = exec->args[n & 1].step, .instr = index};
+  struct exec_event event = {.step = exec->args[n & 1].step, .instr = index, .rested = n == exec->drained + 1};
   struct mark *base = exec->base[exec_is_beside(exec, lane)][n % BASES];
   double begin;
   enum status status = exec_device_of(exec, lane)->ops->mark_seconds(base, exec->span[index].begin[n & 1], &begin);
@@ -115,11 +116,9 @@ static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;
   const int64_t step = exec->args[n & 1].step;
-  enum status status = STATUS_OK;
-  if (exec_is_traced(exec, step) && exec->clock)
-    status = exec->clock->device->ops->mark_wait(exec->base[1][n % BASES]);
-  if (!status && exec_is_traced(exec, step) && exec_is_traced(exec, step - 1) && n > 1)
-    status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
+  if (n == 1 || !exec_is_traced(exec, step) || !exec_is_traced(exec, step - 1))
+    return STATUS_OK;
+  const enum status status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
   exec->trace_s += since;
   return status;
 }

@@ -19,10 +19,11 @@ struct intervals {
   int64_t n, room;
 };
 
-/* Where traced steps begin on the compute lane. */
-struct beginnings {
-  int64_t steps, last;
-  double second_s, last_s;
+/* Where the traced step that came last began on the compute lane, and whether it was released beside a traced one. */
+struct beginning {
+  int64_t step;
+  double begin_s;
+  bool follows;
 };
 
 struct trace_run {
@@ -32,7 +33,8 @@ struct trace_run {
   char *summary_path;
   double link_bytes_s, begin_s, end_s;
   struct intervals compute, beside[PART_NOTHING];
-  struct beginnings begun;
+  struct beginning last;
+  struct intervals steady; /* from the beginning of a step between traced ones to that of the next */
   struct trace_summary sum;
   enum status status; /* of the first failure, with its sentence */
   char failure[2048];
@@ -78,31 +80,26 @@ static double length(const struct intervals *set)
   return sum;
 }
 
-/* What of united ones lies between. */
-static void clip(struct intervals *set, double begin_s, double end_s)
-{
-  int64_t kept = 0;
-  for (int64_t i = 0; i < set->n; i++) {
-    const struct interval part = {fmax(set->item[i].begin_s, begin_s), fmin(set->item[i].end_s, end_s)};
-    if (part.begin_s < part.end_s)
-      set->item[kept++] = part;
-  }
-  set->n = kept;
-}
+enum { MOST_SETS = 3 };
 
-/* Of united ones: how long both run. */
-static double common_length(const struct intervals *a, const struct intervals *b)
+/* Of united ones: how long all run. */
+static double common_length(int n, const struct intervals *const set[])
 {
   double sum = 0;
-  for (int64_t i = 0, j = 0; i < a->n && j < b->n;) {
-    const struct interval *x = &a->item[i], *y = &b->item[j];
-    sum += fmax(0, fmin(x->end_s, y->end_s) - fmax(x->begin_s, y->begin_s));
-    if (x->end_s < y->end_s)
-      i++;
-    else
-      j++;
+  for (int64_t at[MOST_SETS] = {0};;) {
+    double begin_s = -INFINITY, end_s = INFINITY;
+    int first = 0; /* to end */
+    for (int i = 0; i < n; i++) {
+      if (at[i] == set[i]->n)
+        return sum;
+      const struct interval *x = &set[i]->item[at[i]];
+      begin_s = fmax(begin_s, x->begin_s);
+      first = x->end_s < end_s ? i : first;
+      end_s = fmin(end_s, x->end_s);
+    }
+    sum += fmax(0, end_s - begin_s);
+    at[first]++;
   }
-  return sum;
 }
 
 /* --- events --------------------------------------------------------------------------------------------------------------------- */
@@ -177,16 +174,20 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   }
 }
 
-/* The lane's instructions come in their order, and steps in theirs. */
-static void note_beginning(struct beginnings *begun, const struct exec_event *event)
+/* Of the compute lane, whose instructions come in their order, as steps in theirs. */
+static enum status note_beginning(struct trace_run *run, const struct exec_event *event)
 {
-  if (begun->steps > 0 && event->step == begun->last)
-    return;
-  begun->steps++;
-  begun->last = event->step;
-  begun->last_s = event->begin_s;
-  if (begun->steps == 2)
-    begun->second_s = event->begin_s;
+  struct beginning *last = &run->last;
+  const bool first = run->compute.n == 0, follows = !first && !event->rested && event->step == last->step + 1;
+  enum status status = STATUS_OK;
+  if (!first && event->step == last->step)
+    return STATUS_OK;
+  if (follows && last->follows) {
+    status = add_interval(&run->steady, last->begin_s, event->begin_s);
+    run->sum.steady_steps++;
+  }
+  *last = (struct beginning){event->step, event->begin_s, follows};
+  return status;
 }
 
 void trace_run_event(void *arg, const struct exec_event *event)
@@ -198,7 +199,7 @@ void trace_run_event(void *arg, const struct exec_event *event)
   count_step(run, event);
   count_instr(run, event);
   if (instr->lane == LANE_COMPUTE) {
-    note_beginning(&run->begun, event);
+    keep_failure(run, note_beginning(run, event));
     keep_failure(run, add_interval(&run->compute, event->begin_s, event->end_s));
   } else if (part != PART_NOTHING && (part != PART_COMM || between_ranks(run->plan, instr))) {
     keep_failure(run, add_interval(&run->beside[part], event->begin_s, event->end_s));
@@ -207,36 +208,34 @@ void trace_run_event(void *arg, const struct exec_event *event)
 
 /* --- the summary ---------------------------------------------------------------------------------------------------------------- */
 
-static void sum_up_besides(struct trace_run *run, double begin_s, double end_s, int64_t steps)
+/* A step's share of what ran in `steady`. */
+static void sum_up_besides(struct trace_run *run, int64_t steps)
 {
   struct trace_summary *sum = &run->sum;
   const double n = (double)steps;
   unite(&run->compute);
-  clip(&run->compute, begin_s, end_s);
-  sum->step_s = (end_s - begin_s) / n;
-  sum->idle_s = sum->step_s - length(&run->compute) / n;
+  unite(&run->steady);
+  sum->step_s = length(&run->steady) / n;
+  sum->idle_s = sum->step_s - common_length(2, (const struct intervals *const[]){&run->compute, &run->steady}) / n;
   for (int part = 0; part < PART_NOTHING; part++) {
     struct intervals *others = &run->beside[part];
     unite(others);
-    clip(others, begin_s, end_s);
-    const double seconds = length(others);
-    sum->beside[part] = (struct trace_beside){.seconds = seconds / n, .exposed_s = (seconds - common_length(&run->compute, others)) / n};
+    const double seconds = common_length(2, (const struct intervals *const[]){others, &run->steady}),
+                 covered = common_length(3, (const struct intervals *const[]){others, &run->steady, &run->compute});
+    sum->beside[part] = (struct trace_beside){.seconds = seconds / n, .exposed_s = (seconds - covered) / n};
   }
 }
 
 static void sum_up(struct trace_run *run)
 {
   struct trace_summary *sum = &run->sum;
-  const struct beginnings *begun = &run->begun;
   if (sum->steps == 0)
     return;
   sum->seconds = run->end_s - run->begin_s;
   sum->link_bytes_s = run->link_bytes_s;
-  sum->steady_steps = begun->steps > 2 ? begun->steps - 2 : 0;
-  if (sum->steady_steps > 0)
-    sum_up_besides(run, begun->second_s, begun->last_s, sum->steady_steps);
-  else
-    sum_up_besides(run, run->begin_s, run->end_s, sum->steps);
+  if (sum->steady_steps == 0)
+    keep_failure(run, add_interval(&run->steady, run->begin_s, run->end_s));
+  sum_up_besides(run, sum->steady_steps > 0 ? sum->steady_steps : sum->steps);
 }
 
 /* NAN where there is nothing to hide. */
@@ -443,6 +442,7 @@ static void release(struct trace_run *run)
   for (int part = 0; part < PART_NOTHING; part++)
     mem_free(run->beside[part].item);
   mem_free(run->compute.item);
+  mem_free(run->steady.item);
   mem_free(run->summary_path);
   mem_free(run);
 }

@@ -24,7 +24,8 @@ struct trace_summary {
   double busy_s[LANE_COUNT];
   int64_t spent[LANE_COUNT][DECK_COUNTERS];
   /* A step has what the one before it put off beside it, and puts off some itself: so what lanes do beside each other is of the steps that have traced ones on both sides, from their first
-   * instruction on the compute lane to the next step's. 0: fewer than three were traced, and it is of all that was, with both ends. */
+   * instruction on the compute lane to the next step's. A step that was released at rest, as behind an evaluation, has none before it. 0: there is no such step, and it is of all that was
+   * traced, with both ends. */
   int64_t steady_steps;
   double step_s, idle_s;     /* a step; and while the compute lane ran nothing */
   struct trace_beside beside[PART_NOTHING]; /* a step; PART_COMM: collectives between ranks, with their waits for other ranks */

@@ -268,6 +268,35 @@ static void steps_in_the_midst(const struct plan *plan)
   step_in_the_midst(plan, 4);
 }
 
+/* Step 7 was released at rest, 100 ms behind the end of step 6: neither that nor 7 counts, which has nothing of a step before beside it; 12 is no neighbour of 10. */
+static void steps_behind_a_rest(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  const int forward = find_op(plan, OP_FORWARD), fetch = find_op(plan, OP_FETCH);
+  static const double begins_ms[] = {0, 100, 300, 400, 500, 700, 0, 900};
+  open_trace(plan, 0, &run);
+  for (int step = 5; step <= 12; step++)
+    if (step != 11) {
+      const double begin_ms = begins_ms[step - 5];
+      trace_run_event(run, &(struct exec_event){
+                               .step = step, .instr = forward, .rested = step == 7, .begin_s = 1e-3 * begin_ms, .end_s = 1e-3 * (begin_ms + 90)});
+      happened(run, step, fetch, begin_ms + 80, begin_ms + 100);
+    }
+  check(trace_run_close(run, &sum));
+  assert_int_equal(sum.steps, 7);
+  assert_int_equal(sum.steady_steps, 2); /* 8 from 400 to 500, 9 from 500 to 700 */
+  near(sum.step_s, 0.300 / 2);
+  near(sum.idle_s, 0.120 / 2);
+  expect_beside(&sum, PART_COPY, 0.040 / 2, 0.020 / 2);
+}
+
+static void a_rest_is_left_out(void **state)
+{
+  (void)state;
+  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1}, steps_behind_a_rest);
+}
+
 static void ends_are_left_out(void **state)
 {
   (void)state;
@@ -594,20 +623,25 @@ static void each_in_turn(const struct plan *plan, const struct witness *witness)
   }
 }
 
-/* Of steps that others follow before their times are taken. */
+/* Of steps that others follow before their times are taken; one of them is released at rest. */
 static void trace_followed_steps(const struct job_setup *setup)
 {
-  enum { STEPS = 4 };
+  enum { STEPS = 4, RESTED = 3 };
   struct job job;
   struct witness witness;
   struct trace_summary sum;
   job_open(&job, world, setup);
   witness_create(&witness, job.plan, STEPS);
   check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
-  for (int step = 0; step < STEPS + 3; step++)
+  for (int step = 0; step < STEPS + 3; step++) {
+    if (step == RESTED)
+      check(exec_drain(job.exec));
     job_step(&job, step);
+  }
   check(exec_drain(job.exec));
   check(trace_run_close(witness.run, &sum));
+  for (int place = 0; place < STEPS * job.plan->n; place++)
+    assert_int_equal(witness.event[place].rested, 1 + place / job.plan->n == RESTED);
   each_waited(&job, &witness);
   each_in_turn(job.plan, &witness);
   remove_files();
@@ -709,10 +743,12 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),          cmocka_unit_test(spans_of_events),       cmocka_unit_test(a_trace_of_nothing),
-      cmocka_unit_test(a_folder_that_cannot_be), cmocka_unit_test(a_full_disk),           cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(steps_follow_each_other), cmocka_unit_test(ends_are_left_out),     cmocka_unit_test(one_rank_talks_to_nobody),
-      cmocka_unit_test(counters_of_events),      cmocka_unit_test(a_run_that_is_counted),
+      cmocka_unit_test(sums_of_events),     cmocka_unit_test(spans_of_events),
+      cmocka_unit_test(a_trace_of_nothing), cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_full_disk),        cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(a_rest_is_left_out), cmocka_unit_test(steps_follow_each_other),
+      cmocka_unit_test(ends_are_left_out),  cmocka_unit_test(one_rank_talks_to_nobody),
+      cmocka_unit_test(counters_of_events), cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
