@@ -495,7 +495,7 @@ template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
   for (int i = 0; i < P::STAGES; i++) {
     barrier_init(base + P::Q_FULL + 8 * i, 1);
     barrier_init(base + P::DO_FULL + 8 * i, 1);
-    barrier_init(base + P::Q_EMPTY + 8 * i, 256); /* the keys' threads, each of which has read lse and delta */
+    barrier_init(base + P::Q_EMPTY + 8 * i, 256); /* the keys' threads, which read lse and delta themselves */
     barrier_init(base + P::DO_EMPTY + 8 * i, 8);  /* their warps: dO is read by products alone */
   }
   for (int i = 0; i < 2; i++) {

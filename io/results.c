@@ -180,13 +180,27 @@ static enum status whole_lines(int fd, off_t *end)
   return STATUS_OK;
 }
 
+/* It is cut where a run that goes on has to, which a pipe or a terminal cannot be. */
+static enum status check_kind(const char *path, int fd)
+{
+  struct stat info;
+  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+    return STATUS_OK;
+  return status_set(STATUS_IO, "cannot append results to %s: it is no regular file", path);
+}
+
 static enum status open_file(const char *path, int *out)
 {
   off_t end = 0;
   int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0)
     return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-  enum status status = whole_lines(fd, &end);
+  enum status status = check_kind(path, fd);
+  if (status != STATUS_OK) {
+    close(fd);
+    return status;
+  }
+  status = whole_lines(fd, &end);
   if (status == STATUS_OK && ftruncate(fd, end) != 0)
     status = status_set(STATUS_IO, "%s", strerror(errno));
   if (status != STATUS_OK) {
@@ -232,16 +246,26 @@ enum status results_close(struct results *results)
   return status;
 }
 
+/* Only what was made here is removed: not what somebody else makes meanwhile, nor a link that leads nowhere yet. */
+static enum status try_to_make(const char *path)
+{
+  const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0)
+    return errno == EEXIST ? STATUS_OK : status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+  close(fd);
+  return unlink(path) == 0 ? STATUS_OK
+                           : status_set(STATUS_IO, "cannot remove %s, which was made to see whether it can be: %s", path, strerror(errno));
+}
+
 enum status results_check(const char *path)
 {
-  struct results *results = NULL;
-  const bool is_there = file_exists(path);
-  enum status status = results_open(path, &results);
-  if (status != STATUS_OK)
-    return status;
-  status = results_close(results);
-  if (!is_there && unlink(path) != 0 && status == STATUS_OK)
-    status = status_set(STATUS_IO, "cannot remove %s, which was made to see whether it can be: %s", path, strerror(errno));
+  const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT)
+    return try_to_make(path);
+  if (fd < 0)
+    return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+  const enum status status = check_kind(path, fd);
+  close(fd);
   return status;
 }
 

@@ -40,7 +40,7 @@ struct mem_amount mem_amount(double bytes)
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   struct mem_amount amount;
   int u = 0;
-  for (; fabs(bytes) >= 1024 && u < 6; u++)
+  for (; fabs(bytes) >= (u == 0 ? 1023.5 : 1023.995) && u < 6; u++) /* 1024 when rounded */
     bytes /= 1024;
   snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", bytes, unit[u]);
   return amount;

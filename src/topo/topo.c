@@ -374,6 +374,16 @@ bool share_binds_memory(const struct topo *topo, const struct share *share)
   return share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) == 1 && hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) > 1;
 }
 
+/* A policy other than the kernel's own, which whoever started this process chose for it. */
+static bool was_given_policy(const struct topo *topo)
+{
+  hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+  hwloc_membind_policy_t policy = HWLOC_MEMBIND_DEFAULT;
+  const bool known = nodes && hwloc_get_membind(topo->machine, nodes, &policy, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0;
+  hwloc_bitmap_free(nodes);
+  return known && policy != HWLOC_MEMBIND_DEFAULT && policy != HWLOC_MEMBIND_FIRSTTOUCH;
+}
+
 /* The policy of the calling thread, not of an area: threads inherit it, and whoever makes pages on their behalf follows it, as a driver of pinned memory, whose pages nobody could bind later, and
  * files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred: what it has no room for goes elsewhere. */
 static void bind_memory(const struct topo *topo)
@@ -381,6 +391,10 @@ static void bind_memory(const struct topo *topo)
   const struct share *share = own_share(topo);
   if (!share_binds_memory(topo, share))
     return;
+  if (was_given_policy(topo)) {
+    log_info("memory goes where this process was told to have it (numactl, or srun --mem-bind), not to the NUMA node of this rank's cores");
+    return;
+  }
   if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
     log_warn("memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s", strerror(errno),
              errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");

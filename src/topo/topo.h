@@ -65,7 +65,8 @@ const char *topo_warning(const struct topo *topo);     /* what is wrong with the
 
 /* Bind all threads that this process has to its share, or, where that is split, to the controller's part; and the memory that the calling thread and those that it starts later touch first, or have
  * a driver pin, to the NUMA node of its cores, as far as that has room: the rest comes from other nodes. A share with cores of several nodes has no such node: each page goes to that of the thread
- * that touches it first. Memory that the kernel does not let be bound is a warning. A share that is crowded (more ranks than cores) is left to the scheduler. */
+ * that touches it first. A policy that the process was started with is kept.
+ * Memory that the kernel does not let be bound is a warning. A share that is crowded (more ranks than cores) is left to the scheduler. */
 enum status topo_bind(const struct topo *topo);
 bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */

@@ -32,16 +32,18 @@ static enum status look_at_arenas(struct look *look)
   return status;
 }
 
-/* A page here and there is no matter: libraries touch some before threads are bound. */
+/* A page here and there is no matter: libraries touch some before threads are bound. Pages that nobody has touched yet lie nowhere. */
 static void say_where(const struct look *look)
 {
   const double found = (double)(look->pages.near + look->pages.far), far = 100 * (double)look->pages.far / found;
+  const struct mem_amount all = mem_amount((double)look->bytes);
   if (far > 1)
-    log_warn("%.0f %% of the %s that this rank has in host memory lie on other NUMA nodes than its cores (%s), and are slower to reach: their own "
-             "had too little free memory (numactl -H), or memory could not be bound",
-             far, mem_amount((double)look->bytes).text, topo_description(look->job->topo));
+    log_warn(
+        "%.0f %% of what this rank has touched of its %s in host memory lie on other NUMA nodes than its cores (%s), and are slower to reach: their "
+        "own had too little free memory (numactl -H), or memory could not be bound",
+        far, all.text, topo_description(look->job->topo));
   else if (comm_rank(look->job->comm) == 0)
-    log_info("rank 0 has %s in host memory, NUMA-local to its cores", mem_amount((double)look->bytes).text);
+    log_info("what rank 0 has touched of its %s in host memory is NUMA-local to its cores", all.text);
 }
 
 void job_say_where_memory_lies(const struct job *job)

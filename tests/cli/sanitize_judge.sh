@@ -58,6 +58,23 @@ judged 1 "RACECHECK SUMMARY" <<'END'
 ========= 
 ========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warnings)
 END
+# Other kinds of findings beside those of libraries, and some that were not printed.
+for other in "========= Error: Potential WAR hazard detected at __shared__ 0x38 in block (2,0,0) :" "========= Barrier error detected. Missing wait." "========= 200 errors were not printed."; do
+  judged 1 "exit code 9" << END
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Read access at nvjet_sm90_tss_64x160_64x6_4x2_h_bz_NTT+0xa10
+=========     and Write access at nvjet_sm90_tss_64x160_64x6_4x2_h_bz_NTT+0x4530 [32 hazards]
+========= 
+$other
+========= RACECHECK SUMMARY: 1 hazard displayed (1 errors, 0 warnings)
+END
+done
+judged 1 "3 hazards displayed" <<'END'
+========= Error: Race reported between Read access at nvjet_sm90_tss_64x160_64x6_4x2_h_bz_NTT+0xa10
+=========     and Write access at nvjet_sm90_tss_64x160_64x6_4x2_h_bz_NTT+0x4530 [32 hazards]
+========= 
+========= RACECHECK SUMMARY: 3 hazards displayed (3 errors, 0 warnings)
+END
 # What another tool found, a report that breaks off, and none at all.
 judged 1 "Invalid __global__ read" <<'END'
 ========= Invalid __global__ read of size 4 bytes

@@ -53,12 +53,14 @@ check() {
   echo $? > "$log.code"
 }
 
-# in_libraries LOG: how many of racecheck's reports are of kernels of cuBLAS or cuDNN alone, which are not ours to mend; nothing, where there are others or none.
+# in_libraries LOG: how many of racecheck's reports are of kernels of cuBLAS or cuDNN alone, which are not ours to mend; nothing, where there is anything else, or not all was printed.
 in_libraries() {
   awk '/^=========( Error:| Warning:)? *Race reported between/ { reports++; inside = 1; ours = 0 }
     inside && / access at / && !/ access at (void )?[^ ]*(nvjet_|cudnn|cutlass|xmma)/ { ours = 1 }
-    inside && /^========= *$/ { inside = 0; all += !ours }
-    END { if (reports > 0 && !inside && all == reports) print reports }' "$1"
+    inside && /^========= *$/ { inside = 0; all += !ours; next }
+    /^========= RACECHECK SUMMARY: [0-9]+ hazards? displayed/ { summary = $4; next }
+    !inside && /^=========/ && !/^========= (COMPUTE-SANITIZER)?$/ { other = 1 }
+    END { if (reports > 0 && !inside && !other && all == reports && summary == reports) print reports }' "$1"
 }
 
 # each ACTION [TOOL]: ACTION NAME [TOOL] COMMAND... for each deck and type, all at the same time; a run's cache is that of its deck and type.

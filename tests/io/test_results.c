@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -242,11 +243,40 @@ static void opening_is_tried(void **state)
   put("{\"kind\":\"run\"}\n");
   assert_int_equal(results_check(path), STATUS_OK);
   expect("{\"kind\":\"run\"}\n");
+  put("{\"kind\":\"run\"}\n{\"torn");
+  assert_int_equal(results_check(path), STATUS_OK);
+  expect("{\"kind\":\"run\"}\n{\"torn");
   unlink(path);
   assert_int_equal(results_check(path), STATUS_OK);
   assert_false(file_exists(path));
   assert_int_equal(results_check("/proc/nowhere/results.jsonl"), STATUS_IO);
   assert_non_null(strstr(status_text(), "/proc/nowhere/results.jsonl"));
+
+  char target[sizeof path + 8]; /* a link that leads nowhere yet */
+  struct stat info;
+  snprintf(target, sizeof target, "%s.target", path);
+  assert_int_equal(symlink(target, path), 0);
+  assert_int_equal(results_check(path), STATUS_OK);
+  assert_true(lstat(path, &info) == 0 && S_ISLNK(info.st_mode));
+  assert_false(file_exists(target));
+  unlink(path);
+}
+
+/* What cannot be cut is refused before and then. */
+static void only_files_are_appended_to(void **state)
+{
+  (void)state;
+  struct results *results = NULL;
+  unlink(path);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  const char *const known[] = {path, "/dev/null"};
+  for (int i = 0; i < 2; i++)
+    for (int check = 0; check < 2; check++) {
+      assert_int_equal(check ? results_check(known[i]) : results_open(known[i], &results), STATUS_IO);
+      assert_non_null(strstr(status_text(), "it is no regular file"));
+    }
+  assert_null(results);
+  unlink(path);
 }
 
 static int start(void **state)
@@ -278,6 +308,7 @@ int main(void)
       cmocka_unit_test(rewinding),
       cmocka_unit_test(what_cannot_be_opened),
       cmocka_unit_test(opening_is_tried),
+      cmocka_unit_test(only_files_are_appended_to),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -10,12 +10,13 @@
 #   qwen7b-offload-bf16   moments in bf16
 #   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
 #   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
-#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-state: 12 blocks of the 7B, a tenth of the optimizer's state on the disk of NVME
-#   ; sweep               transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
+#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-memory: as qwen7b-memory, with 12 blocks of the 7B;
+#                         qwen4b-state: as many, masters on the host, moments of a tenth of the units on the disk of NVME
+#   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
 # Environment:
-#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory has been measured there (as busy
-#                as its compute lane was), else from the file
-#   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has qwen7b-memory already
+#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory, or for 12 blocks
+#                qwen4b-memory, has been measured there (as busy as its compute lane was), else from the file
+#   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has those two already
 #   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one has traced ones on both sides
 #   NVME         a folder on the node's disk
 #   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it: fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
@@ -36,7 +37,7 @@ shift 3
 test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
-host="tiers.params=host tiers.optimizer=host"
+host="tiers.params=host tiers.optimizer=host" twelve=model.layers=12
 # What a run and its forecast share: the deck, then key=value.
 arguments=()
 
@@ -45,18 +46,28 @@ limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 # plan KEY=VALUE...: the forecast for the arguments.
 plan() { "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" "$@"; }
 
-# Seconds that the compute lane was busy in the last run of qwen7b-memory on as many GPUs.
-busy_in_memory() {
-  awk -v row="\"row\":\"qwen7b-memory\",\"gpus\":$gpus," '/"kind":"row"/ { on = index($0, row) }
+# What a forecast's rate of products is taken from: of a row with 12 blocks that of qwen4b-memory, else that of qwen7b-memory.
+yardstick() {
+  case $1 in
+  sweep/* | qwen4b-*) echo qwen4b-memory ;;
+  *) echo qwen7b-memory ;;
+  esac
+}
+
+# Seconds that the compute lane was busy in the last run of a row on as many GPUs.
+busy_in() {
+  awk -v row="\"row\":\"$1\",\"gpus\":$gpus," '/"kind":"row"/ { on = index($0, row) }
     on && match($0, /"busy_compute_s":[0-9.e-]+/) { busy = substr($0, RSTART + 17, RLENGTH - 17) } END { print busy }' "$results"
 }
 
-# gemm=GFLOP/s with which a forecast keeps the compute lane of qwen7b-memory as busy as it was; nothing, where that was not measured.
+# matrix_rate NAME: gemm=GFLOP/s with which a forecast keeps the compute lane of the row's yardstick as busy as it was; nothing, where that was not measured.
 matrix_rate() {
-  local measured predicted saved=("${arguments[@]}")
-  measured=$(busy_in_memory)
+  local measured predicted saved=("${arguments[@]}") of
+  of=$(yardstick "$1")
+  measured=$(busy_in "$of")
   test -n "$measured" || return 0
   set_arguments qwen2.5-7b 1024 16 1 tiers.activations=recompute
+  test "$of" != qwen4b-memory || arguments+=("$twelve")
   predicted=$(plan gemm=1000 | awk '$1 == "compute" { print $3 }')
   arguments=("${saved[@]}")
   awk -v measured="$measured" -v predicted="$predicted" 'BEGIN { printf "gemm=%.0f\n", 1000 * predicted / measured }'
@@ -66,7 +77,7 @@ matrix_rate() {
 forecast() {
   local rate
   test -n "${RATES:-}" || return 0
-  rate=$(matrix_rate)
+  rate=$(matrix_rate "$1")
   # shellcheck disable=SC2086 # one word or none
   plan $rate | sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed communication \([-0-9.]*\) s\(.*\)\$|\
 {\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"gemm\":\"${rate#gemm=}\",\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
@@ -121,7 +132,7 @@ row() {
 # sweep PARAMS GRADS ACTIVATIONS MOMENTS
 sweep() {
   # shellcheck disable=SC2086 # a list of words
-  row "sweep/$1/$2/$3/$4" qwen2.5-7b 1024 16 1 $host optim.clip=0 transfer.params="$1" transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
+  row "sweep/$1/$2/$3/$4" qwen2.5-7b 1024 16 1 $host $twelve optim.clip=0 transfer.params="$1" transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
 }
 
 for name; do
@@ -135,11 +146,13 @@ for name; do
   qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
   qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
-  qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 model.layers=12 optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
+  qwen4b-memory) row "$name" qwen2.5-7b 1024 16 1 tiers.activations=recompute $twelve ;;
+  qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 $twelve optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
   qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
   qwen22b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 model.layers=76 ;;
   qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;
   sweep)
+    row qwen4b-memory qwen2.5-7b 1024 16 1 tiers.activations=recompute $twelve
     for params in shard full; do
       for grads in gpu_reduce cpu_reduce; do
         for activations in recompute host; do

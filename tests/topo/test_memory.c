@@ -19,11 +19,19 @@
 #include "base/mem.h"
 #include "topo/topo.h"
 
-enum { DEFAULT = 0, PREFERRED = 1, PREFERRED_MANY = 5 }; /* policies, as in linux/mempolicy.h: what a node has no room for goes elsewhere */
+enum {
+  DEFAULT = 0,
+  PREFERRED = 1,
+  BIND = 2,
+  INTERLEAVE = 3,
+  LOCAL = 4,
+  PREFERRED_MANY = 5
+}; /* policies, as in linux/mempolicy.h: what a node has no room for goes elsewhere */
 
 static struct {
   int error; /* what the kernel says; 0: it does as it is told */
   bool real; /* ask it */
+  int given; /* what the process was started with */
   int calls, mode;
   unsigned long nodes;
 } policy;
@@ -69,6 +77,11 @@ long syscall(long number, ...)
     policy.nodes = word[1] ? *(const unsigned long *)word[1] : 0; // NOLINT(performance-no-int-to-ptr)
     errno = policy.error;
     return policy.error ? -1 : 0;
+  }
+  if (number == SYS_get_mempolicy && policy.given && word[0] && word[1]) {
+    *(int *)word[0] = policy.given;        // NOLINT(performance-no-int-to-ptr)
+    *(unsigned long *)word[1] |= 1UL << 1; // NOLINT(performance-no-int-to-ptr)
+    return 0;
   }
   if (number == SYS_move_pages && pages.node)
     return answer_page(word);
@@ -160,6 +173,21 @@ static void memory_is_left_alone_where_there_is_no_choice(void **state)
 }
 
 /* A container may forbid it: threads are bound all the same, and somebody says so. */
+static void a_policy_that_was_given_is_kept(void **state)
+{
+  (void)state;
+  static const struct {
+    int given, calls;
+  } known[] = {{BIND, 0}, {INTERLEAVE, 0}, {PREFERRED, 0}, {LOCAL, 1}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    policy.given = known[i].given;
+    start("2s4g", 0, 31, "0000:18:00.0", true);
+    assert_int_equal(policy.calls, known[i].calls);
+    assert_true(bound > 0);
+  }
+  policy.given = DEFAULT;
+}
+
 static void a_kernel_that_forbids_it_costs_a_warning(void **state)
 {
   (void)state;
@@ -260,6 +288,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_bound_to_the_node_of_the_cores),
       cmocka_unit_test(memory_is_left_alone_where_there_is_no_choice),
+      cmocka_unit_test(a_policy_that_was_given_is_kept),
       cmocka_unit_test(a_kernel_that_forbids_it_costs_a_warning),
       cmocka_unit_test(pages_are_found_near_far_and_nowhere),
       cmocka_unit_test(the_kernel_reports_the_policy),
