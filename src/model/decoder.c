@@ -41,11 +41,6 @@ static const struct unit_row block_rows[BLOCK_ROWS] = {
     [DOWN] = {.name = "mlp.down_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_F}},
 };
 
-static unsigned features_of(const struct model *model)
-{
-  return ((const struct architecture *)model->ops)->features;
-}
-
 /* Widths in elements a token. */
 struct widths {
   int64_t C, heads, keys, qkv, F; /* HD, KD, HD + 2KD */
@@ -88,7 +83,7 @@ enum status decoder_create(const struct model_config *config, struct model *mode
   const int64_t size[DIMS] = {[DIM_C] = config->width, [DIM_HD] = config->heads * D, [DIM_KD] = config->kv_heads * D, [DIM_D] = D,
                               [DIM_F] = config->ffn,   [DIM_V] = config->vocab};
   const struct unit_description block = {
-      .row = block_rows, .rows = BLOCK_ROWS, .features = features_of(model), .size = size, .std = (float)config->init_std};
+      .row = block_rows, .rows = BLOCK_ROWS, .features = model_features(model), .size = size, .std = (float)config->init_std};
   enum status status = units_allocate(model, !config->tied);
   if (status == STATUS_OK)
     status = create_ends(&block, model);
@@ -131,7 +126,7 @@ static struct turned lay_turned(struct carve *from, const struct model *model, c
 {
   const struct widths n = widths_of(model);
   struct turned turned = {0};
-  if (!(features_of(model) & FEATURE_QK_NORM))
+  if (!(model_features(model) & FEATURE_QK_NORM))
     return turned;
   turned.qk = carve(from, R, n.heads + n.keys, dtype_size(device->compute));
   turned.q_rstd = carve(from, R, model->config.heads, sizeof(float));
@@ -203,60 +198,9 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   return w;
 }
 
-static int64_t window_of(const struct model *model, int unit)
+static struct block_heads heads_of(const struct saved *saved, const struct turned *turned)
 {
-  return unit - 1 >= model->config.window_from ? model->config.window : 0;
-}
-
-static struct attention attention_of(const struct model *model, const struct device *device, int unit, struct model_shape s,
-                                     const struct saved *saved, const struct turned *turned, void *work)
-{
-  const struct widths n = widths_of(model);
-  const bool apart = features_of(model) & FEATURE_QK_NORM;
-  const void *qk = apart ? turned->qk : saved->qkv;
-  int64_t stride = apart ? n.heads + n.keys : n.qkv;
-  return (struct attention){.batch = s.B,
-                            .tokens = s.T,
-                            .heads = model->config.heads,
-                            .kv_heads = model->config.kv_heads,
-                            .head_width = model->config.head_width,
-                            .window = window_of(model, unit),
-                            .q = qk,
-                            .k = element_at(qk, n.heads, device),
-                            .v = element_at(saved->qkv, n.heads + n.keys, device),
-                            .q_stride = stride,
-                            .k_stride = stride,
-                            .v_stride = n.qkv,
-                            .out = saved->attended,
-                            .out_stride = n.heads,
-                            .lse = saved->lse,
-                            .work = work};
-}
-
-static size_t larger(size_t a, size_t b)
-{
-  return a > b ? a : b;
-}
-
-/* The first block sees furthest, the last may have a window: a device may want to prepare for either. */
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, bool decode,
-                                int threads)
-{
-  size_t bytes[2];
-  for (int i = 0; i < 2; i++) {
-    struct attention op = attention_of(model, device, i ? model->blocks : 1, s, &(struct saved){0}, &(struct turned){0}, NULL);
-    op.room = room;
-    bytes[i] = decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
-  }
-  return larger(bytes[0], bytes[1]);
-}
-
-static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, int threads)
-{
-  const struct model_config *c = &model->config;
-  int64_t R = shape_rows(s);
-  size_t bytes = larger(attention_scratch(model, device, s, room, false, threads), device->ops->rmsnorm_workspace(device, R, 1, c->width, threads));
-  return features_of(model) & FEATURE_QK_NORM ? larger(bytes, device->ops->rmsnorm_workspace(device, R, c->heads, c->head_width, threads)) : bytes;
+  return (struct block_heads){.qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
 }
 
 static struct head head_of(const struct model *model, const struct device *device, const void *params, void *grads)
@@ -275,31 +219,11 @@ size_t decoder_saved_bytes(const struct model *model, struct device *device, str
 
 size_t decoder_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
-  struct carve total = {0};
-  size_t scratch = 0;
-  switch (what) {
-  case WORK_FORWARD:
-  case WORK_DECODE: lay_saved(&total, model, device, s); __attribute__((fallthrough));
-  case WORK_FORWARD_SAVED:
-    lay_forward(&total, model, device, s);
-    if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
-    break;
-  case WORK_BACKWARD:
-  case WORK_BACKWARD_TIGHT:
-    lay_backward(&total, model, device, s);
-    if (total.used < SIZE_MAX)
-      scratch = backward_scratch(model, device, s, what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
-    break;
-  case WORK_LOSS:
-  case WORK_LOSS_GRADIENT:
-  case WORK_LOGITS: {
-    struct head head = head_of(model, device, NULL, NULL);
-    return head_work_bytes(&head, device, s, what, threads);
-  }
-  }
-  carve(&total, 1, (int64_t)scratch, 1);
-  return total.used;
+  struct block_pieces pieces = {.head = head_of(model, device, NULL, NULL)};
+  lay_saved(&pieces.saved, model, device, s);
+  lay_forward(&pieces.forward, model, device, s);
+  lay_backward(&pieces.backward, model, device, s);
+  return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
 /* Pairs of a query and a key that it sees, of one head of one sequence: half of all, or a band. */
@@ -336,7 +260,7 @@ struct block {
 static struct block bind_block(const struct model *model, int unit, const struct device *device, const void *params, void *grads)
 {
   struct flat flat = {.unit = &model->unit[unit], .params = params, .grads = grads, .device = device};
-  const unsigned features = features_of(model);
+  const unsigned features = model_features(model);
   const double eps = model->config.norm_eps;
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
@@ -440,7 +364,7 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
                     .block = bind_block(model, unit, lane->device, params, NULL),
                     .saved = lay_saved(saved ? &keep : &room, model, lane->device, s)};
   struct forward_work w = lay_forward(&room, model, lane->device, s);
-  struct attention attention = attention_of(model, lane->device, unit, s, &run.saved, &w.turned, w.scratch);
+  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
   enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
@@ -584,7 +508,7 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
                     .block = bind_block(model, unit, lane->device, params, grads),
                     .saved = lay_saved(&keep, model, lane->device, s)};
   struct backward_work w = lay_backward(&room, model, lane->device, s);
-  struct attention attention = attention_of(model, lane->device, unit, s, &run.saved, &w.turned, w.scratch);
+  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)

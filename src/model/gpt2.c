@@ -136,40 +136,9 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   return w;
 }
 
-static struct attention attention_of(const struct model *model, const struct device *device, struct model_shape s, const struct saved *saved,
-                                     void *work)
+static struct block_heads heads_of(const struct saved *saved)
 {
-  int64_t C = model->config.width, H = model->config.heads;
-  return (struct attention){.batch = s.B,
-                            .tokens = s.T,
-                            .heads = H,
-                            .kv_heads = H,
-                            .head_width = C / H,
-                            .q = saved->qkv,
-                            .k = element_at(saved->qkv, C, device),
-                            .v = element_at(saved->qkv, 2 * C, device),
-                            .q_stride = 3 * C,
-                            .k_stride = 3 * C,
-                            .v_stride = 3 * C,
-                            .out = saved->attended,
-                            .out_stride = C,
-                            .lse = saved->lse,
-                            .work = work};
-}
-
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, bool decode,
-                                int threads)
-{
-  struct attention op = attention_of(model, device, s, &(struct saved){0}, NULL);
-  op.room = room;
-  return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
-}
-
-static size_t backward_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, int threads)
-{
-  size_t attention = attention_scratch(model, device, s, room, false, threads),
-         norm = device->ops->layernorm_workspace(device, shape_rows(s), model->config.width, threads);
-  return attention > norm ? attention : norm;
+  return (struct block_heads){.qkv = saved->qkv, .attended = saved->attended, .lse = saved->lse};
 }
 
 static struct head head_of(const struct model *model, const struct device *device, const void *root, void *grads)
@@ -188,31 +157,11 @@ static size_t gpt2_saved_bytes(const struct model *model, struct device *device,
 
 static size_t gpt2_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
 {
-  struct carve total = {0};
-  size_t scratch = 0;
-  switch (what) {
-  case WORK_FORWARD:
-  case WORK_DECODE: lay_saved(&total, model, device, s); __attribute__((fallthrough));
-  case WORK_FORWARD_SAVED:
-    lay_forward(&total, model, device, s);
-    if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
-    break;
-  case WORK_BACKWARD:
-  case WORK_BACKWARD_TIGHT:
-    lay_backward(&total, model, device, s);
-    if (total.used < SIZE_MAX)
-      scratch = backward_scratch(model, device, s, what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
-    break;
-  case WORK_LOSS:
-  case WORK_LOSS_GRADIENT:
-  case WORK_LOGITS: {
-    struct head head = head_of(model, device, NULL, NULL);
-    return head_work_bytes(&head, device, s, what, threads);
-  }
-  }
-  carve(&total, 1, (int64_t)scratch, 1);
-  return total.used;
+  struct block_pieces pieces = {.head = head_of(model, device, NULL, NULL)};
+  lay_saved(&pieces.saved, model, device, s);
+  lay_forward(&pieces.forward, model, device, s);
+  lay_backward(&pieces.backward, model, device, s);
+  return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
 static double gpt2_block_flops(const struct model *model, struct model_shape s)
@@ -263,7 +212,7 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
   struct saved saved = lay_saved(saved_base ? &keep : &room, model, lane->device, s);
   struct forward_work w = lay_forward(&room, model, lane->device, s);
   struct block block = bind_block(model, unit, lane->device, params, NULL);
-  struct attention attention = attention_of(model, lane->device, s, &saved, w.scratch);
+  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&saved), w.scratch);
   struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T};
 
   enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
@@ -350,7 +299,7 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
   struct saved saved = lay_saved(&keep, model, lane->device, s);
   struct backward_work w = lay_backward(&room, model, lane->device, s);
   struct block block = bind_block(model, unit, lane->device, params, grads);
-  struct attention attention = attention_of(model, lane->device, s, &saved, w.scratch);
+  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&saved), w.scratch);
   struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate};
 
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += src/model/libmodel.a
 layers += src/model/libmodel.a
 src_model_libmodel_a_SOURCES = \
+	src/model/block.c \
 	src/model/cache.c \
 	src/model/config.c \
 	src/model/config.h \

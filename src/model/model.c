@@ -24,6 +24,11 @@ static enum status find_architecture(const char *name, const struct architecture
   return status_set(STATUS_USAGE, "model.arch: there is no architecture \"%s\"; this build knows: %s", name, known);
 }
 
+unsigned model_features(const struct model *model)
+{
+  return ((const struct architecture *)model->ops)->features;
+}
+
 static enum status count_parameters(struct model *model)
 {
   for (int u = 0; u < model->units; u++)

@@ -14,6 +14,7 @@ struct carve {
 };
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
 void carve_beyond(struct carve *from, const struct carve *copy); /* go on behind what was cut from a copy */
+void carve_behind(struct carve *from, const struct carve *other); /* leave room for as much as was cut from another buffer */
 /* What is left of `bytes` behind the pieces, at least one byte. */
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
@@ -126,5 +127,22 @@ size_t head_work_bytes(const struct head *head, struct device *device, struct mo
 enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
                       struct exactsum *loss, void *d, bool accumulate, void *work);
 enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work);
+
+/* What attention of a block reads and writes, rows of tokens: queries, keys and values [R, H D + 2 K D] side by side, and what comes out. */
+struct block_heads {
+  const void *qkv;
+  const void *qk; /* [R, H D + K D] queries and keys in place of those in qkv, where the architecture has FEATURE_QK_NORM */
+  void *attended; /* [R, H D] */
+  float *lse;     /* [B, H, T] */
+};
+struct attention block_attention(const struct model *model, const struct device *device, int unit, struct model_shape s, struct block_heads heads, void *work);
+
+/* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its passes work in but for workspace of the device. Norms of blocks are as the head's. */
+struct block_pieces {
+  struct carve saved, forward, backward;
+  struct head head;
+};
+/* A model_ops.work_bytes: pieces, and behind them the workspace that the device asks for. */
+size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads);
 
 #endif

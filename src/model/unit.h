@@ -13,6 +13,7 @@ struct architecture {
   struct model_ops ops;
   unsigned features; /* enum feature */
 };
+unsigned model_features(const struct model *model); /* of its architecture */
 extern const struct architecture model_gpt2, model_llama, model_mistral, model_qwen2, model_qwen3;
 
 /* A row of a unit's description. `dim` indexes the architecture's array of sizes; 0 ends it. */

@@ -475,6 +475,10 @@ static void test_sizes(void **state)
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
+  const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
+                                    .T = 16}; /* what is kept is possible, and not beside what a pass works in */
+  assert_true(ops->saved_bytes(e.model, e.device, large) < SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, e.device, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -584,6 +588,35 @@ static void test_tight_room(void **state)
                      e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD_TIGHT, 1));
     engine_destroy(&e);
   }
+}
+
+static size_t window_workspace(struct device *device, const struct attention *op, int threads)
+{
+  (void)device, (void)threads;
+  return op->window ? 1 << 20 : 1 << 18;
+}
+
+/* Oracle: a device that wants more for a window, which only the last block has. */
+static void test_window_room(void **state)
+{
+  (void)state;
+  struct engine e;
+  struct model_config config = small_qwen3;
+  const struct model_shape s = {.B = 2, .T = 16};
+  size_t bytes[2];
+  for (int last = 0; last < 2; last++) {
+    config.window = last ? 5 : 0;
+    config.window_from = last ? config.layers - 1 : 0;
+    engine_create(&config, 1, &e);
+    struct device_ops wide = *e.device->ops;
+    const struct device_ops *real = e.device->ops;
+    wide.attention_workspace = window_workspace;
+    e.device->ops = &wide;
+    bytes[last] = e.model->ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1);
+    e.device->ops = real;
+    engine_destroy(&e);
+  }
+  assert_int_equal(bytes[1] - bytes[0], (1 << 20) - (1 << 18));
 }
 
 static void test_logits_never_whole(void **state)
@@ -845,6 +878,7 @@ int main(void)
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_decoder_sizes),
       cmocka_unit_test(test_tight_room),
+      cmocka_unit_test(test_window_room),
       cmocka_unit_test(test_logits_never_whole),
       cmocka_unit_test(test_guards),
       cmocka_unit_test(test_absent_keys),
