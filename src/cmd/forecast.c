@@ -27,6 +27,32 @@ static void print_step(const struct plan *plan, const struct plan_forecast *fore
       fprintf(to, "  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast->busy_s[lane]);
 }
 
+/* What a line of a table is of: the deck's plan as it is, or another one, which was made for the line. */
+struct choice {
+  const struct plan *plan;
+  struct plan *other; /* NULL: the deck's */
+  struct plan_forecast forecast;
+};
+
+/* By the keys that the tables change. */
+static bool is_same(const struct deck_shape *a, const struct deck_shape *b)
+{
+  return a->params_full == b->params_full && a->cpu_reduce == b->cpu_reduce && a->resident == b->resident;
+}
+
+/* out->other is to be destroyed, whatever the status. */
+static enum status choose(const struct choice *deck, const struct deck_shape *shape, const struct plan_rates *rates, struct choice *out)
+{
+  struct plan_input input = deck->plan->input;
+  *out = *deck;
+  if (is_same(shape, &input.shape))
+    return STATUS_OK;
+  input.shape = *shape;
+  const enum status status = plan_create(&input, &out->other);
+  out->plan = out->other;
+  return status ? status : plan_simulate(out->plan, rates, &out->forecast);
+}
+
 /* ---- the four ways ---- */
 
 enum { WAYS = 4 };
@@ -62,21 +88,21 @@ static void count_bytes(const struct plan *plan, struct way *way)
   }
 }
 
-static enum status predict(const struct plan *plan, const struct plan_rates *rates, int local_ranks, struct way *way)
+static enum status predict(const struct choice *deck, const struct plan_rates *rates, int local_ranks, struct way *way)
 {
-  struct plan_input input = plan->input;
-  struct plan *other = NULL;
-  way->possible = !way->params_full || local_ranks % input.shape.group == 0;
+  struct deck_shape shape = deck->plan->input.shape;
+  struct choice choice;
+  way->possible = !way->params_full || local_ranks % shape.group == 0;
   if (!way->possible)
     return STATUS_OK;
-  input.shape.params_full = way->params_full;
-  input.shape.cpu_reduce = way->cpu_reduce;
-  enum status status = plan_create(&input, &other);
-  if (!status)
-    status = plan_simulate(other, rates, &way->forecast);
-  if (!status)
-    count_bytes(other, way);
-  plan_destroy(other);
+  shape.params_full = way->params_full;
+  shape.cpu_reduce = way->cpu_reduce;
+  const enum status status = choose(deck, &shape, rates, &choice);
+  if (!status) {
+    way->forecast = choice.forecast;
+    count_bytes(choice.plan, way);
+  }
+  plan_destroy(choice.other);
   return status;
 }
 
@@ -161,14 +187,14 @@ static void print_reason(const struct way way[WAYS], const struct way *best, con
   fputc('\n', to);
 }
 
-static enum status print_ways(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
+static enum status print_ways(const struct choice *deck, const struct plan_rates *rates, int local_ranks, FILE *to)
 {
   struct way way[WAYS] = {{0}};
   const struct way *best = &way[0]; /* the first one is always possible */
   for (int i = 0; i < WAYS; i++) {
     way[i].params_full = i & 2;
     way[i].cpu_reduce = i & 1;
-    const enum status status = predict(plan, rates, local_ranks, &way[i]);
+    const enum status status = predict(deck, rates, local_ranks, &way[i]);
     if (status)
       return status;
     if (way[i].possible && way[i].forecast.step_s < best->forecast.step_s)
@@ -176,7 +202,7 @@ static enum status print_ways(const struct plan *plan, const struct plan_rates *
   }
   fprintf(to, "\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads", "step", "exposed comm.", "copies", "updates");
   for (int i = 0; i < WAYS; i++)
-    print_way(plan, &way[i], best, to);
+    print_way(deck->plan, &way[i], best, to);
   print_reason(way, best, rates, to);
   print_unknown(rates, to);
   return STATUS_OK;
@@ -184,48 +210,46 @@ static enum status print_ways(const struct plan *plan, const struct plan_rates *
 
 /* ---- units that stay on the device ---- */
 
-static enum status print_with_resident(const struct plan *plan, const struct plan_rates *rates, int64_t units, FILE *to)
+static enum status print_with_resident(const struct choice *deck, const struct plan_rates *rates, int64_t units, FILE *to)
 {
-  struct plan_input input = plan->input;
-  struct plan *other = NULL;
-  struct plan_forecast forecast;
-  input.shape.resident = units;
-  enum status status = plan_create(&input, &other);
+  struct deck_shape shape = deck->plan->input.shape;
+  struct choice choice;
+  shape.resident = units;
+  const enum status status = choose(deck, &shape, rates, &choice);
   if (!status)
-    status = plan_simulate(other, rates, &forecast);
-  if (!status)
-    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, forecast.step_s, mem_amount(plan_tier_bytes(other, TIER_DEVICE)).text,
-            units == plan->input.shape.resident ? "  (this deck)" : "");
-  plan_destroy(other);
+    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, choice.forecast.step_s, mem_amount(plan_tier_bytes(choice.plan, TIER_DEVICE)).text,
+            choice.plan == deck->plan ? "  (this deck)" : "");
+  plan_destroy(choice.other);
   return status;
 }
 
 /* A few, and as many as the deck asks for. */
-static enum status print_resident(const struct plan *plan, const struct plan_rates *rates, FILE *to)
+static enum status print_resident(const struct choice *deck, const struct plan_rates *rates, FILE *to)
 {
   enum { MOST = 3 };
-  const struct deck_shape *shape = &plan->input.shape;
+  const struct plan_input *input = &deck->plan->input;
+  const struct deck_shape *shape = &input->shape;
   enum status status = STATUS_OK;
   if (shape->params_full || shape->cpu_reduce)
     return STATUS_OK;
   fprintf(to, "\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
-  for (int units = 0; units <= MOST && units < plan->input.model->units && !status; units++)
-    status = print_with_resident(plan, rates, units, to);
-  return status || shape->resident <= MOST ? status : print_with_resident(plan, rates, shape->resident, to);
+  for (int units = 0; units <= MOST && units < input->model->units && !status; units++)
+    status = print_with_resident(deck, rates, units, to);
+  return status || shape->resident <= MOST ? status : print_with_resident(deck, rates, shape->resident, to);
 }
 
 enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
 {
-  struct plan_forecast forecast;
-  enum status status = plan_simulate(plan, rates, &forecast);
+  struct choice deck = {.plan = plan};
+  enum status status = plan_simulate(plan, rates, &deck.forecast);
   if (status)
     return status;
-  print_step(plan, &forecast, to);
+  print_step(plan, &deck.forecast, to);
   if (!plan->input.shape.host_state || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   if (plan->input.shape.group > 1)
-    status = print_ways(plan, rates, local_ranks, to);
-  return status ? status : print_resident(plan, rates, to);
+    status = print_ways(&deck, rates, local_ranks, to);
+  return status ? status : print_resident(&deck, rates, to);
 }
 
 /* ---- between nodes ---- */
@@ -258,15 +282,16 @@ static enum status print_strategy(const struct plan *plan, enum deck_strategy st
 {
   const struct plan_input input = with_strategy(plan, strategy, model->local_ranks);
   const int64_t nodes = wire_nodes(input.ranks, model->local_ranks);
+  const bool chosen = strategy == plan->input.strategy;
   struct plan *other = NULL;
   char name[48];
-  const enum status status = plan_create(&input, &other);
+  const enum status status = chosen ? STATUS_OK : plan_create(&input, &other);
   if (status)
     return status;
-  const struct wire_bytes wire = plan_wire(other, model);
+  const struct wire_bytes wire = plan_wire(chosen ? plan : other, model);
   snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s", deck_strategy_name(strategy), input.shape.group);
   fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(wire.gather / nodes).text, fit_count(wire.reduce / nodes).text,
-          fit_count(wire.replicas / nodes).text, fit_count(wire.all / nodes).text, strategy == plan->input.strategy ? "  (this deck)" : "");
+          fit_count(wire.replicas / nodes).text, fit_count(wire.all / nodes).text, chosen ? "  (this deck)" : "");
   plan_destroy(other);
   return STATUS_OK;
 }

@@ -303,6 +303,8 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
 {
   struct plan_input other = *input;
   struct plan *peer = NULL;
+  if (input->ranks == 1)
+    return STATUS_OK;
   other.rank = (input->rank + 1) % input->ranks;
   const enum status status = plan_create(&other, &peer);
   if (status)

@@ -225,6 +225,16 @@ predict link=1000 h2d=1000 d2h=1000 transfer.grads=cpu_reduce
 grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
 predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
 test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
+# Oracle: what a deck that has a line's keys is told of itself; of the keys of the deck that asks the lines do not depend.
+rm -f told
+for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_reduce"; do
+  predict link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4 transfer.params="${keys% *}" transfer.grads="${keys#* }"
+  awk '$2 ~ /_reduce$/ { print $1, $2, $3 }' fit.out > lines
+  test ! -f told || cmp lines told || { cat lines told >&2; die "the deck with $keys is told other times"; }
+  mv lines told
+  grep -qx "$keys $(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out)" told || { cat fit.out >&2; die "$keys: not what the deck is told of itself"; }
+done
+test "$(awk '{ print $3 }' told | sort -u | wc -l)" = 4 || { cat told >&2; die "ways that cannot be told apart"; }
 predict disk_write=1e-6 disk_read=1e-6 optim.state=nvme
 awk '/^predicted step/ { step = $3; for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > 0.9 * step) }' fit.out ||
   { cat fit.out >&2; die "a slow disk is not what the step waits for"; }
