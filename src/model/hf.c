@@ -231,14 +231,14 @@ static enum status read_tokens(const struct json_node *node, struct hf_tokens *o
   return status;
 }
 
-static enum status read_real(const struct json_node *node, const struct rule *rule, double *out)
+static enum status read_real(const struct json_node *node, double least, double most, double *out)
 {
   double value = 0;
   enum status status = json_get_real(node, &value);
   if (status)
     return status;
-  if (value < rule->least || value > rule->most)
-    return json_fail(node, "is %g, where a number from %g to %g belongs", value, rule->least, rule->most);
+  if (value < least || value > most)
+    return json_fail(node, "is %g, where a number from %g to %g belongs", value, least, most);
   *out = value;
   return STATUS_OK;
 }
@@ -299,7 +299,7 @@ static enum status apply(const struct rule *rule, const struct json_node *node, 
   }
   switch (rule->how) {
   case READ_WHOLE: return json_get_whole(node, (int64_t)rule->least, (int64_t)rule->most, field);
-  case READ_REAL: return read_real(node, rule, field);
+  case READ_REAL: return read_real(node, rule->least, rule->most, field);
   case READ_BOOL: return json_get_bool(node, field);
   case READ_TOKENS: return read_tokens(node, field);
   case MUST_BE_TRUE: return check_bool(node, true);
@@ -501,8 +501,7 @@ static enum status read_rope_number(const struct json_node *rope, const char *ke
   const struct json_node *node = find_said(rope, key);
   if (!node)
     return json_fail(rope, "has no %s, which its rope type needs", key);
-  const struct rule range = {.least = 0, .most = 1e6};
-  return read_real(node, &range, out);
+  return read_real(node, 0, 1e6, out);
 }
 
 /* Older versions say it once more beside. */
@@ -520,14 +519,19 @@ static enum status read_original(const struct json_node *root, const struct json
   return status;
 }
 
+/* theta NULL: as it is. */
+static enum status read_theta(const struct json_node *theta, double *out)
+{
+  return theta ? read_real(theta, 1, 1e12, out) : STATUS_OK;
+}
+
 /* One object of parameters; `out` holds what is not said there. */
 static enum status read_rope_object(const struct json_node *root, const struct json_node *rope, struct rope_config *out)
 {
-  const struct rule range = {.least = 1, .most = 1e12};
   if (json_kind(rope) != JSON_OBJECT)
     return json_fail(rope, "is not an object");
   const struct json_node *theta = find_said(rope, "rope_theta");
-  enum status status = theta ? read_real(theta, &range, &out->theta) : STATUS_OK;
+  enum status status = read_theta(theta, &out->theta);
   if (!status)
     status = read_scaling(rope, &out->scaling);
   if (!status)
@@ -553,10 +557,9 @@ static bool same_rope(const struct rope_config *a, const struct rope_config *b)
 /* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any. What is said twice must be the same. */
 static enum status read_rope(const struct json_node *root, struct rope_config *out)
 {
-  const struct rule range = {.least = 1, .most = 1e12};
   const struct json_node *old = find_said(root, "rope_scaling"), *new = find_said(root, "rope_parameters"), *theta = find_said(root, "rope_theta");
   out->theta = 10000;
-  enum status status = theta ? read_real(theta, &range, &out->theta) : STATUS_OK;
+  enum status status = read_theta(theta, &out->theta);
   struct rope_config plain = *out, first = plain, second = plain;
   const bool scaled = old && (json_kind(old) != JSON_OBJECT || json_length(old) > 0);
   if (!status && new)
