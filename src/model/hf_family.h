@@ -23,7 +23,5 @@ struct hf_family {
 
 /* NULL: unknown. */
 const struct hf_family *hf_family_find(const char *arch);
-extern const struct hf_family hf_families[];
-enum { HF_FAMILIES = 5 };
 
 #endif

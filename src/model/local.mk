@@ -11,10 +11,16 @@ src_model_libmodel_a_SOURCES = \
 	src/model/freeze.c \
 	src/model/gpt2.c \
 	src/model/head.c \
-	src/model/hf.c \
 	src/model/hf.h \
+	src/model/hf_family.c \
 	src/model/hf_family.h \
+	src/model/hf_keys.c \
+	src/model/hf_names.c \
 	src/model/hf_print.c \
+	src/model/hf_private.h \
+	src/model/hf_read.c \
+	src/model/hf_rope.c \
+	src/model/hf_window.c \
 	src/model/llama.c \
 	src/model/mistral.c \
 	src/model/model.c \

@@ -11,8 +11,13 @@ src_train_libtrain_a_SOURCES = \
 	src/train/generate.h \
 	src/train/job.c \
 	src/train/job.h \
+	src/train/job_deck.c \
 	src/train/job_fits.c \
+	src/train/job_log.c \
 	src/train/job_pages.c \
+	src/train/job_place.c \
+	src/train/job_private.h \
+	src/train/job_start.c \
 	src/train/job_state.c \
 	src/train/job_state.h \
 	src/train/job_state_move.c \

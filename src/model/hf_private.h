@@ -1,0 +1,26 @@
+/* What the parts of reading config.json share: the whole (hf_read.c), the table of keys (hf_keys.c), rotary positions (hf_rope.c), windows (hf_window.c). Private to src/model/hf*.c.
+ * Errors are STATUS_INPUT naming file and key. */
+#ifndef SLUICE_MODEL_HF_PRIVATE_H
+#define SLUICE_MODEL_HF_PRIVATE_H
+
+#include "io/json_tree.h"
+#include "model/hf.h"
+#include "model/hf_family.h"
+
+/* A member that is there and not null. */
+const struct json_node *hf_find_said(const struct json_node *object, const char *key);
+
+enum status hf_read_real(const struct json_node *node, double least, double most, double *out);
+enum status hf_read_tokens(const struct json_node *node, struct hf_tokens *out); /* an id, or a list of them */
+enum status hf_check_one(const struct json_node *node);                          /* the number 1 */
+
+/* All keys that the table has for the family. */
+enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family, struct hf_config *out);
+/* Keys that nobody reads: refused or warned of. `path`: for the warning. */
+enum status hf_check_unknown(const char *path, const struct json_node *root, const struct hf_family *family);
+
+enum status hf_read_rope(const struct json_node *root, struct rope_config *out);
+/* `out` has its layers. */
+enum status hf_read_windows(const struct json_node *root, const struct hf_family *family, struct model_config *out);
+
+#endif

@@ -1,0 +1,23 @@
+/* What the parts of job share: the job itself (job.c), what a deck says (job_deck.c), where it computes (job_place.c), whether it fits (job_fits.c), what the log says of it (job_log.c),
+ * how it starts (job_start.c), where its memory lies (job_pages.c). Private to src/train/job*.c. */
+#ifndef SLUICE_TRAIN_JOB_PRIVATE_H
+#define SLUICE_TRAIN_JOB_PRIVATE_H
+
+#include "train/job.h"
+
+struct job_cited {
+  char text[400];
+};
+/* "run.device (quickstart.yaml:12) is cuda" */
+struct job_cited job_cite(const struct deck *deck, const char *key, const char *value);
+
+/* Where it computes, the cores of this rank, device and carrier. Collective. */
+enum status job_take_place(struct job *job);
+
+/* The plans that there are; how many. */
+int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
+
+/* What the job is and, from rank 0, the keys that change nothing in it. Local. */
+void job_log(const struct job *job, enum job_use use);
+
+#endif
