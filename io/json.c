@@ -52,6 +52,31 @@ enum status json_expect(struct text_input *input, char byte, const char *expecte
   return STATUS_OK;
 }
 
+enum status json_enter(struct text_input *input, char closing, bool *more)
+{
+  int byte = -1;
+  enum status status = json_peek(input, &byte);
+  if (status)
+    return status;
+  *more = byte != closing;
+  if (byte == closing)
+    input->at++;
+  return STATUS_OK;
+}
+
+enum status json_more(struct text_input *input, char closing, bool *more)
+{
+  int byte = -1;
+  enum status status = json_peek(input, &byte);
+  if (status)
+    return status;
+  if (byte != ',' && byte != closing)
+    return json_unexpected(input, closing == '}' ? "',' or '}'" : "',' or ']'");
+  input->at++;
+  *more = byte == ',';
+  return STATUS_OK;
+}
+
 static enum status append(struct text_input *input, int64_t begin, struct text_buffer *out, const char *data, size_t bytes)
 {
   enum status status = out ? text_buffer_append(out, data, bytes) : STATUS_OK;
@@ -289,14 +314,10 @@ static enum status skip(struct text_input *input, int depth);
 /* After the opening bracket. */
 static enum status skip_members(struct text_input *input, bool object, int depth)
 {
-  char closing = object ? '}' : ']';
-  int byte = -1;
-  enum status status = json_peek(input, &byte);
-  if (status == STATUS_OK && byte == closing) {
-    input->at++;
-    return STATUS_OK;
-  }
-  while (status == STATUS_OK) {
+  const char closing = object ? '}' : ']';
+  bool more = false;
+  enum status status = json_enter(input, closing, &more);
+  while (status == STATUS_OK && more) {
     if (object) {
       status = json_string(input, NULL);
       if (status == STATUS_OK)
@@ -305,14 +326,7 @@ static enum status skip_members(struct text_input *input, bool object, int depth
     if (status == STATUS_OK)
       status = skip(input, depth);
     if (status == STATUS_OK)
-      status = json_peek(input, &byte);
-    if (status)
-      return status;
-    if (byte != ',' && byte != closing)
-      return json_unexpected(input, object ? "',' or '}'" : "',' or ']'");
-    input->at++;
-    if (byte == closing)
-      return STATUS_OK;
+      status = json_more(input, closing, &more);
   }
   return status;
 }

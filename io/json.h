@@ -13,6 +13,11 @@ enum status json_expect(struct text_input *input, char byte, const char *expecte
 /* STATUS_INPUT: "expected EXPECTED, found ..." (or "the file ends where EXPECTED should be") at the next byte. */
 enum status json_unexpected(struct text_input *input, const char *expected);
 
+/* The members of an object (`closing` '}') or the elements of an array (']'): behind the opening bracket, and behind each of them. *more: another one follows; else the closing bracket
+ * is taken. */
+enum status json_enter(struct text_input *input, char closing, bool *more);
+enum status json_more(struct text_input *input, char closing, bool *more);
+
 /* A string, appended to *out; out NULL: only checked. */
 enum status json_string(struct text_input *input, struct text_buffer *out);
 /* A whole number in 0 .. most. */

@@ -190,27 +190,17 @@ static enum status parse_members(struct parser *parser, int32_t parent, bool obj
 {
   const char closing = object ? '}' : ']';
   int32_t last = 0, member = 0;
-  int byte = -1;
-  enum status status = json_peek(&parser->input, &byte);
-  if (!status && byte == closing) {
-    parser->input.at++;
-    return STATUS_OK;
-  }
-  while (!status) {
+  bool more = false;
+  enum status status = json_enter(&parser->input, closing, &more);
+  while (!status && more) {
     status = parse_member(parser, parent, object, depth, &member);
-    if (!status)
-      status = json_peek(&parser->input, &byte);
     if (status)
       return status;
     struct json_node *node = parser->tree->node;
     *(last ? &node[last].next : &node[parent].first) = member;
     node[parent].length++;
     last = member;
-    if (byte != ',' && byte != closing)
-      return json_unexpected(&parser->input, object ? "',' or '}'" : "',' or ']'");
-    parser->input.at++;
-    if (byte == closing)
-      return STATUS_OK;
+    status = json_more(&parser->input, closing, &more);
   }
   return status;
 }

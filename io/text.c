@@ -214,27 +214,19 @@ static enum status read_member(struct text *text, bool *has_title, bool *has_tex
 static enum status read_object(struct text *text)
 {
   struct text_input *input = text->input;
-  bool has_title = false, has_text = false;
-  int byte = -1;
+  bool has_title = false, has_text = false, more = false;
   text->title.bytes = text->body.bytes = 0;
   enum status status = json_expect(input, '{', "an object, '{',");
   int64_t begin = text_input_offset(input) - 1;
   if (status == STATUS_OK)
-    status = json_peek(input, &byte);
-  if (status)
-    return status;
-  if (byte == '}')
-    input->at++;
-  while (byte != '}') {
+    status = json_enter(input, '}', &more);
+  while (status == STATUS_OK && more) {
     status = read_member(text, &has_title, &has_text);
     if (status == STATUS_OK)
-      status = json_peek(input, &byte);
-    if (status)
-      return status;
-    if (byte != ',' && byte != '}')
-      return json_unexpected(input, "',' or '}'");
-    input->at++;
+      status = json_more(input, '}', &more);
   }
+  if (status)
+    return status;
   return has_text ? STATUS_OK : text_input_fail(input, begin, "an object without \"text\"");
 }
 

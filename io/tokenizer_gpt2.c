@@ -56,9 +56,10 @@ static enum status read_entries(struct loader *loader, struct entry **entries, i
 {
   struct text_input *input = loader->input;
   int64_t room = 0;
-  int byte = ',';
+  int byte = -1;
+  bool more = true; /* one token at least */
   enum status status = json_expect(input, '{', "an object, '{',");
-  while (status == STATUS_OK && byte == ',') {
+  while (status == STATUS_OK && more) {
     if (*n == room) {
       room = 2 * room + 1024;
       status = mem_resize(MEM_DATA, (size_t)room * sizeof **entries, (void **)entries);
@@ -66,13 +67,9 @@ static enum status read_entries(struct loader *loader, struct entry **entries, i
     if (status == STATUS_OK)
       status = read_entry(loader, &(*entries)[*n]);
     if (status == STATUS_OK)
-      status = json_peek(input, &byte);
-    if (status)
-      return status;
-    if (byte != ',' && byte != '}')
-      return json_unexpected(input, "',' or '}'");
-    input->at++;
-    ++*n;
+      status = json_more(input, '}', &more);
+    if (status == STATUS_OK)
+      ++*n;
   }
   if (status == STATUS_OK)
     status = json_peek(input, &byte);
