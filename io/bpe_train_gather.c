@@ -18,22 +18,12 @@ struct wire {
   char *text;
 };
 
-static enum status check(int error, const char *call)
-{
-  if (error == MPI_SUCCESS)
-    return STATUS_OK;
-  char text[MPI_MAX_ERROR_STRING] = "no reason given";
-  int length;
-  (void)MPI_Error_string(error, text, &length); /* only the reason would be missing */
-  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
-}
-
 static enum status send_bytes(const struct wire *wire, const void *data, int64_t bytes)
 {
   enum status status = STATUS_OK;
   for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-    status = check(MPI_Send((const char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi), "MPI_Send");
+    status = comm_mpi_check(MPI_Send((const char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi), "MPI_Send");
   }
   return status;
 }
@@ -43,7 +33,7 @@ static enum status receive_bytes(const struct wire *wire, void *data, int64_t by
   enum status status = STATUS_OK;
   for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-    status = check(MPI_Recv((char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi, MPI_STATUS_IGNORE), "MPI_Recv");
+    status = comm_mpi_check(MPI_Recv((char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi, MPI_STATUS_IGNORE), "MPI_Recv");
   }
   return status;
 }

@@ -13,16 +13,6 @@
 
 enum { PART_BYTES = 16 << 20, WORDS = sizeof(struct checkpoint_piece) / sizeof(int64_t) };
 
-static enum status check_mpi(int code, const char *call)
-{
-  if (code == MPI_SUCCESS)
-    return STATUS_OK;
-  char text[MPI_MAX_ERROR_STRING] = "no reason given";
-  int length;
-  MPI_Error_string(code, text, &length);
-  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
-}
-
 /* Ascending in t. */
 static int home_of(int64_t t, int64_t n, int ranks)
 {
@@ -64,15 +54,15 @@ static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n
   exchange->recv_at = exchange->recv_count + ranks;
   for (int64_t i = 0; i < n; i++)
     exchange->send_count[home_of(pieces[i].tensor, tensors, exchange->ranks)] += WORDS;
-  status = check_mpi(MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT, mpi), "MPI_Alltoall");
+  status = comm_mpi_check(MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT, mpi), "MPI_Alltoall");
   if (status == STATUS_OK)
     status = count_received(exchange);
   status = comm_agree(comm, status);
   if (status != STATUS_OK)
     return status;
-  return check_mpi(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T, exchange->received, exchange->recv_count,
-                                 exchange->recv_at, MPI_INT64_T, mpi),
-                   "MPI_Alltoallv");
+  return comm_mpi_check(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T, exchange->received, exchange->recv_count,
+                                      exchange->recv_at, MPI_INT64_T, mpi),
+                        "MPI_Alltoallv");
 }
 
 static int compare_pieces(const void *left, const void *right)

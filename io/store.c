@@ -45,16 +45,6 @@ struct store {
   int descriptors, descriptor[MOST_DESCRIPTORS]; /* those of MPI-IO that take O_DIRECT */
 };
 
-static enum status check_mpi(int code, const char *call)
-{
-  if (code == MPI_SUCCESS)
-    return STATUS_OK;
-  char text[MPI_MAX_ERROR_STRING] = "no reason given";
-  int length;
-  MPI_Error_string(code, text, &length);
-  return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
-}
-
 /* Room on the disk. */
 
 static int64_t node_total(const struct store *store)
@@ -111,11 +101,11 @@ static enum status share_path(struct store *store)
   int64_t bytes = store->path ? (int64_t)strlen(store->path) + 1 : 0;
   if (store->node == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = check_mpi(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, store->node), "MPI_Bcast");
+  enum status status = comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, store->node), "MPI_Bcast");
   if (!status && store->index != 0)
     status = mem_alloc(MEM_META, (size_t)bytes, (void **)&store->path);
   status = comm_agree(store->comm, status);
-  return status ? status : check_mpi(MPI_Bcast(store->path, (int)bytes, MPI_CHAR, 0, store->node), "MPI_Bcast");
+  return status ? status : comm_mpi_check(MPI_Bcast(store->path, (int)bytes, MPI_CHAR, 0, store->node), "MPI_Bcast");
 }
 
 static enum status drop_name(struct store *store)
@@ -141,10 +131,10 @@ static enum status find_node(struct store *store)
   if (!job)
     return STATUS_OK;
   enum status status =
-      check_mpi(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(store->comm), MPI_INFO_NULL, &store->node), "MPI_Comm_split_type");
+      comm_mpi_check(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(store->comm), MPI_INFO_NULL, &store->node), "MPI_Comm_split_type");
   if (!status)
-    status = check_mpi(MPI_Comm_rank(store->node, &store->index), "MPI_Comm_rank");
-  return status ? status : check_mpi(MPI_Comm_size(store->node, &store->ranks), "MPI_Comm_size");
+    status = comm_mpi_check(MPI_Comm_rank(store->node, &store->index), "MPI_Comm_rank");
+  return status ? status : comm_mpi_check(MPI_Comm_size(store->node, &store->ranks), "MPI_Comm_size");
 }
 
 static enum status gather_bytes(struct store *store)
@@ -152,7 +142,7 @@ static enum status gather_bytes(struct store *store)
   store->node_bytes[store->index] = store->bytes;
   if (store->node == MPI_COMM_NULL)
     return STATUS_OK;
-  return check_mpi(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, store->node_bytes, 1, MPI_INT64_T, store->node), "MPI_Allgather");
+  return comm_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, store->node_bytes, 1, MPI_INT64_T, store->node), "MPI_Allgather");
 }
 
 /* With the file open on some ranks only, or laid out on some, HDF5 has no way back: closing it is collective. All ranks are here, one speaks. */
@@ -340,7 +330,7 @@ void store_destroy(struct store *store)
   enum status status = hdf5_close(store->dataset.id, STATUS_OK);
   status = store->node == MPI_COMM_NULL ? hdf5_finish(store->file, status) : hdf5_close(store->file, status);
   if (!status && store->node != MPI_COMM_NULL)
-    status = check_mpi(MPI_Comm_free(&store->node), "MPI_Comm_free");
+    status = comm_mpi_check(MPI_Comm_free(&store->node), "MPI_Comm_free");
   if (status)
     log_warn("%s: %s", store->path ? store->path : store->dir, status_text());
   if (store->fd >= 0)

@@ -31,6 +31,8 @@ const char *comm_description(const struct comm *comm); /* "Open MPI 4.1.4, threa
 
 /* The MPI_Comm of the job for io/, as a pointer to it (NULL for fake). */
 void *comm_mpi(struct comm *comm);
+/* The one reader of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's words". */
+enum status comm_mpi_check(int error, const char *call);
 
 /* Failing is a collective decision: every rank passes its own status; if any failed, all return that of the lowest failing rank, with its sentence
  * prefixed by "rank R: " when there is more than one. Collective. */

@@ -84,9 +84,6 @@ enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size,
 /* This member's part of a full buffer. */
 void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);
 
-/* The one reader of MPI's return codes here: STATUS_LIBRARY with "CALL failed: MPI's words". */
-enum status comm_mpi_check(int error, const char *call);
-
 /* How comm_mpi_device_carrier moves memory of this device, in words. */
 const char *comm_mpi_device_way(const struct device *device);
 /* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes it), and the bytes of their messages (0: as usual). For tests. */
