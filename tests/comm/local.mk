@@ -10,6 +10,9 @@ check_PROGRAMS += \
 	tests/comm/test_shared \
 	tests/comm/test_survey \
 	tests/comm/test_threads
+comm_again = \
+	tests/comm/again.c \
+	tests/comm/again.h
 comm_fixture = \
 	tests/comm/fixture.c \
 	tests/comm/fixture.h
@@ -18,6 +21,7 @@ comm_apart = \
 	tests/comm/apart.h \
 	tests/comm/far.c \
 	tests/comm/far.h
+tests_comm_test_abort_SOURCES = tests/comm/test_abort.c $(comm_again)
 tests_comm_test_control_SOURCES = tests/comm/test_control.c $(comm_fixture)
 tests_comm_test_data_SOURCES = tests/comm/test_data.c $(comm_fixture)
 tests_comm_test_device_SOURCES = tests/comm/test_device.c $(comm_apart) $(comm_fixture)

@@ -4,14 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
 #include "job.h"
+#include "tests/comm/again.h"
 
 static const char *program;
 
@@ -36,18 +34,9 @@ static int train_until_rank_1_fails(void)
 static void the_job_ends_with_the_sentence(void **state)
 {
   (void)state;
-  char command[4096], text[8192];
-  const char *mpirun = getenv("MPIRUN");
-  assert_non_null(mpirun);
-  snprintf(command, sizeof command, "%s -n 3 %s fail 2>&1", mpirun, program);
-  FILE *pipe = popen(command, "r");
-  assert_non_null(pipe);
-  size_t length = fread(text, 1, sizeof text - 1, pipe);
-  text[length] = '\0';
-  int ended = pclose(pipe);
-  assert_true(WIFEXITED(ended));
-  assert_int_equal(WEXITSTATUS(ended), status_exit_code(STATUS_INPUT));
-  assert_non_null(strstr(text, "sluice: rank 1: no tokens for step 2\n"));
+  const struct again *run = again_run(program, 3, "fail");
+  assert_int_equal(run->code, status_exit_code(STATUS_INPUT));
+  again_says(run, "sluice: rank 1: no tokens for step 2\n");
 }
 
 int main(int argc, char **argv)

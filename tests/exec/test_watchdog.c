@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "comm/ops.h"
 #include "exec/watchdog.h"
 #include "reopen.h"
+#include "tests/comm/again.h"
 
 static const char *program;
 
@@ -212,38 +212,7 @@ static int miss_meeting(int rank)
 
 /* --- what mpirun says of it ---------------------------------------------------------------------------------------------------- */
 
-struct outcome_of_run {
-  int code;
-  double seconds;
-  char text[1 << 16];
-};
-
-static const struct outcome_of_run *start(int ranks, const char *how)
-{
-  static struct outcome_of_run run;
-  char command[4096];
-  const char *mpirun = getenv("MPIRUN");
-  assert_non_null(mpirun);
-  snprintf(command, sizeof command, "%s -n %d %s %s 2>&1", mpirun, ranks, program, how);
-  const double begin = clock_s();
-  FILE *pipe = popen(command, "r");
-  assert_non_null(pipe);
-  const size_t length = fread(run.text, 1, sizeof run.text - 1, pipe);
-  run.text[length] = '\0';
-  const int ended = pclose(pipe);
-  run.seconds = clock_s() - begin;
-  assert_true(WIFEXITED(ended));
-  run.code = WEXITSTATUS(ended);
-  return &run;
-}
-
-static void says(const struct outcome_of_run *run, const char *text)
-{
-  if (!strstr(run->text, text))
-    fail_msg("it does not say '%s', but:\n%s", text, run->text);
-}
-
-static void ended_by_watchdog(const struct outcome_of_run *run)
+static void ended_by_watchdog(const struct again *run)
 {
   if (run->code != status_exit_code(STATUS_ABORTED))
     fail_msg("exit code %d:\n%s", run->code, run->text);
@@ -253,15 +222,15 @@ static void ended_by_watchdog(const struct outcome_of_run *run)
 static void a_rank_that_sleeps(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "sleep 1");
+  const struct again *run = again_run(program, 3, "sleep 1");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
-  says(run, "rank 1: nothing moved for ");
-  says(run, "; in LOAD m0 (#");
-  says(run, " of step 2; ");
-  says(run, "  io       in LOAD m0 (#");
-  says(run, "collective ");
-  says(run, ", which waits for GATHER h.");
+  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
+  again_says(run, "rank 1: nothing moved for ");
+  again_says(run, "; in LOAD m0 (#");
+  again_says(run, " of step 2; ");
+  again_says(run, "  io       in LOAD m0 (#");
+  again_says(run, "collective ");
+  again_says(run, ", which waits for GATHER h.");
   const char *rank_0 = strstr(run->text, "\nrank 0: "), *rank_1 = strstr(run->text, "\nrank 1: "), *rank_2 = strstr(run->text, "\nrank 2: ");
   assert_true(rank_0 && rank_1 && rank_2 && rank_1 < rank_0 && rank_1 < rank_2);
   assert_null(strstr(run->text, "NO ANSWER"));
@@ -270,58 +239,58 @@ static void a_rank_that_sleeps(void **state)
 static void rank_0_itself(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(2, "sleep 0");
+  const struct again *run = again_run(program, 2, "sleep 0");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
+  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
 }
 
 static void a_single_rank(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(1, "sleep 0");
+  const struct again *run = again_run(program, 1, "sleep 0");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 0: nothing has moved for 1 s: the only rank is in LOAD m0 (#");
+  again_says(run, "sluice: rank 0: nothing has moved for 1 s: the only rank is in LOAD m0 (#");
 }
 
 static void a_process_that_is_stopped(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "stop 2");
+  const struct again *run = again_run(program, 3, "stop 2");
   ended_by_watchdog(run);
-  says(run, "rank 2: NO ANSWER\n");
-  says(run, "everybody waits for rank 2, which does not answer");
+  again_says(run, "rank 2: NO ANSWER\n");
+  again_says(run, "everybody waits for rank 2, which does not answer");
 }
 
 static void rank_0_is_stopped(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(2, "stop 0");
+  const struct again *run = again_run(program, 2, "stop 0");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
-  says(run, "sluice: rank 1: nothing moved for ");
+  again_says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
+  again_says(run, "sluice: rank 1: nothing moved for ");
 }
 
 static void a_rank_that_stays_between_steps(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "away");
+  const struct again *run = again_run(program, 3, "away");
   ended_by_watchdog(run);
-  says(run, "everybody waits for rank 1, which is between steps, with step 1 complete");
+  again_says(run, "everybody waits for rank 1, which is between steps, with step 1 complete");
 }
 
 static void a_carrier_with_an_error(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "break 1");
+  const struct again *run = again_run(program, 3, "break 1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
-  says(run, "sluice: rank 1 is in LOAD m0 (#");
-  says(run, "sluice: rank 1: the link is down\n");
+  again_says(run, "sluice: rank 1 is in LOAD m0 (#");
+  again_says(run, "sluice: rank 1: the link is down\n");
 }
 
 static void who_is_late_but_moves(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(2, "late 1");
+  const struct again *run = again_run(program, 2, "late 1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
@@ -330,7 +299,7 @@ static void who_is_late_but_moves(void **state)
 static void a_rest_between_steps(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "rest");
+  const struct again *run = again_run(program, 3, "rest");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
 }
@@ -338,18 +307,19 @@ static void a_rest_between_steps(void **state)
 static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "save 1");
+  const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 0: nothing of a checkpoint has moved for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
-            "its data to "
-            "the disk");
-  says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
+  again_says(run,
+             "sluice: rank 0: nothing of a checkpoint has moved for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
+             "its data to "
+             "the disk");
+  again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
 }
 
 static void a_checkpoint_that_is_slow(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(2, "save -1");
+  const struct again *run = again_run(program, 2, "save -1");
   if (run->code)
     fail_msg("exit code %d:\n%s", run->code, run->text);
   assert_string_equal(run->text, "");
@@ -358,10 +328,10 @@ static void a_checkpoint_that_is_slow(void **state)
 static void a_rank_that_misses_a_meeting(void **state)
 {
   (void)state;
-  const struct outcome_of_run *run = start(3, "meet 2");
+  const struct again *run = again_run(program, 3, "meet 2");
   ended_by_watchdog(run);
-  says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
-  says(run, "  besides  in the meeting after step 2\n");
+  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
+  again_says(run, "  besides  in the meeting after step 2\n");
 }
 
 int main(int argc, char **argv)
