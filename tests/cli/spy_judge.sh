@@ -132,6 +132,10 @@ grep -q "^communication 0.000 ms a step" traced/trace/summary-00000.txt || { cat
 
 head -c 1500 $good > trace
 refuses "the trace is no JSON at:" traced trace
+for cut in '{' '{"traceEvents"' '{"traceEvents":' '{"traceEvents":[' '{"traceEvents":[1' '{"traceEvents":[1]'; do
+  echo "$cut" > trace
+  refuses "the trace is no JSON at: its end" traced trace
+done
 { cat $good; echo "}"; } > trace
 refuses "the trace is no JSON at: }" traced trace
 sed '/"FORWARD h.0 m0/s/,$//' $good > trace

@@ -23,7 +23,7 @@ function take(pattern) {
   text = substr(text, RLENGTH + 1)
   return 1
 }
-function fail() { if (bad == "") bad = substr(text, 1, 40) }
+function fail() { if (bad == "") bad = text == "" ? "its end" : substr(text, 1, 40) }
 function string() { return take("^\"([^\"\\\\\001-\037]|\\\\[\"\\\\/bfnrt]|\\\\u[0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][0-9a-fA-F])*\"") }
 function value(path,    i, key) {
   if (take("^[{]")) {
