@@ -2,15 +2,32 @@
 
 #include "config.h"
 #ifdef HAVE_PAPI
+#include <errno.h>
+#include <linux/perf_event.h>
 #include <papi.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
+
+/* Where the kernel lets nobody look, PAPI may say of an event that there is none: so the kernel is asked for one that every machine has. */
+static bool kernel_forbids(void)
+{
+  struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .config = PERF_COUNT_SW_DUMMY, .exclude_kernel = 1, .exclude_hv = 1};
+  const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  if (fd >= 0)
+    close((int)fd);
+  return fd < 0 && (errno == EPERM || errno == EACCES);
+}
 
 enum status hardware_check(int result, const char *call)
 {
   if (result >= PAPI_OK)
     return STATUS_OK;
+  if (result == PAPI_ENOEVNT && kernel_forbids())
+    result = PAPI_EPERM;
   if (result == PAPI_EPERM || result == PAPI_ECMP_DISABLED)
     return status_set(STATUS_LIBRARY,
                       "PAPI: %s: %s; it takes sysctl kernel.perf_event_paranoid=2 or lower, and in a container CAP_PERFMON or a seccomp profile that "
