@@ -5,7 +5,7 @@ command -v python3 > /dev/null || { echo "no python3"; exit 77; }
 tables=$top_srcdir/tests/peers/offload_table.py
 python3 "$tables" --check || die "doc/offload.md is not what was measured"
 
-for name in speed memory busy exposed forecast sweep rates adam io; do
+for name in speed memory busy exposed forecast sweep rates adam io saves; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
 done > page.md
 cp page.md empty.md
@@ -33,6 +33,14 @@ forecast() { echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"5
   echo "{\"kind\":\"exposed\",\"step_s\":200e-6,\"exposed_idle_s\":20e-6,$exposed}"
   run sweep/full/cpu_reduce/host/bf16 4 9000 2 1
   forecast sweep/full/cpu_reduce/host/bf16 2.2
+  echo '{"kind":"row","row":"qwen0.5b-save","gpus":2}'
+  step=0 # a checkpoint behind step 2, complete behind step 4, and one behind step 5
+  for ms in 100 101 200 220 100; do
+    step=$((step + 1))
+    echo "{\"kind\":\"step\",\"step\":$step,\"seconds\":0.$ms}"
+    test $step != 4 || echo '{"kind":"save","step":2,"seconds":2,"blocked_seconds":0.5,"bytes":4294967296}'
+  done
+  echo '{"kind":"save","step":5,"seconds":2,"blocked_seconds":0.7,"bytes":4294967296}'
   echo '{"kind":"bench_adam","kernel":"avx512","ranks":4,"threads":16,"parameters":1,"master":"fp32","grad":"fp32","moments":"bf16","copy":"bf16","rounding":"stochastic","parameters_per_s":9.5e9,"gb_s":200,"traffic_gb_s":250,"share":0.8}'
   echo '{"kind":"bench_io","ranks":4,"piece":268435456,"cache":"none","store_write_gb_s":4.5,"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
 } > made.jsonl
@@ -56,6 +64,8 @@ has '| h2d | GB/s | 51.23 |'
 has '| link | GB/s | – |'
 has '| avx512 | fp32 / fp32 / bf16 / bf16, stochastic | 4 x 16 | 9.50 | 200.0 | 250.0 | 80.0% | missed |'
 has '| 4 | 256 | none | 4.50 | 5.00 | 90.0% | reached | 4.00 | 5.00 | 80.0% | missed |'
+has '| qwen0.5b-save | 2 | 2 | 4.0 | 2.00 | 2.15 | 0.60 | 210 | 100 |'
+! grep -q '^| qwen0.5b-save | 2 | – ' page.md || die "a training run is in the tables of sluice bench"
 
 # Nothing else is touched, again makes the same, and a changed digit is noticed.
 outside() { sed '/^<!-- measured: /,/^<!-- end -->/{/^<!--/!d;}' "$1"; }

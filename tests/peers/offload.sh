@@ -12,6 +12,7 @@
 #   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
 #                         which on one GPU is about what a host of 256 GiB holds; qwen4b-memory: as qwen7b-memory, with 12 blocks of the 7B;
 #                         qwen4b-state: as many, masters on the host, moments of a tenth of the units on the disk of NVME
+#   ; qwen0.5b-save       training of the 0.5B, masters on the host, with a checkpoint every 40 steps, written behind them to the folder SAVES: what the run's own results say
 #   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
 # Environment:
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory, or for 12 blocks
@@ -19,6 +20,7 @@
 #   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has those two already
 #   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one has traced ones on both sides
 #   NVME         a folder on the node's disk
+#   SAVES        a folder for a run with checkpoints of 5.5 GiB, of which there are two at times
 #   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it: fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
 #                in fp32 in all of them; models larger than 7B it does not have
 #   PEER_OFFLOAD instead of `fsdp2.py --offload`: a command, started by PEER where it begins with a Python file. Behind it stand --row NAME --model NAME --T N --B N --accum N --ac full --clip N.
@@ -129,6 +131,21 @@ row() {
   done
 }
 
+# saves NAME MODEL T B MICROS KEY=VALUE...: a training run, on bytes of this folder's files. It goes on behind its last checkpoint, which would hold it up at its end.
+saves() {
+  local run=${SAVES:?a folder for checkpoints}/$1
+  echo "== $1: $gpus GPUs, T $3, B $4, a training run"
+  set_arguments "${@:2}"
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+  mkdir -p "$run" || return
+  # shellcheck disable=SC2086 # a list of words
+  "$sluice" prepare "$here" out="$run/data" tokenizer=bytes val=0 > "$run/prepare.txt" 2>&1 &&
+    limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" run.dir="$run/run" data.train="$run/data" run.steps="${STEPS:-110}" eval.every=0 \
+      checkpoint.every="${EVERY:-40}" checkpoint.keep=1 checkpoint.at_end=false > "$run/log.txt" 2>&1 &&
+    grep -E '"kind": *"(step|save)"' "$run/run/results.jsonl" >> "$results" || { cat "$run/prepare.txt" "$run/log.txt"; echo "$1: failed"; }
+  rm -r "$run"
+}
+
 # sweep PARAMS GRADS ACTIVATIONS MOMENTS
 sweep() {
   # shellcheck disable=SC2086 # a list of words
@@ -148,6 +165,7 @@ for name; do
   qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
   qwen4b-memory) row "$name" qwen2.5-7b 1024 16 1 tiers.activations=recompute $twelve ;;
   qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 $twelve optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
+  qwen0.5b-save) saves "$name" qwen2.5-0.5b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
   qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
   qwen22b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 model.layers=76 ;;
   qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;

@@ -31,7 +31,7 @@ PARTS = ["comm", "copy", "update", "disk"]  # of a step, as forecasts and traces
 
 
 class Measured:
-    """Records by kind ("bench", "forecast", "trace", "peer") and (row, number of GPUs); of those that belong to no row a list by kind."""
+    """Records by kind ("bench", "forecast", "trace", "peer", and of training runs "step" and "save") and (row, number of GPUs); of those that belong to no row a list by kind."""
 
     def __init__(self, paths):
         self.runs, self.alone, self.files = {}, {}, list(paths)
@@ -48,14 +48,17 @@ class Measured:
                 key = record["row"], record["gpus"]
             elif kind in ("bench_adam", "bench_io", "bench_rates"):
                 self.alone.setdefault(kind, []).append(record | {"file": pathlib.Path(path).stem})
-            elif kind in ("bench", "forecast", "trace", "peer"):
+            elif kind in ("bench", "forecast", "trace", "peer", "step", "save"):
                 if key is None:
                     sys.exit(f"{path}:{number}: a result before any row")
                 if kind == "bench" and record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
                 if record.get("steady_steps") == 0:
                     sys.exit(f"{path}:{number}: {record['steps']} steps were traced: 3 at least are needed, for one that has traced ones on both sides")
-                self.runs.setdefault((kind, *key), []).append(record)
+                if kind == "save":  # the line stands where its file was complete: the steps between its own and this line ran beside it
+                    for step in self.runs.get(("step", *key), []):
+                        step["beside"] |= step["step"] > record["step"]
+                self.runs.setdefault((kind, *key), []).append(record | {"beside": False})
 
     def median(self, kind, key, field):
         values = [run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None]
@@ -84,7 +87,7 @@ class Measured:
         return found
 
     def all_rows(self):
-        others = sorted({name for _, name, _ in self.runs if name not in ROWS and not name.startswith("sweep/")})
+        others = sorted({name for kind, name, _ in self.runs if name not in ROWS and not name.startswith("sweep/") and kind not in ("step", "save")})
         return self.rows([*ROWS, *others])
 
 
@@ -189,8 +192,20 @@ def io_table(measured):
     return table(head, rows or [["–"] * len(head)])
 
 
+def saves_table(measured):
+    rows = []
+    for machine, key in measured.rows(sorted({name for kind, name, _ in measured.runs if kind == "save"})):
+        saves, steps = machine.runs[("save", *key)], machine.runs[("step", *key)]
+        seconds, size = machine.median("save", key, "seconds"), machine.median("save", key, "bytes")
+        beside, other = ([step["seconds"] * 1e3 for step in steps if step["beside"] == is_beside] for is_beside in (True, False))
+        rows.append([key[0], measured.gpus(machine, key), str(len(saves)), gib(size), text(seconds, ".2f"), text(size * 1e-9 / seconds, ".2f"), text(machine.median("save", key, "blocked_seconds"), ".2f"),
+                     *(text(statistics.median(times) if times else None, ".0f") for times in (beside, other))])
+    head = ["row", "GPUs", "checkpoints", "GiB each", "written in, s", "GB/s", "steps held up, s", "a step beside one, ms", "any other, ms"]
+    return table(head, rows or [["–"] * len(head)])
+
+
 TABLES = {"speed": speed_table, "memory": memory_table, "busy": busy_table, "exposed": exposed_table, "forecast": forecast_table, "sweep": sweep_table, "rates": rates_table,
-          "adam": adam_table, "io": io_table}
+          "adam": adam_table, "io": io_table, "saves": saves_table}
 
 
 def content(name, measured):
