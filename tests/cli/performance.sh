@@ -51,7 +51,7 @@ peer() { echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_
   run qwen7b-weak 1 10000 1 1
   run qwen7b-weak 2 9600 1 1
   run qwen7b-weak 4 9000 1 1
-  run qwen7b-weak-full 2 9600 1 1 # nothing is asked of it, and there is no speed of one GPU
+  run qwen7b-weak-full 2 9600 1 1 # there is no speed of one GPU
 } > made.jsonl
 cat > trace.txt <<'END'
 rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
@@ -91,7 +91,7 @@ has '| qwen7b | 4 | 20.0 | 20.0 | 1.00 | 0.8 | missed | 20.0 | – |'
 has '| llama8b | 2 | 20.0 | out of memory | – | 0.8 | not measured | 20.0 | – |'
 has '| qwen7b-weak | 2 | 9.6k | 96.0% | – | – | 95% | reached |'
 has '| qwen7b-weak | 4 | 9.0k | 90.0% | – | – | 95% | missed |'
-has '| qwen7b-weak-full | 2 | 9.6k | – | – | – |  |  |'
+has '| qwen7b-weak-full | 2 | 9.6k | – | – | – | 95% | not measured |'
 has '| GATHER | 2.000 | 20.0 % | 150.00 | 50.0 % |'
 has '| FORWARD | 3.000 | 30.0 % |  |  |'
 has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'

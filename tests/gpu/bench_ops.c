@@ -1,5 +1,6 @@
 /* What the operations of the CUDA device achieve on the shapes of models, in bf16: GB/s of those that memory bounds, counting each operand once, beside a copy of the
  * same run; TFLOP/s of products and of attention, of which half is counted as masked. Operands move through memory from one call to the next, so that caches do not help.
+ * And what a CUDA graph of a block's operations would save.
  *
  *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences (attention by their length); all without one. Exits with 77 without a GPU. */
 #include <math.h>
@@ -579,6 +580,117 @@ static void bench_updates(void)
   }
 }
 
+/* --- a block, call by call and as a graph ---------------------------------------------------------------------------------------------------------------- */
+
+static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out, enum what what)
+{
+  product(m, cut, (int64_t[LAYER_NUMBERS]){[ROWS] = m->B * m->T, [IN] = in, [OUT] = out, [LD] = out, [TRANSPOSED] = !m->gpt2, [WHAT] = what});
+}
+
+/* As model/ has it, each operation with operands of its own. */
+static void block_forward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const int64_t qkv = (m->H + 2 * m->K) * m->D;
+  (void)n;
+  norm(m, cut, (int64_t[]){1});
+  one_product(m, cut, m->C, qkv, m->qkv_bias ? FORWARD_BIAS : FORWARD);
+  if (!m->gpt2)
+    turn(m, cut, NULL);
+  attention_forward(m, cut, NULL);
+  one_product(m, cut, m->H * m->D, m->C, m->gpt2 ? FORWARD_BIAS : FORWARD);
+  norm(m, cut, (int64_t[]){1});
+  one_product(m, cut, m->C, m->gpt2 ? m->F : 2 * m->F, m->gpt2 ? FORWARD_GELU : FORWARD);
+  if (!m->gpt2)
+    swiglu(m, cut, NULL);
+  one_product(m, cut, m->F, m->C, FORWARD_ADD);
+}
+
+static void gradients(const struct model *m, struct cut *cut, int64_t in, int64_t out, enum what input, bool bias)
+{
+  one_product(m, cut, in, out, input);
+  one_product(m, cut, in, out, WEIGHT);
+  if (bias)
+    bias_gradient(m, cut, &out);
+}
+
+static void block_backward(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  (void)n;
+  gradients(m, cut, m->F, m->C, m->gpt2 ? INPUT_DGELU : INPUT, m->gpt2);
+  if (!m->gpt2)
+    swiglu_backward(m, cut, NULL);
+  gradients(m, cut, m->C, m->gpt2 ? m->F : 2 * m->F, INPUT, m->gpt2);
+  norm_backward(m, cut, NULL);
+  gradients(m, cut, m->H * m->D, m->C, INPUT, m->gpt2);
+  attention_backward(m, cut, (int64_t[]){ATTENTION_BEST});
+  if (!m->gpt2)
+    turn(m, cut, NULL);
+  gradients(m, cut, m->C, (m->H + 2 * m->K) * m->D, INPUT, m->qkv_bias);
+  norm_backward(m, cut, NULL);
+}
+
+static void must_cuda(cudaError_t error)
+{
+  if (!error)
+    return;
+  fprintf(stderr, "%s\n", cudaGetErrorString(error));
+  exit(1);
+}
+
+static cudaGraphExec_t capture(const struct model *m, operation *op)
+{
+  cudaStream_t stream = cuda_lane(lane)->stream;
+  struct cut cut = {.at = arena};
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  must_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  op(m, &cut, NULL);
+  must_cuda(cudaStreamEndCapture(stream, &graph));
+  must_cuda(cudaGraphInstantiate(&exec, graph, 0));
+  must_cuda(cudaGraphDestroy(graph));
+  return exec;
+}
+
+static double run_graph(cudaGraphExec_t graph, int runs)
+{
+  must(ops->mark_set(lane, begin));
+  for (int i = 0; i < runs; i++)
+    must_cuda(cudaGraphLaunch(graph, cuda_lane(lane)->stream));
+  must(ops->mark_set(lane, end));
+  return elapsed();
+}
+
+/* In turns; the best of each counts, since what else the GPU does only adds. */
+static void report_graph(const struct model *m, const char *name, operation *op)
+{
+  enum { TURNS = 7 };
+  struct cut need = {0};
+  op(m, &need, NULL);
+  if (need.used > ARENA) {
+    printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
+    return;
+  }
+  fill(need.used);
+  run(m, op, NULL, 0, 1, 1);
+  const double once = run(m, op, NULL, 0, 1, 1);
+  const int runs = once > ENOUGH_S ? 1 : (int)(ENOUGH_S / once);
+  const cudaGraphExec_t graph = capture(m, op);
+  double calls_s = INFINITY, graph_s = INFINITY;
+  for (int i = 0; i < TURNS; i++) {
+    calls_s = fmin(calls_s, run(m, op, NULL, 0, 1, runs) / runs);
+    graph_s = fmin(graph_s, run_graph(graph, runs) / runs);
+  }
+  must_cuda(cudaGraphExecDestroy(graph));
+  printf("%-12s %-34s %10.1f us as calls, %10.1f us as a graph: %5.2f %% less\n", m->name, name, calls_s * 1e6, graph_s * 1e6,
+         100 * (1 - graph_s / calls_s));
+}
+
+static void bench_graphs(const struct model *m)
+{
+  report_graph(m, "a block forward", block_forward);
+  report_graph(m, "a block backward", block_backward);
+}
+
 /* --- the program ------------------------------------------------------------------------------------------------------------------------------------------ */
 
 /* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too: a chip is faster on zeros than on anything that it will see. */
@@ -664,6 +776,7 @@ int main(int argc, char **argv)
     bench_products(&models[i]);
     bench_attention(&models[i]);
     bench_memory(&models[i]);
+    bench_graphs(&models[i]);
   }
   if (argc == 1 || strcmp(argv[1], "sequences") == 0)
     bench_sequences();

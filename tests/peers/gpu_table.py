@@ -27,9 +27,9 @@ SPEED = {
 }
 PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
-WEAK = {"qwen7b-weak": 0.95}  # of the speed of one GPU, at least
+WEAK = {"qwen7b-weak": 0.95, "qwen7b-weak-full": 0.95}  # of the speed of one GPU, at least
 # Rows of ours that do another row's work with other settings, measured beside it. The peer has one command for them all.
-SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")}
+SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")} | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step")}
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}

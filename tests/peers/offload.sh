@@ -15,9 +15,8 @@
 #   ; qwen0.5b-save       training of the 0.5B, masters on the host, with a checkpoint every 40 steps, written behind them to the folder SAVES: what the run's own results say
 #   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
 # Environment:
-#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row. The rate of products is taken from RESULTS where qwen7b-memory, or for 12 blocks
-#                qwen4b-memory, has been measured there (as busy as its compute lane was), else from the file
-#   FORECAST     only: nothing is run, which needs no GPU; RESULTS then has those two already
+#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row
+#   FORECAST     only: nothing is run, which needs no GPU
 #   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one has traced ones on both sides
 #   NVME         a folder on the node's disk
 #   SAVES        a folder for a run with checkpoints of 5.5 GiB, of which there are two at times
@@ -45,44 +44,11 @@ arguments=()
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
-# plan KEY=VALUE...: the forecast for the arguments.
-plan() { "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" "$@"; }
-
-# What a forecast's rate of products is taken from: of a row with 12 blocks that of qwen4b-memory, else that of qwen7b-memory.
-yardstick() {
-  case $1 in
-  sweep/* | qwen4b-*) echo qwen4b-memory ;;
-  *) echo qwen7b-memory ;;
-  esac
-}
-
-# Seconds that the compute lane was busy in the last run of a row on as many GPUs.
-busy_in() {
-  awk -v row="\"row\":\"$1\",\"gpus\":$gpus," '/"kind":"row"/ { on = index($0, row) }
-    on && match($0, /"busy_compute_s":[0-9.e-]+/) { busy = substr($0, RSTART + 17, RLENGTH - 17) } END { print busy }' "$results"
-}
-
-# matrix_rate NAME: gemm=GFLOP/s with which a forecast keeps the compute lane of the row's yardstick as busy as it was; nothing, where that was not measured.
-matrix_rate() {
-  local measured predicted saved=("${arguments[@]}") of
-  of=$(yardstick "$1")
-  measured=$(busy_in "$of")
-  test -n "$measured" || return 0
-  set_arguments qwen2.5-7b 1024 16 1 tiers.activations=recompute
-  test "$of" != qwen4b-memory || arguments+=("$twelve")
-  predicted=$(plan gemm=1000 | awk '$1 == "compute" { print $3 }')
-  arguments=("${saved[@]}")
-  awk -v measured="$measured" -v predicted="$predicted" 'BEGIN { printf "gemm=%.0f\n", 1000 * predicted / measured }'
-}
-
 # forecast NAME: a line of RESULTS.
 forecast() {
-  local rate
   test -n "${RATES:-}" || return 0
-  rate=$(matrix_rate "$1")
-  # shellcheck disable=SC2086 # one word or none
-  plan $rate | sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed communication \([-0-9.]*\) s\(.*\)\$|\
-{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"gemm\":\"${rate#gemm=}\",\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
+  "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" | sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed communication \([-0-9.]*\) s\(.*\)\$|\
+{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
     sed 's|, copies \([-0-9.]*\) s, updates \([-0-9.]*\) s, disk \([-0-9.]*\) s}|,"exposed_copy_s":\1,"exposed_update_s":\2,"exposed_disk_s":\3}|' | grep '^{' >> "$results" ||
     echo "$1: no forecast"
 }
