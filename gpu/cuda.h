@@ -142,8 +142,7 @@ enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, 
 enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
                                bool gradient, double *loss);
 enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
-enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                           bool accumulate, void *dst);
+enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
 enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);

@@ -78,8 +78,8 @@ void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V,
 
 enum { GPU_MOST_PARTS = 1023 };
 /* fp32 or bf16; at most GPU_MOST_PARTS. */
-void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                   bool accumulate, float *dst);
+void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
+                   float *dst);
 
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);

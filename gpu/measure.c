@@ -217,12 +217,11 @@ static enum status add(struct lane *lane, int64_t n, const void *a, const void *
   return status ? status : end(lane, cuda_ops.add(lane, n, a, b, out));
 }
 
-static enum status sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                             bool accumulate, void *dst)
+static enum status sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
 {
   const double each = (double)parts * (double)dtype_size(type) + (accumulate ? 2.0 : 1.0) * (double)sizeof(float);
   enum status status = begin(lane, CLASS_SUMS, (double)n * each);
-  return status ? status : end(lane, cuda_ops.sum_parts(lane, n, parts, type, base, stride, self, own, accumulate, dst));
+  return status ? status : end(lane, cuda_ops.sum_parts(lane, n, parts, type, base, stride, accumulate, dst));
 }
 
 static enum status sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)

@@ -238,8 +238,7 @@ static enum status background_end(struct lane *lane, const char *kernel)
   return status || !cuda->background ? status : take_turns(cuda, cuda->background, cuda->stream);
 }
 
-enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                           bool accumulate, void *dst)
+enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
 {
   struct gpu_launch launch;
   if (parts < 1)
@@ -251,7 +250,7 @@ enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
   enum status status = background_begin(lane, &launch);
   if (status)
     return status;
-  gpu_sum_parts(&launch, n, parts, type, base, stride, self, own, accumulate, dst);
+  gpu_sum_parts(&launch, n, parts, type, base, stride, accumulate, dst);
   return background_end(lane, "a sum over ranks");
 }
 

@@ -25,9 +25,9 @@ constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads
 constexpr int FEW = 1, MANY = 7;
 
 template <typename T> struct parts {
-  const T *base, *own;
+  const T *base;
   int64_t stride;
-  int count, self;
+  int count;
 };
 
 template <int W> __device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
@@ -46,7 +46,7 @@ template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> ad
     const pack<float, W> left = add_run<N / 2, T, W>(p, first, at), right = add_run<N / 2, T, W>(p, first + N / 2, at);
     return plus(left, right);
   } else {
-    const pack<T, W> part = load_once<T, W>((p.own && first == p.self ? p.own : p.base + first * p.stride) + at);
+    const pack<T, W> part = load_once<T, W>(p.base + first * p.stride + at);
     pack<float, W> wide;
 #pragma unroll
     for (int k = 0; k < W; k++)
@@ -103,13 +103,13 @@ template <typename T, int W> void run_parts(const gpu_launch *launch, int64_t n,
 }
 
 template <typename T>
-void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride, int self, const void *own, bool accumulate, float *dst)
+void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride, bool accumulate, float *dst)
 {
   constexpr int W = 16 / (int)sizeof(T);
-  const parts<T> p = {(const T *)base, (const T *)own, stride, count, self};
+  const parts<T> p = {(const T *)base, stride, count};
   if (n == 0)
     return;
-  if ((uintptr_t)dst % 16 == 0 && rows_pack(W, sizeof(T), n, stride, base, own, NULL, NULL))
+  if ((uintptr_t)dst % 16 == 0 && rows_pack(W, sizeof(T), n, stride, base, NULL, NULL, NULL))
     run_parts<T, W>(launch, n, p, accumulate, dst);
   else
     run_parts<T, 1>(launch, n, p, accumulate, dst);
@@ -540,13 +540,12 @@ template <typename G> void run_gradient(const update_call &call)
 
 static_assert(GPU_MOST_PARTS == (RUN << MANY) - 1, "what a kernel takes");
 
-void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                   bool accumulate, float *dst)
+void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type, const void *base, int64_t stride, bool accumulate, float *dst)
 {
   if (type == DTYPE_BF16)
-    sum_of<bf16>(launch, n, count, base, stride, self, own, accumulate, dst);
+    sum_of<bf16>(launch, n, count, base, stride, accumulate, dst);
   else
-    sum_of<float>(launch, n, count, base, stride, self, own, accumulate, dst);
+    sum_of<float>(launch, n, count, base, stride, accumulate, dst);
 }
 
 void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exactsum *sum)

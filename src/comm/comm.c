@@ -340,7 +340,7 @@ static enum status take_part(const struct comm_group *group, struct lane *lane, 
 {
   const enum dtype type = lane->device->gradient;
   void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, -1, NULL, accumulate, shard);
+  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, accumulate, shard);
 }
 
 /* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
@@ -359,7 +359,7 @@ static enum status exchange_and_sum(struct comm_group *group, struct lane *lane,
   }
   if (!status)
     status = group->carrier->exchange(group, lane, sent, count, type, received);
-  return status ? status : ops->sum_parts(lane, count, group->size, type, received, count, -1, NULL, accumulate, shard);
+  return status ? status : ops->sum_parts(lane, count, group->size, type, received, count, accumulate, shard);
 }
 
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,

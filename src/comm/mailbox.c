@@ -153,8 +153,8 @@ enum status mailbox_reduce_scatter(struct mailbox *box, struct lane *lane, const
     if (status)
       break;
     post_and_wait(box);
-    status = lane->device->ops->sum_parts(lane, now, box->size, type, half_of(box, 0, piece) + box->index * room * size, 2 * box->half / size, -1,
-                                          NULL, accumulate, (char *)shard + done * (int64_t)dtype_size(gradient));
+    status = lane->device->ops->sum_parts(lane, now, box->size, type, half_of(box, 0, piece) + box->index * room * size, 2 * box->half / size,
+                                          accumulate, (char *)shard + done * (int64_t)dtype_size(gradient));
   }
   return status;
 }

@@ -347,7 +347,7 @@ static enum status run_sum_shared(const struct call *call)
     status = comm_group_barrier(group);
   if (!status)
     status = call->lane->device->ops->sum_parts(call->lane, count, comm_group_size(group), wire, first + comm_group_index(group) * count * size,
-                                                memory->region_bytes / size, -1, NULL, adds(call, 1), use(call, 1));
+                                                memory->region_bytes / size, adds(call, 1), use(call, 1));
   return status ? status : comm_group_barrier(group);
 }
 
@@ -379,7 +379,7 @@ _Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum), "
 static enum status run_accumulate(const struct call *call)
 {
   const int64_t n = use_bytes(call, 1) / (int64_t)sizeof(float);
-  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, 0), n, -1, NULL, true, use(call, 1));
+  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, 0), n, true, use(call, 1));
 }
 
 /* The squares of what is on the host. */

@@ -98,7 +98,7 @@ static enum status do_work(struct lane *host, const struct work *work)
   case WORK_COPY: return apart.host->copy(host, to, from, work->bytes);
   case WORK_ZERO: return apart.host->zero(host, to, work->bytes);
   case WORK_CAST: return apart.host->cast(host, work->n, work->type, from, work->to_type, to);
-  case WORK_SUM_PARTS: return apart.host->sum_parts(host, work->n, work->parts, work->type, from, work->stride, -1, NULL, work->accumulate, to);
+  case WORK_SUM_PARTS: return apart.host->sum_parts(host, work->n, work->parts, work->type, from, work->stride, work->accumulate, to);
   case WORK_MARK: reach(work); return STATUS_OK;
   default: return STATUS_ABORTED;
   }
@@ -169,10 +169,9 @@ static enum status apart_cast(struct lane *lane, int64_t n, enum dtype type, con
   return put(lane, (struct work){.kind = WORK_CAST, .n = n, .type = type, .from = from, .to_type = to_type, .to = to});
 }
 
-static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self,
-                                   const void *own, bool accumulate, void *to)
+static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
+                                   void *to)
 {
-  assert_true(self == -1 && !own);
   return put(lane,
              (struct work){
                  .kind = WORK_SUM_PARTS, .n = n, .parts = parts, .type = type, .from = base, .stride = stride, .accumulate = accumulate, .to = to});

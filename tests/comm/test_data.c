@@ -275,11 +275,11 @@ static enum status count_sum(struct comm_group *group, struct lane *on, struct e
   return comm_mpi_carrier.sum_exact(group, on, sums, n);
 }
 
-static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self,
-                                   const void *own, bool accumulate, void *dst)
+static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
+                                   void *dst)
 {
   summed++;
-  return device->ops->sum_parts(on, n, parts, type, base, stride, self, own, accumulate, dst);
+  return device->ops->sum_parts(on, n, parts, type, base, stride, accumulate, dst);
 }
 
 static void assert_counts(int carriers, int sums)

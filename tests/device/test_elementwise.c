@@ -90,24 +90,22 @@ static uint16_t *round_all(float *x, int64_t n)
 static void check_sum_parts(enum dtype type)
 {
   enum { N = 1301, STRIDE = N + 5, MOST = 17 };
-  float *base = normals(MOST * STRIDE, 1), *own = normals(N, 1), *before = normals(N, 1);
-  const bool half = type == DTYPE_BF16;
-  const void *stored = half ? (void *)round_all(base, MOST * STRIDE) : base, *stored_own = half ? (void *)round_all(own, N) : own;
+  float *base = normals(MOST * STRIDE, 1), *before = normals(N, 1);
+  const void *stored = type == DTYPE_BF16 ? (void *)round_all(base, MOST * STRIDE) : base;
   for (int parts = 1; parts <= MOST; parts++)
-    for (int self = -1; self < parts; self += 3)
-      for (int accumulate = 0; accumulate < 2; accumulate++)
-        for (int l = 0; l < LANE_SIZES; l++) {
-          float *dst = accumulate ? copy_of(before, N) : nans(N);
-          assert_ok(ops->sum_parts(lanes[l], N, parts, type, stored, STRIDE, self, self < 0 ? NULL : stored_own, accumulate, dst));
-          for (int i = 0; i < N; i++) {
-            float x[MOST];
-            for (int p = 0; p < parts; p++)
-              x[p] = p == self ? own[i] : base[p * STRIDE + i];
-            float want = tree(x, parts);
-            want = accumulate ? before[i] + want : want;
-            assert_true(dst[i] == want);
-          }
+    for (int accumulate = 0; accumulate < 2; accumulate++)
+      for (int l = 0; l < LANE_SIZES; l++) {
+        float *dst = accumulate ? copy_of(before, N) : nans(N);
+        assert_ok(ops->sum_parts(lanes[l], N, parts, type, stored, STRIDE, accumulate, dst));
+        for (int i = 0; i < N; i++) {
+          float x[MOST];
+          for (int p = 0; p < parts; p++)
+            x[p] = base[p * STRIDE + i];
+          float want = tree(x, parts);
+          want = accumulate ? before[i] + want : want;
+          assert_true(dst[i] == want);
         }
+      }
 }
 
 static void sum_parts_is_the_tree(void **state)
@@ -133,7 +131,7 @@ static void long_sums_are_the_tree(void **state)
     for (int off = 0; off < 2; off++) {
       float *dst = line + off;
       memset(dst, 0xff, (N + 1) * sizeof *dst);
-      assert_ok(ops->sum_parts(lanes[1], N, parts, DTYPE_F32, base, N, -1, NULL, false, dst));
+      assert_ok(ops->sum_parts(lanes[1], N, parts, DTYPE_F32, base, N, false, dst));
       for (int64_t i = 0; i < N; i++) {
         float x[MOST];
         for (int p = 0; p < parts; p++)
@@ -142,10 +140,10 @@ static void long_sums_are_the_tree(void **state)
       }
       assert_true(isnan(dst[N]));
     }
-  float *own = copy_of(base, N), *both = bytes(N * sizeof *both); /* in the place of a part */
-  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, -1, NULL, false, both));
-  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, 0, own, false, own));
-  assert_memory_equal(own, both, N * sizeof *both);
+  float *both = bytes(N * sizeof *both); /* and then in the place of a part */
+  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, false, both));
+  assert_ok(ops->sum_parts(lanes[1], N, 2, DTYPE_F32, base, N, false, base));
+  assert_memory_equal(base, both, N * sizeof *both);
 }
 
 static void sum_over_a_group_is_a_subtree(void **state)
@@ -155,11 +153,10 @@ static void sum_over_a_group_is_a_subtree(void **state)
   float *base = normals(8 * (int64_t)N, 1), *all = nans(N), *halves = nans(2 * N), *both = nans(N);
   for (int parts = 2; parts <= 8; parts *= 2)
     for (int l = 0; l < LANE_SIZES; l++) {
-      assert_ok(ops->sum_parts(lanes[l], N, parts, DTYPE_F32, base, N, 0, NULL, false, all));
+      assert_ok(ops->sum_parts(lanes[l], N, parts, DTYPE_F32, base, N, false, all));
       for (int half = 0; half < 2; half++)
-        assert_ok(
-            ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32, base + half * (parts / 2) * (int64_t)N, N, 0, NULL, false, halves + half * (int64_t)N));
-      assert_ok(ops->sum_parts(lanes[l], N, 2, DTYPE_F32, halves, N, 0, NULL, false, both));
+        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32, base + half * (parts / 2) * (int64_t)N, N, false, halves + half * (int64_t)N));
+      assert_ok(ops->sum_parts(lanes[l], N, 2, DTYPE_F32, halves, N, false, both));
       assert_same_bits(all, both, N * sizeof *all);
     }
 }
@@ -169,17 +166,17 @@ static void sum_may_take_the_place_of_a_part(void **state)
   (void)state;
   enum { N = 1301, PARTS = 5 };
   float *base = normals(PARTS * N, 1), *apart = nans(N);
-  assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, base, N, 0, NULL, false, apart));
+  assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, base, N, false, apart));
   for (int at = 0; at < PARTS; at++) {
     float *within = copy_of(base, PARTS * N);
-    assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, within, N, 0, NULL, false, within + at * N));
+    assert_ok(ops->sum_parts(lanes[1], N, PARTS, DTYPE_F32, within, N, false, within + at * N));
     assert_same_bits(within + at * N, apart, N * sizeof *apart);
   }
   float *alone = copy_of(base, N);
-  assert_ok(ops->sum_parts(lanes[1], N, 1, DTYPE_F32, alone, N, 0, NULL, false, alone));
+  assert_ok(ops->sum_parts(lanes[1], N, 1, DTYPE_F32, alone, N, false, alone));
   assert_same_bits(alone, base, N * sizeof *alone);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, 0, NULL, false, alone), STATUS_INTERNAL);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F16, base, N, 0, NULL, false, alone), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, false, alone), STATUS_INTERNAL);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F16, base, N, false, alone), STATUS_UNSUPPORTED);
 }
 
 static void squares_are_exact_over_blocks_threads_and_cuts(void **state)

@@ -145,9 +145,9 @@ enum { PIECE = 512, DEPTH = 32, MANY = 1 << 22 };
 
 struct parts_job {
   const struct kernels *kernels;
-  int parts, self;
+  int parts;
   enum dtype type;
-  const char *base, *own;
+  const char *base;
   int64_t stride;
   bool accumulate, around; /* around: the sum is stored around the caches, which would only read what it replaces */
   float *dst;
@@ -157,7 +157,7 @@ struct parts_job {
 static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t n, int part, float *work)
 {
   const int64_t size = (int64_t)dtype_size(job->type);
-  const char *from = (job->own && part == job->self ? job->own : job->base + part * job->stride * size) + at * size;
+  const char *from = job->base + (part * job->stride + at) * size;
   if (job->type == DTYPE_F32)
     return (const float *)from;
   job->kernels->convert(n, job->type, from, DTYPE_F32, work);
@@ -209,10 +209,9 @@ static void sum_parts_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, int self, const void *own,
-                           bool accumulate, void *dst)
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
 {
-  struct parts_job job = {host_kernels(lane), parts, self, type, base, own, stride, accumulate, n >= MANY, dst};
+  struct parts_job job = {host_kernels(lane), parts, type, base, stride, accumulate, n >= MANY, dst};
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (type != DTYPE_F32 && type != DTYPE_BF16)
