@@ -76,8 +76,7 @@ cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *
 void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
                        double *loss, unsigned long long *fault);
 
-enum { GPU_MOST_PARTS = 1023 };
-/* fp32 or bf16; at most GPU_MOST_PARTS. */
+/* fp32 or bf16. */
 void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
                    float *dst);
 

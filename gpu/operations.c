@@ -243,8 +243,6 @@ enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
   struct gpu_launch launch;
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
-  if (parts > GPU_MOST_PARTS)
-    return status_set(STATUS_UNSUPPORTED, "a sum over %d parts: the GPU's kernels take up to %d", parts, GPU_MOST_PARTS);
   if (type != DTYPE_F32 && type != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
   enum status status = background_begin(lane, &launch);

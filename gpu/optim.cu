@@ -22,7 +22,8 @@ constexpr int THREADS = 256;
 /* --- sums over parts: adjacent pairs first, as the host's tree ------------------------------------------------------------------------------------ */
 
 constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads are under way together */
-constexpr int FEW = 1, MANY = 7;
+/* Levels of runs: of a node, of a thousand ranks, and all that an int counts. */
+constexpr int FEW = 1, MANY = 7, ALL = 28;
 
 template <typename T> struct parts {
   const T *base;
@@ -93,13 +94,20 @@ template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, co
   store<float, W>(dst + at, accumulate ? plus(load<float, W>(dst + at), sum) : sum);
 }
 
+template <typename T, int W, int LEVELS> void add_levels(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
+{
+  add_parts<T, W, LEVELS><<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+}
+
+/* Subtrees of all levels are kept in registers, which have room for those of 4 elements. */
 template <typename T, int W> void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
 {
-  const unsigned grid = (unsigned)pieces_of(n / W, THREADS);
   if (p.count < RUN << FEW)
-    add_parts<T, W, FEW><<<grid, THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+    add_levels<T, W, FEW>(launch, n, p, accumulate, dst);
+  else if (p.count < RUN << MANY)
+    add_levels<T, W, MANY>(launch, n, p, accumulate, dst);
   else
-    add_parts<T, W, MANY><<<grid, THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+    add_levels<T, (W < 4 ? W : 4), ALL>(launch, n, p, accumulate, dst);
 }
 
 template <typename T>
@@ -537,8 +545,6 @@ template <typename G> void run_gradient(const update_call &call)
 }
 
 } // namespace
-
-static_assert(GPU_MOST_PARTS == (RUN << MANY) - 1, "what a kernel takes");
 
 void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type, const void *base, int64_t stride, bool accumulate, float *dst)
 {

@@ -245,7 +245,7 @@ struct device_ops {
 
   enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b, void *out); /* out = a + b; out may be a or b */
 
-  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i * stride (elements): adjacent pairs first, then pairs of
+  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i * stride (elements), however many: adjacent pairs first, then pairs of
    * pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32, where dst may be one of the parts, or
    * bf16, which is widened: all additions are fp32's. */
   enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);

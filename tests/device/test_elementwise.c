@@ -120,6 +120,23 @@ static void sum_parts_of_bf16_is_the_tree_in_fp32(void **state)
   check_sum_parts(DTYPE_BF16);
 }
 
+/* As many as there are ranks in a large job, and more. */
+static void sums_over_thousands_are_the_tree(void **state)
+{
+  (void)state;
+  enum { N = 3, MOST = 65539 };
+  static const int counts[] = {1023, 1024, 4099, MOST};
+  float *base = normals((int64_t)MOST * N, 1), *x = bytes(MOST * sizeof *x), dst[N];
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+    assert_ok(ops->sum_parts(lanes[1], N, counts[c], DTYPE_F32, base, N, false, dst));
+    for (int i = 0; i < N; i++) {
+      for (int p = 0; p < counts[c]; p++)
+        x[p] = base[p * (int64_t)N + i];
+      assert_true(dst[i] == tree(x, counts[c]));
+    }
+  }
+}
+
 /* So many elements that they are stored around the caches; on lines of the cache, and off them, where no vector can be stored so. What lies behind is left alone. */
 static void long_sums_are_the_tree(void **state)
 {
@@ -348,6 +365,7 @@ int main(void)
       DEVICE_TEST(bias_gradient_guards_fire),
       DEVICE_TEST(sum_parts_is_the_tree),
       DEVICE_TEST(sum_parts_of_bf16_is_the_tree_in_fp32),
+      DEVICE_TEST(sums_over_thousands_are_the_tree),
       DEVICE_TEST(long_sums_are_the_tree),
       DEVICE_TEST(sum_over_a_group_is_a_subtree),
       DEVICE_TEST(sum_may_take_the_place_of_a_part),
