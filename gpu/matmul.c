@@ -58,9 +58,21 @@ static enum status adopt(const struct device *device, const struct matmul *op, c
   return STATUS_OK;
 }
 
-/* The file's record of a shape, NULL: it has none. */
-static const struct matmul_record *find_kept(const struct matmul_cache *cache, const struct matmul_key *key)
+/* Only when a shape is met that nobody has told of: of thousands of ranks whose homes are one file system the one that finds out for all asks it, not those that it tells. */
+static void ask_file(struct matmul_cache *cache)
 {
+  if (cache->asked)
+    return;
+  cache->asked = true;
+  cache->path = matmul_file_path(&cache->kind);
+  if (cache->path)
+    cache->kept = matmul_read_file(cache, &cache->n_kept);
+}
+
+/* The file's record of a shape, NULL: it has none. */
+static const struct matmul_record *find_kept(struct matmul_cache *cache, const struct matmul_key *key)
+{
+  ask_file(cache);
   for (int64_t i = 0; i < cache->n_kept; i++)
     if (memcmp(&cache->kept[i].key, key, sizeof *key) == 0)
       return &cache->kept[i];
@@ -222,9 +234,6 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
     matmul_cache_destroy(cache);
     return status;
   }
-  cache->path = matmul_file_path(&cache->kind);
-  if (cache->path)
-    cache->kept = matmul_read_file(cache, &cache->n_kept);
   *out = cache;
   return STATUS_OK;
 }

@@ -52,6 +52,7 @@ struct matmul_entry {
 struct matmul_cache {
   pthread_mutex_t mutex; /* of all that follows, and of a product's pointers until it is enqueued */
   struct matmul_kind kind;
+  bool asked; /* whether the file was: before, nothing is known of path and kept */
   char *path; /* NULL: nowhere */
   bool news;  /* something was measured that the file does not have */
   int64_t entries, slots;

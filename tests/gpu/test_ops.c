@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
@@ -448,6 +449,28 @@ static void test_cache_file(void **state)
   learner_stop(&first);
   learner_stop(&other);
   learner_stop(&reader);
+  learner_stop(&told);
+  cache_stop(&cache);
+}
+
+/* Whoever is told of all that it multiplies leaves the user's cache alone; the first shape that it was not told of has it made. */
+static void test_cache_unasked(void **state)
+{
+  struct cache cache = cache_start();
+  struct learner first = learner_start(false), told = {0};
+  char made[96];
+  (void)state;
+  learner_multiply(&first, 96);
+  snprintf(made, sizeof made, "%s/home", cache.folder);
+  assert_int_equal(setenv("XDG_CACHE_HOME", made, true), 0);
+  told = learner_start(false);
+  must(told.device->ops->learn(told.device, first.table, first.bytes));
+  learner_multiply(&told, 96);
+  assert_int_equal(rmdir(made), -1);
+  assert_int_equal(errno, ENOENT);
+  learner_multiply(&told, 104);
+  assert_int_equal(rmdir(made), 0);
+  learner_stop(&first);
   learner_stop(&told);
   cache_stop(&cache);
 }
@@ -2112,6 +2135,7 @@ int main(int argc, char **argv)
                                        TEST(test_norm_repeats),
                                        TEST(test_refusals),
                                        TEST(test_cache_file),
+                                       TEST(test_cache_unasked),
                                        TEST(test_cache_damage),
                                        TEST(test_cache_full),
                                        TEST(test_many_shapes),
