@@ -51,7 +51,7 @@ static void warn_of_plain_attention(struct device *device)
 {
   struct cuda_device *cuda = cuda_device(device);
   if (!cuda->warned)
-    log_warn("attention of this shape is computed by a plain kernel, which is slow: %s", status_text());
+    log_warn_alike("attention of this shape is computed by a plain kernel, which is slow: %s", status_text());
   cuda->warned = true;
 }
 

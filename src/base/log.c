@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,8 +11,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 
-enum { LINE_SIZE = 4096 };
+enum { LINE_SIZE = 4096, MOST_KEPT = 8 };
+
+struct kept {
+  uint64_t place, name;
+  char line[LINE_SIZE];
+};
 
 static struct {
   pthread_mutex_t mutex;
@@ -25,6 +32,9 @@ static struct {
   char early[4 * LINE_SIZE]; /* what was said before the first file was opened, line by line */
   size_t early_used;
   bool had_file;
+  bool keeps;
+  int n_kept;
+  struct kept kept[MOST_KEPT]; /* oldest first */
 } log_state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .least = LOG_INFO};
 
 void log_set_rank(int rank)
@@ -70,25 +80,121 @@ static void clear_progress(void)
   log_state.progress_on_terminal = false;
 }
 
-void log_message(enum log_level level, const char *format, ...)
+/* With the mutex. */
+static void print_line(enum log_level level, const char *line)
 {
   static const char *const prefixes[] = {[LOG_DEBUG] = "debug: ", [LOG_INFO] = "", [LOG_WARN] = "warning: ", [LOG_ERROR] = "error: "};
+  char rank[32] = "";
+  if (log_state.rank != 0)
+    snprintf(rank, sizeof rank, "rank %d: ", log_state.rank);
+  clear_progress();
+  fprintf(stderr, "%s%s%s\n", rank, prefixes[level], line);
+  write_file(prefixes[level], line);
+}
+
+void log_message(enum log_level level, const char *format, ...)
+{
   if (level < log_state.least || (log_state.rank != 0 && level < LOG_WARN))
     return;
 
-  char line[LINE_SIZE], rank[32] = "";
+  char line[LINE_SIZE];
   va_list args;
   va_start(args, format);
   format_line(line, format, args);
   va_end(args);
-  if (log_state.rank != 0)
-    snprintf(rank, sizeof rank, "rank %d: ", log_state.rank);
-
   pthread_mutex_lock(&log_state.mutex);
-  clear_progress();
-  fprintf(stderr, "%s%s%s\n", rank, prefixes[level], line);
-  write_file(prefixes[level], line);
+  print_line(level, line);
   pthread_mutex_unlock(&log_state.mutex);
+}
+
+void log_keep_alike(bool keep)
+{
+  log_state.keeps = keep;
+}
+
+/* A name is its place and how many others are kept from there. */
+static void keep_line(uint64_t place, const char *line)
+{
+  uint64_t before = 0;
+  for (int i = 0; i < log_state.n_kept; i++) {
+    const bool same_place = log_state.kept[i].place == place;
+    if (same_place && strcmp(log_state.kept[i].line, line) == 0)
+      return;
+    before += same_place;
+  }
+  if (!log_state.keeps || log_state.n_kept == MOST_KEPT) {
+    print_line(LOG_WARN, line);
+    return;
+  }
+  struct kept *kept = &log_state.kept[log_state.n_kept++];
+  kept->place = place;
+  kept->name = hash_bytes(place, &before, sizeof before);
+  snprintf(kept->line, sizeof kept->line, "%s", line);
+}
+
+void log_message_alike(const char *file, int number, const char *format, ...)
+{
+  if (log_state.least > LOG_WARN)
+    return;
+  char line[LINE_SIZE];
+  va_list args;
+  va_start(args, format);
+  format_line(line, format, args);
+  va_end(args);
+  pthread_mutex_lock(&log_state.mutex);
+  keep_line(hash_bytes(hash_text(file), &number, sizeof number), line);
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
+/* With the mutex; n_kept: there is none. */
+static int find_kept(uint64_t name)
+{
+  int i = 0;
+  while (i < log_state.n_kept && log_state.kept[i].name != name)
+    i++;
+  return i;
+}
+
+uint64_t log_kept(void)
+{
+  pthread_mutex_lock(&log_state.mutex);
+  const uint64_t name = log_state.n_kept > 0 ? log_state.kept[0].name : 0;
+  pthread_mutex_unlock(&log_state.mutex);
+  return name;
+}
+
+bool log_keeps(uint64_t name)
+{
+  pthread_mutex_lock(&log_state.mutex);
+  const bool keeps = find_kept(name) < log_state.n_kept;
+  pthread_mutex_unlock(&log_state.mutex);
+  return keeps;
+}
+
+static void say_line(const char *line, int64_t others)
+{
+  char said[LINE_SIZE + 64];
+  snprintf(said, sizeof said, "%s (alike on %" PRId64 " other rank%s)", line, others, others == 1 ? "" : "s");
+  print_line(LOG_WARN, others > 0 ? said : line);
+}
+
+void log_settle(uint64_t name, bool say, int64_t others)
+{
+  pthread_mutex_lock(&log_state.mutex);
+  const int at = find_kept(name);
+  if (at < log_state.n_kept) {
+    if (say)
+      say_line(log_state.kept[at].line, others);
+    log_state.n_kept--;
+    memmove(&log_state.kept[at], &log_state.kept[at + 1], (size_t)(log_state.n_kept - at) * sizeof *log_state.kept);
+  }
+  pthread_mutex_unlock(&log_state.mutex);
+}
+
+void log_say_kept(void)
+{
+  for (uint64_t name; (name = log_kept());)
+    log_settle(name, true, 0);
 }
 
 void log_failure(const char *text)

@@ -4,6 +4,9 @@
 #ifndef SLUICE_BASE_LOG_H
 #define SLUICE_BASE_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/status.h"
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
@@ -20,6 +23,20 @@ void log_message(enum log_level level, const char *format, ...) __attribute__((f
 #define log_info(...)  log_message(LOG_INFO, __VA_ARGS__)
 #define log_warn(...)  log_message(LOG_WARN, __VA_ARGS__)
 #define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
+
+/* A warning that many ranks may have alike, before the first step. Where log_keep_alike() says so it is kept until the ranks have counted who has it (comm_say_warnings()), so that one says it for
+ * all; otherwise it is said at once, as what there is no room to keep. What ranks warn of at one place of the source is alike, whatever numbers it has: the first there, the second there.
+ * Twice the same on one rank is once. */
+#define log_warn_alike(...) log_message_alike(__FILE__, __LINE__, __VA_ARGS__)
+void log_message_alike(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void log_keep_alike(bool keep);
+/* Of the oldest one that is kept its name, which ranks that have it agree on; 0: none is. Whether one of that name is. */
+uint64_t log_kept(void);
+bool log_keeps(uint64_t name);
+/* Forgets the one of that name, if it is kept; `say`: says it first, and that `others` more ranks have it. */
+void log_settle(uint64_t name, bool say, int64_t others);
+/* Says all that is kept, where nobody can be asked any more. */
+void log_say_kept(void);
 
 /* The sentence that a command ends with: "sluice: TEXT", rank 0 only. */
 void log_failure(const char *text);

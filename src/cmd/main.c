@@ -34,6 +34,17 @@ static int finish(int exit_code)
   return exit_code ? exit_code : code;
 }
 
+/* What nobody has said so far, before what the command ends with. */
+static void say_warnings(struct comm *comm, enum status status)
+{
+  char end[2048];
+  snprintf(end, sizeof end, "%s", status_text());
+  if (comm && comm_say_warnings(comm))
+    log_say_kept();
+  if (status)
+    (void)status_set(status, "%s", end);
+}
+
 /* Errors are the same on every rank when they get here: what one rank alone may know of has ended in comm_abort(). */
 static int run(const struct command *command, int argc, char **argv)
 {
@@ -44,10 +55,12 @@ static int run(const struct command *command, int argc, char **argv)
   if (status)
     return fail(status);
   log_set_rank(comm ? comm_rank(comm) : 0);
+  log_keep_alike(comm && comm_ranks(comm) > 1);
   status = arguments_read(command, argc, argv, 2, &arguments);
   arguments.comm = comm;
   if (!status)
     status = command->run(&arguments, &exit_code);
+  say_warnings(comm, status);
   if (status)
     exit_code = fail(status);
   log_open_file(NULL);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/mailbox.h"
 #include "comm/ops.h"
@@ -72,6 +73,7 @@ enum status comm_agree(struct comm *comm, enum status mine)
 
 void comm_abort(struct comm *comm, enum status status)
 {
+  log_say_kept();
   fprintf(stderr, "sluice: rank %d: %s\n", comm->rank, status_text());
   fflush(NULL);
   comm->ops->abort(comm, status_exit_code(status));
@@ -117,6 +119,32 @@ enum status comm_max_i64(struct comm *comm, int64_t *values, int n)
 enum status comm_max_f64(struct comm *comm, double *values, int n)
 {
   return comm->ops->fold(comm, FOLD_MAX_F64, values, n);
+}
+
+/* The oldest warning of the lowest rank that has one. *said: there was one. */
+static enum status say_warning(struct comm *comm, bool *said)
+{
+  uint64_t name = log_kept();
+  int64_t lowest = name ? comm->rank : comm->ranks;
+  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
+  *said = !status && lowest < comm->ranks;
+  if (!*said)
+    return status;
+  status = comm->ops->broadcast(comm, &name, sizeof name, (int)lowest);
+  int64_t having = log_keeps(name);
+  if (!status)
+    status = comm->ops->fold(comm, FOLD_SUM_I64, &having, 1);
+  if (!status)
+    log_settle(name, comm->rank == lowest, having - 1);
+  return status;
+}
+
+enum status comm_say_warnings(struct comm *comm)
+{
+  enum status status = STATUS_OK;
+  for (bool said = true; !status && said;)
+    status = say_warning(comm, &said);
+  return status;
 }
 
 /* Digits of normalized accumulators add without overflow for 2^31 ranks. */

@@ -40,6 +40,9 @@ enum status comm_agree(struct comm *comm, enum status mine);
 /* Print the recorded sentence and end the job on all ranks at once. For failures that only one rank may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
 
+/* What ranks have kept with log_warn_alike(): of what several have alike the lowest of them speaks, and says how many others there are. Collective. */
+enum status comm_say_warnings(struct comm *comm);
+
 /* Control plane, blocking, on the calling thread. Collective. */
 enum status comm_barrier(struct comm *comm);
 enum status comm_broadcast(struct comm *comm, void *data, int64_t bytes, int root);

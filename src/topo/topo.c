@@ -396,8 +396,8 @@ static void bind_memory(const struct topo *topo)
     return;
   }
   if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
-    log_warn("memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s", strerror(errno),
-             errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
+    log_warn_alike("memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s", strerror(errno),
+                   errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
 }
 
 enum status topo_bind(const struct topo *topo)

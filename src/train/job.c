@@ -107,7 +107,9 @@ static enum status begin(struct comm *comm, const struct deck *deck, enum job_us
   job->deck = deck;
   job->resident_start = resident;
   status = job_take_place(job);
-  return status ? status : create_parts(job, use);
+  if (!status)
+    status = create_parts(job, use);
+  return status ? status : comm_say_warnings(comm);
 }
 
 enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use)

@@ -87,8 +87,8 @@ struct job_limits {
  * how much it can become. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
 /* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
- * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and,
- * once a node, memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
+ * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and
+ * memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
 /* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
@@ -100,8 +100,8 @@ const struct plan *job_state_plan(const struct job *job);
 
 /* Lanes and groups of one plan. With train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or of any rank how much of its is not, or that the kernel
- * does not tell. Nothing is said where nothing is bound. Local. */
+/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
+ * or that the kernel does not tell. Nothing is said where nothing is bound. Local. */
 void job_say_where_memory_lies(const struct job *job);
 /* Ends the trace behind the steps released so far: its files are complete. Without one *out is zeroed. Local. */
 enum status job_end_trace(struct job *job, struct trace_summary *out);

@@ -302,14 +302,14 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
   static const char cure[] = "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
   const bool apart = !need->job->device->host_memory;
-  if (limits->lock < 0 || comm_local_rank(need->job->comm) != 0) /* said once a node */
+  if (limits->lock < 0)
     return;
   if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
     status_set(STATUS_MEMORY,
                "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
                "RDMA: if they fail, %s",
                mem_amount((double)limits->lock).text, cure);
-    log_warn("%s", status_text());
+    log_warn_alike("%s", status_text());
   }
   if (apart && both(need->shared) > (double)limits->lock) {
     struct words cures = {.length = 0};
@@ -318,7 +318,7 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
                "each rank registers the %s that a node shares with its GPU, but may lock no more than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
                "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s",
                mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure, cures.text);
-    log_warn("%s", status_text());
+    log_warn_alike("%s", status_text());
   }
 }
 
@@ -338,7 +338,7 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n, con
   if (!all_fit(&at_rest))
     return refuse(&at_rest, refused);
   (void)refuse(&need, "were its state loaded or saved, the job would not fit");
-  log_warn("%s", status_text());
+  log_warn_alike("%s", status_text());
   return STATUS_OK;
 }
 

@@ -38,7 +38,7 @@ static void say_where(const struct look *look)
   const double found = (double)(look->pages.near + look->pages.far), far = 100 * (double)look->pages.far / found;
   const struct mem_amount all = mem_amount((double)look->bytes);
   if (far > 1)
-    log_warn(
+    log_warn_alike(
         "%.0f %% of what this rank has touched of its %s in host memory lie on other NUMA nodes than its cores (%s), and are slower to reach: their "
         "own had too little free memory (numactl -H), or memory could not be bound",
         far, all.text, topo_description(look->job->topo));

@@ -128,7 +128,7 @@ static enum status take_cores(struct job *job, const struct topo_record *records
     return status;
   job->threads = topo_threads(job->topo);
   if (*topo_warning(job->topo))
-    log_warn("%s", topo_warning(job->topo));
+    log_warn_alike("%s", topo_warning(job->topo));
   return STATUS_OK;
 }
 

@@ -82,6 +82,8 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
   status = exec_create(&config, &job->exec[mode]);
   if (!status && mode == PLAN_TRAIN)
     job_say_where_memory_lies(job);
+  if (!status)
+    status = comm_say_warnings(job->comm);
   return status || !config.trace ? status : measure_link(job);
 }
 

@@ -174,11 +174,42 @@ static void test_guards(void **state)
                  "one\nwarning: the log file cannot be written any more (No space left on device); messages go to the terminal only\ntwo\n");
 }
 
+/* Where nobody counts, at once; kept, until one is settled or all are said: the oldest first, and no more than there is room for. */
+static void test_kept_warnings(void **state)
+{
+  (void)state;
+  capture();
+  log_warn_alike("at %s", "once");
+  assert_true(log_kept() == 0);
+  log_keep_alike(true);
+  for (int i = 0; i < 9; i++)
+    log_warn_alike("no %d", i); /* the last one finds no room */
+  log_warn_alike("no %d", 9);
+  const uint64_t first = log_kept();
+  assert_true(first != 0 && log_keeps(first) && !log_keeps(first + 1));
+  log_settle(first + 1, true, 1);
+  log_settle(first, true, 1);
+  assert_true(!log_keeps(first) && log_kept() != first);
+  log_settle(log_kept(), false, 7);
+  log_settle(log_kept(), true, 2);
+  log_say_kept();
+  assert_true(log_kept() == 0);
+  log_set_level(LOG_ERROR);
+  log_warn_alike("hidden");
+  log_set_level(LOG_INFO);
+  log_say_kept();
+  log_keep_alike(false);
+  restore_stderr();
+  assert_content(err_path,
+                 "warning: at once\nwarning: no 8\nwarning: no 9\nwarning: no 0 (alike on 1 other rank)\nwarning: no 2 (alike on 2 other ranks)\n"
+                 "warning: no 3\nwarning: no 4\nwarning: no 5\nwarning: no 6\nwarning: no 7\n");
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks), cmocka_unit_test(test_progress_plain),
-      cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
+      cmocka_unit_test(test_levels_and_file), cmocka_unit_test(test_other_ranks),       cmocka_unit_test(test_kept_warnings),
+      cmocka_unit_test(test_progress_plain),  cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -156,3 +156,11 @@ fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
 
 # plan needs neither MPI nor memory: 300 M parameters for 4096 ranks, in seconds.
 "$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false | grep -q 'verified' || die "plan for 4096 ranks"
+
+# What all ranks have to warn of alike is said once, as by one rank alone: kernels of OpenBLAS that are too old for the processor, where it is one that they are too old for.
+OPENBLAS_CORETYPE=Prescott
+export OPENBLAS_CORETYPE
+for ranks in 1 3; do train $ranks slow$ranks run.steps=1; done
+once=$(grep -c "slow 'Prescott' kernels" slow1.log) || true
+test "$(grep -c "slow 'Prescott' kernels" slow3.log)" = "$once" || { cat slow3.log >&2; die "a warning of 3 ranks is not said once"; }
+test "$once" = 0 || grep -q "^warning: .*OPENBLAS_CORETYPE=[A-Za-z]* (alike on 2 other ranks)$" slow3/log.txt || { cat slow3.log >&2; die "nobody says how many ranks are slow"; }

@@ -9,7 +9,8 @@ check_PROGRAMS += \
 	tests/comm/test_report \
 	tests/comm/test_shared \
 	tests/comm/test_survey \
-	tests/comm/test_threads
+	tests/comm/test_threads \
+	tests/comm/test_warnings
 comm_again = \
 	tests/comm/again.c \
 	tests/comm/again.h
@@ -30,3 +31,4 @@ tests_comm_test_report_SOURCES = tests/comm/test_report.c $(comm_fixture)
 tests_comm_test_shared_SOURCES = tests/comm/test_shared.c $(comm_fixture)
 tests_comm_test_survey_SOURCES = tests/comm/test_survey.c $(comm_fixture)
 tests_comm_test_threads_SOURCES = tests/comm/test_threads.c $(comm_fixture)
+tests_comm_test_warnings_SOURCES = tests/comm/test_warnings.c $(comm_again)

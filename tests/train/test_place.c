@@ -327,22 +327,6 @@ static void rdma_is_held_against_what_may_be_locked(void **state)
   sized_close(&sized);
 }
 
-static void warnings_of_limits_come_from_one_rank_of_a_node(void **state)
-{
-  (void)state;
-  struct sized sized;
-  struct job_limits limits = no_limits;
-  limits.rdma = true;
-  limits.lock = 1;
-  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
-  fixture_open(&sized.job, &sized.deck, NULL, 1, 2, true);
-  const struct plan *plans[] = {sized.job.plan[PLAN_TRAIN]};
-  status_set(STATUS_OK, "nothing");
-  must(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits));
-  check_text("nothing");
-  sized_close(&sized);
-}
-
 static void the_disk_is_asked_for_its_room(void **state)
 {
   (void)state;
@@ -529,7 +513,6 @@ int main(void)
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
       cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
       cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
-      cmocka_unit_test(warnings_of_limits_come_from_one_rank_of_a_node),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
       cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),

@@ -50,8 +50,8 @@ void host_blas_start(void)
   const char *core = remedy_here();
   openblas_set_num_threads(1); /* lanes bring their own threads, and call side by side */
   if (core)
-    log_warn("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: set " CORE_VARIABLE "=%s", openblas_get_corename(),
-             core);
+    log_warn_alike("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: set " CORE_VARIABLE "=%s", openblas_get_corename(),
+                   core);
 }
 
 enum status host_check_blas(const char *what, int64_t value)

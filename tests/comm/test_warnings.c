@@ -1,0 +1,83 @@
+/* Warnings that ranks have alike: comm_say_warnings() under mpirun, of which this program starts a job of itself. Oracle: what the job writes, counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "tests/comm/again.h"
+
+static const char *program;
+
+/* Of three ranks all warn of one thing, each with a number of its own; the last two of two more from one place, in the same order and twice; and the last one alone. */
+static void warn(int rank)
+{
+  log_warn_alike("all are slow, by %d", rank);
+  for (int i = 0; i < 4 && rank > 0; i++)
+    log_warn_alike("key %d is passed over", i % 2);
+  if (rank == 2)
+    log_warn_alike("a disk is full");
+}
+
+static int warn_on_all_ranks(bool ends)
+{
+  struct comm *job;
+  if (comm_create_mpi(NULL, NULL, &job))
+    return 1;
+  log_set_rank(comm_rank(job));
+  log_keep_alike(true);
+  warn(comm_rank(job));
+  if (ends && comm_rank(job) == 1)
+    comm_abort(job, status_set(STATUS_IO, "it ends here"));
+  enum status status = ends ? comm_barrier(job) : comm_say_warnings(job); /* a barrier that rank 1 never comes to */
+  if (!status)
+    status = comm_say_warnings(job); /* what was said is not said again */
+  comm_destroy(job);
+  return status != STATUS_OK;
+}
+
+static int count(const char *in, const char *what)
+{
+  int n = 0;
+  for (const char *at = in; (at = strstr(at, what)); at++)
+    n++;
+  return n;
+}
+
+static void what_ranks_have_alike_is_said_once(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 3, "warn");
+  assert_int_equal(run->code, 0);
+  assert_int_equal(count(run->text, "warning: "), 4);
+  again_says(run, "warning: all are slow, by 0 (alike on 2 other ranks)\n");
+  assert_int_equal(count(run->text, ": warning: all"), 0); /* by rank 0, which has no name */
+  again_says(run, "rank 1: warning: key 0 is passed over (alike on 1 other rank)\n");
+  again_says(run, "rank 1: warning: key 1 is passed over (alike on 1 other rank)\n");
+  again_says(run, "rank 2: warning: a disk is full\n");
+}
+
+static void who_ends_the_job_says_its_own_first(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 3, "end");
+  assert_int_equal(run->code, status_exit_code(STATUS_IO));
+  again_says(run, "rank 1: warning: all are slow, by 1\nrank 1: warning: key 0 is passed over\nrank 1: warning: key 1 is passed over\nsluice: rank "
+                  "1: it ends here\n");
+}
+
+int main(int argc, char **argv)
+{
+  program = argv[0];
+  if (argc == 2)
+    return warn_on_all_ranks(strcmp(argv[1], "end") == 0);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_ranks_have_alike_is_said_once),
+      cmocka_unit_test(who_ends_the_job_says_its_own_first),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
