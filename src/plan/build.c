@@ -151,22 +151,6 @@ static void list_visits(struct builder *b, int *last_window)
       b->visit[v].window = window_of_visit(b, last_window, v);
 }
 
-/* ---- room for all buffers and instructions ---- */
-
-/* At most: a window is fetched and gathered in two parts and released; a visit saves, writes, reads and fetches an input, recomputes and computes; of a unit, each micro-batch's gradient is
- * reduced twice, gathered, fetched and added, then squared, and updated between reading, writing and publishing. */
-static enum status make_room(struct builder *b)
-{
-  struct plan *plan = b->plan;
-  int64_t units = b->model->units, micros = b->micros;
-  int64_t instructions = 2 * micros + 5 * (int64_t)b->windows + 6 * (int64_t)b->visits + (5 * micros + 6) * units + 2;
-  int64_t buffers = (16 + 5 * micros) * units + 3 * micros + 8 + 7 * (int64_t)b->windows + 8 * (int64_t)b->visits;
-  enum status status = alloc_array(instructions, sizeof *plan->instr, &plan->instr);
-  if (!status)
-    status = alloc_array(buffers, sizeof *plan->buffer, &plan->buffer);
-  return status;
-}
-
 /* ---- storage ---- */
 
 static enum plan_tier tier_of_host(const struct builder *b)
@@ -560,12 +544,12 @@ static enum status build(struct builder *b)
   if (status)
     return status;
   list_visits(b, b->pending); /* which is empty still: room for one number a unit */
-  status = make_room(b);
+  status = build_begin(b);
   if (status)
     return status;
   add_storage(b);
   emit_step(b);
-  return STATUS_OK;
+  return build_end(b);
 }
 
 enum status plan_build(const struct plan_input *input, struct plan **out)

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "base/mem.h"
+
 int64_t build_bytes_of(struct layout_range range)
 {
   return (range.end - range.begin) * (int64_t)sizeof(float);
@@ -24,6 +26,34 @@ int64_t build_shard_bytes(const struct builder *b, int u)
   return build_trained_bytes(b, u) / b->group;
 }
 
+static enum status grow_buffers(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  return mem_grow(MEM_META, (void **)&plan->buffer, &b->buffer_room, (int64_t)plan->buffers + 1, sizeof *plan->buffer);
+}
+
+static enum status grow_instructions(struct builder *b)
+{
+  struct plan *plan = b->plan;
+  return mem_grow(MEM_META, (void **)&plan->instr, &b->instr_room, (int64_t)plan->n + 1, sizeof *plan->instr);
+}
+
+enum status build_begin(struct builder *b)
+{
+  const enum status status = grow_buffers(b);
+  return status ? status : grow_instructions(b);
+}
+
+enum status build_end(const struct builder *b)
+{
+  const struct plan *plan = b->plan;
+  for (int i = 0; i < plan->n && !b->status; i++)
+    if (plan->instr[i].n_use > PLAN_MAX_USE)
+      return status_set(STATUS_INTERNAL, "%s uses %d buffers, and an instruction can name %d", plan_op_name(plan->instr[i].op), plan->instr[i].n_use,
+                        PLAN_MAX_USE);
+  return b->status;
+}
+
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
@@ -31,6 +61,10 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
     snprintf(buffer.name, sizeof buffer.name, "%s", name);
   else
     snprintf(buffer.name, sizeof buffer.name, "%s.%s", name, b->model->unit[unit].name);
+  if (!b->status)
+    b->status = grow_buffers(b);
+  if (b->status)
+    return 0;
   plan->buffer[plan->buffers] = buffer;
   return plan->buffers++;
 }
@@ -80,14 +114,18 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum
 
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
-  struct instr *instr = &b->plan->instr[b->plan->n++];
+  if (!b->status)
+    b->status = grow_instructions(b);
+  struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   return instr;
 }
 
 void build_use(struct instr *instr, int buffer, enum plan_access access)
 {
-  instr->use[instr->n_use++] = (struct plan_use){buffer, access};
+  if (instr->n_use < PLAN_MAX_USE)
+    instr->use[instr->n_use] = (struct plan_use){buffer, access};
+  instr->n_use++; /* more than there may be: build_end() refuses them */
 }
 
 void build_move(struct builder *b, enum op op, int unit, int micro, int from, int to)

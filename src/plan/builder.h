@@ -56,9 +56,17 @@ struct builder {
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
   bool squares, host_squares;  /* some are summed already, into the metrics or into plan->squares */
+  int64_t instr_room, buffer_room;
+  enum status status;          /* of the first instruction or buffer for which there was no memory: the walk goes on, and what it adds from there on goes nowhere */
+  struct instr nowhere;
 };
 
-/* ---- builder.c: sizes, buffers and instructions, for which there is room ---- */
+/* ---- builder.c: sizes, buffers and instructions; the arrays of these grow, so that a pointer into one is good until the next is added ---- */
+
+/* Before anything is added: an index of a buffer is one from then on, whatever fails. STATUS_MEMORY. */
+enum status build_begin(struct builder *b);
+/* Behind the last: whether all that was added is there. STATUS_MEMORY; STATUS_INTERNAL: an instruction uses more buffers than it can name. */
+enum status build_end(const struct builder *b);
 
 int64_t build_bytes_of(struct layout_range range);                 /* in fp32 */
 int64_t build_unit_bytes(const struct builder *b, int u);          /* of parameters as they are computed with */
@@ -73,7 +81,7 @@ int build_part(struct builder *b, const char *name, int u, int whole, bool froze
 int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
 /* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
 int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
-/* Behind all instructions so far. The pointer is good until the plan is. */
+/* Behind all instructions so far. */
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
 void build_use(struct instr *instr, int buffer, enum plan_access access);
 /* An operation that reads one buffer and writes another. */

@@ -1,4 +1,5 @@
 check_PROGRAMS += \
+	tests/plan/test_build \
 	tests/plan/test_meaning \
 	tests/plan/test_memory \
 	tests/plan/test_plan \
@@ -18,6 +19,8 @@ plan_broken = \
 	$(plan_fixture) \
 	tests/plan/broken.c \
 	tests/plan/broken.h
+tests_plan_test_build_SOURCES = tests/plan/test_build.c $(plan_fixture)
+tests_plan_test_build_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=mem_grow
 tests_plan_test_meaning_SOURCES = tests/plan/test_meaning.c $(plan_fixture)
 tests_plan_test_memory_SOURCES = tests/plan/test_memory.c $(plan_fixture)
 tests_plan_test_plan_SOURCES = tests/plan/test_plan.c $(plan_fixture)

@@ -1,0 +1,118 @@
+/* The arrays that the builder fills. Oracles: what was put in, looked at when there is more than there was ever room for at once; mem_grow() that fails, each call of it once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+#include "plan/builder.h"
+
+static int calls, fails_at = -1;
+
+enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
+enum status __real_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
+
+enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size)
+{
+  return calls++ == fails_at ? status_set(STATUS_MEMORY, "no more") : __real_mem_grow(tag, array, room, need, size);
+}
+
+static void open_builder(struct builder *b, struct plan *plan)
+{
+  *plan = (struct plan){.input.model = &fixture_small};
+  *b = (struct builder){.plan = plan, .model = &fixture_small};
+  assert_int_equal(build_begin(b), STATUS_OK);
+}
+
+static void close_builder(const struct builder *b)
+{
+  mem_free(b->plan->instr);
+  mem_free(b->plan->buffer);
+}
+
+static void there_is_room_for_any_number(void **state)
+{
+  (void)state;
+  enum { MANY = 5000 };
+  struct plan plan;
+  struct builder b;
+  open_builder(&b, &plan);
+  for (int i = 0; i < MANY; i++) {
+    assert_int_equal(build_transient(&b, "x", -1, TIER_DEVICE, PURPOSE_STREAM, i), i);
+    build_use(build_emit(&b, OP_RELEASE, i % 4, i), i, ACCESS_READ);
+  }
+  assert_int_equal(build_end(&b), STATUS_OK);
+  assert_true(plan.n == MANY && plan.buffers == MANY && b.instr_room >= MANY && b.buffer_room >= MANY);
+  for (int i = 0; i < MANY; i++) {
+    const struct instr *instr = &plan.instr[i];
+    assert_true(instr->op == OP_RELEASE && instr->unit == i % 4 && instr->micro == i && instr->n_use == 1 && instr->use[0].buffer == i);
+    assert_int_equal(plan.buffer[i].bytes, i);
+  }
+  close_builder(&b);
+}
+
+/* And none of them is written behind the others. */
+static void an_instruction_names_no_more_buffers_than_it_can(void **state)
+{
+  (void)state;
+  struct plan plan;
+  struct builder b;
+  open_builder(&b, &plan);
+  struct instr *instr = build_emit(&b, OP_LOSS, 0, 0);
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    build_use(instr, k, ACCESS_READ);
+  assert_int_equal(build_end(&b), STATUS_OK);
+  build_emit(&b, OP_RELEASE, 0, 7);
+  const struct instr behind = plan.instr[1];
+  build_use(&plan.instr[0], PLAN_MAX_USE, ACCESS_READ);
+  assert_memory_equal(&plan.instr[1], &behind, sizeof behind);
+  assert_int_equal(build_end(&b), STATUS_INTERNAL);
+  assert_string_equal(status_text(), "LOSS uses 9 buffers, and an instruction can name 8");
+  close_builder(&b);
+}
+
+/* Wherever memory is out, and nothing is kept. */
+static void no_memory_is_no_plan(void **state)
+{
+  (void)state;
+  const struct point points[] = {
+      {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
+      {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 1, 1, 2, true, TIED, FREEZE_NOTHING, .half = true, .host = true, .nvme_state = 0.5,
+       .keep = KEEP_INPUT_NVME},
+  };
+  for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+    const struct plan_input input = fixture_input(&fixture_small, &points[p], 0);
+    const int64_t before = mem_usage(MEM_META).bytes;
+    struct plan *plan = NULL;
+    enum status status = STATUS_MEMORY;
+    int at = 0;
+    for (; status; at++) {
+      calls = 0;
+      fails_at = at;
+      status = plan_create(&input, &plan);
+      if (status) {
+        assert_int_equal(status, STATUS_MEMORY);
+        assert_string_equal(status_text(), "no more");
+        assert_null(plan);
+        assert_int_equal(mem_usage(MEM_META).bytes, before);
+      }
+    }
+    fails_at = -1;
+    assert_true(at > 10 && calls < at); /* each call has failed once */
+    plan_destroy(plan);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(there_is_room_for_any_number),
+      cmocka_unit_test(an_instruction_names_no_more_buffers_than_it_can),
+      cmocka_unit_test(no_memory_is_no_plan),
+  };
+  return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);
+}
