@@ -24,6 +24,8 @@ io_libio_a_SOURCES = \
 	io/checkpoint_table.c \
 	io/file.c \
 	io/file.h \
+	io/file_system.c \
+	io/file_system.h \
 	io/hdf5.c \
 	io/hdf5.h \
 	io/hdf5_attribute.c \

@@ -3,44 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "io/file_system.h"
 #include "io/store.h"
-
-/* The folder itself, or the nearest of its parents that is there. */
-static enum status find_nearest(const char *dir, char **out)
-{
-  struct stat info;
-  char *path = mem_strdup(*dir ? dir : ".");
-  if (!path)
-    return STATUS_MEMORY;
-  while (stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR) && strcmp(path, ".") != 0 && strcmp(path, "/") != 0) {
-    char *slash = strrchr(path, '/');
-    if (!slash)
-      snprintf(path, 2, ".");
-    else
-      slash[slash == path] = '\0';
-  }
-  *out = path;
-  return STATUS_OK;
-}
 
 enum status store_free_bytes(const char *dir, int64_t *out)
 {
-  struct statvfs info;
-  char *path;
-  const enum status status = find_nearest(dir, &path);
-  if (status)
-    return status;
-  const int found = statvfs(path, &info), reason = errno;
-  mem_free(path);
-  if (found != 0)
-    return status_set(STATUS_IO, "cannot ask for the free space at %s: %s", dir, strerror(reason));
-  *out = (int64_t)(info.f_bavail * info.f_frsize);
-  return STATUS_OK;
+  struct file_system system;
+  const enum status status = file_system_read(dir, &system);
+  if (!status)
+    *out = system.free;
+  return status;
 }
 
 static enum status refuse(const char *dir, const char *nearest, int reason)
@@ -69,7 +44,7 @@ static enum status try_folder(const char *dir, const char *nearest)
 enum status store_check_folder(const char *dir)
 {
   char *nearest;
-  enum status status = find_nearest(dir, &nearest);
+  enum status status = file_system_find_nearest(dir, &nearest);
   if (status)
     return status;
   status = try_folder(dir, nearest);

@@ -34,7 +34,7 @@ static const struct option table[] = {
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, dir),
      .value = "",
-     .text = "folders to look at, as run.dir would be; none: run.dir and tiers.nvme of the deck, or the working folder"},
+     .text = "folders to look at, as run.dir would be; none: of a deck run.dir and the one for what goes to NVMe, or the working folder"},
     {.name = "size",
      .type = OPTION_INT,
      .offset = offsetof(struct values, size),
@@ -97,6 +97,7 @@ struct doctor {
   bool named;
   struct place place[MOST_PLACES];
   int places, nodes;
+  char *nvme; /* the deck's folder for what goes to disk; NULL: nothing does */
   struct report mine;
 };
 
@@ -219,9 +220,11 @@ static void look_here(struct doctor *doctor)
 /* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own finding says. */
 static char *make_mark(const char *dir)
 {
-  char place[PATH_SIZE], whole[PATH_SIZE];
-  doctor_find_existing(dir, place, sizeof place);
-  char *path = realpath(place, whole) ? mem_printf("%s/.sluice-doctor-XXXXXX", whole) : NULL;
+  char *nearest = NULL, whole[PATH_SIZE];
+  if (file_system_find_nearest(dir, &nearest))
+    return NULL;
+  char *path = realpath(nearest, whole) ? mem_printf("%s/.sluice-doctor-XXXXXX", whole) : NULL;
+  mem_free(nearest);
   const int file = path ? mkostemp(path, 0) : -1;
   if (file >= 0) {
     (void)close(file); /* nothing was written to it */
@@ -305,8 +308,10 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   if (status || dir->n > 0)
     return status;
   status = add_place(doctor, doctor->named ? doctor->deck.run.dir : ".", true);
-  if (!status && doctor->named && *doctor->deck.tiers.nvme)
-    status = add_place(doctor, doctor->deck.tiers.nvme, false);
+  if (!status && doctor->named && (*doctor->deck.tiers.nvme || job_uses_disk(&doctor->deck))) {
+    doctor->nvme = job_nvme_folder(&doctor->deck);
+    status = doctor->nvme ? add_place(doctor, doctor->nvme, false) : STATUS_MEMORY;
+  }
   return status;
 }
 
@@ -465,6 +470,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = examine(doctor, exit_code);
   deck_destroy(&doctor->deck);
+  mem_free(doctor->nvme);
   mem_free(doctor);
   return status;
 }

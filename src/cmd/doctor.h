@@ -8,6 +8,7 @@
 
 #include "comm/library.h"
 #include "comm/survey.h"
+#include "io/file_system.h"
 #include "topo/summary.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
@@ -95,17 +96,14 @@ struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 
 /* Of a folder. */
 struct doctor_disk {
-  char type[16];               /* "ext4", "nfs", ...; of one that is not known its number */
-  bool in_memory, network;     /* by its type */
-  int64_t size, free, written; /* bytes; free: what this user may write */
-  double seconds;              /* that `written` bytes took, on their way to the disk included */
-  char failure[256];           /* "": it could be written */
+  struct file_system system;
+  int64_t written; /* bytes */
+  double seconds;  /* that `written` bytes took, on their way to the disk included */
+  char failure[256]; /* "": it could be written */
 };
-/* The nearest of a folder and its parents that is there; out: `size` bytes. */
-void doctor_find_existing(const char *dir, char *out, size_t size);
 /* Writes up to `bytes` bytes, for `seconds` at most, into a file of the folder that has no name when it is done; the nearest parent stands for a folder that is not there. Failures are found in *out. Local. */
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out);
-/* shared: all nodes are to see what one of them writes; seen: whether this one does. */
+/* shared: all nodes are to see what one of them writes; seen: whether this one does. Not shared: what goes to NVMe, for which each node is to have a disk of its own. */
 struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen, int nodes);
 
 #endif

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,43 +11,6 @@
 #include "cmd/doctor.h"
 
 enum { PIECE = 4 << 20, PIECES_A_SYNC = 8, PATH_SIZE = 4096 };
-
-/* Of linux/magic.h, and of file systems that are not in the kernel's tree. */
-static const struct {
-  unsigned magic;
-  const char *name;
-  bool in_memory, network;
-} types[] = {
-    {0xef53, "ext4", false, false},        {0x58465342, "xfs", false, false},    {0x9123683e, "btrfs", false, false},
-    {0x2fc12fc1, "zfs", false, false},     {0x01021994, "tmpfs", true, false},   {0x858458f6, "ramfs", true, false},
-    {0x794c7630, "overlay", false, false}, {0x6969, "nfs", false, true},         {0x0bd00bd0, "lustre", false, false},
-    {0x47504653, "gpfs", false, false},    {0x19830326, "beegfs", false, false}, {0x00c36400, "ceph", false, false},
-    {0x65735546, "fuse", false, false},    {0xff534d42, "cifs", false, true},    {0x01021997, "9p", false, true},
-    {0xf2f52010, "f2fs", false, false},    {0xaad7aaea, "panfs", false, false},  {0x517b, "smb", false, true},
-};
-
-static void name_type(unsigned magic, struct doctor_disk *out)
-{
-  snprintf(out->type, sizeof out->type, "type %x", magic);
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (types[i].magic == magic) {
-      snprintf(out->type, sizeof out->type, "%s", types[i].name);
-      out->in_memory = types[i].in_memory;
-      out->network = types[i].network;
-    }
-}
-
-void doctor_find_existing(const char *dir, char *out, size_t size)
-{
-  snprintf(out, size, "%s", *dir ? dir : ".");
-  while (access(out, F_OK) != 0 && strcmp(out, ".") != 0 && strcmp(out, "/") != 0) {
-    char *slash = strrchr(out, '/');
-    if (!slash)
-      snprintf(out, size, ".");
-    else
-      slash[slash == out] = '\0';
-  }
-}
 
 /* What compresses is no measure of a file system that compresses. */
 static void fill(uint32_t *out, int64_t bytes)
@@ -121,18 +82,13 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
 
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
 {
-  char place[PATH_SIZE];
-  struct statfs type;
-  struct statvfs room;
+  char *place = NULL;
   *out = (struct doctor_disk){0};
-  doctor_find_existing(dir, place, sizeof place);
-  if (statfs(place, &type) != 0 || statvfs(place, &room) != 0) {
-    snprintf(out->failure, sizeof out->failure, "cannot be looked at (%s): use a folder that you may write", strerror(errno));
+  if (file_system_read(dir, &out->system) || file_system_find_nearest(dir, &place)) {
+    snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write", status_text());
     return;
   }
-  name_type((unsigned)type.f_type, out);
-  out->size = (int64_t)room.f_blocks * (int64_t)room.f_frsize;
-  out->free = (int64_t)room.f_bavail * (int64_t)room.f_frsize;
   /* A disk that is nearly full is not filled up for a measurement. */
-  measure(place, bytes < out->free / 10 ? bytes : out->free / 10, seconds, out);
+  measure(place, bytes < out->system.free / 10 ? bytes : out->system.free / 10, seconds, out);
+  mem_free(place);
 }

@@ -484,25 +484,30 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
   const double rate = disk->seconds > 0 ? (double)disk->written / disk->seconds : 0;
   if (*disk->failure)
     return found(VERDICT_FAULT, "disk", "%.200s: %s", dir, disk->failure);
-  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir, disk->type, rate * 1e-6,
-           nodes > 1 ? " while the other nodes did" : "", mem_amount((double)disk->free).text, mem_amount((double)disk->size).text);
+  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir, disk->system.type, rate * 1e-6,
+           nodes > 1 ? " while the other nodes did" : "", mem_amount((double)disk->system.free).text, mem_amount((double)disk->system.size).text);
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
                  text);
-  if ((double)disk->free < least_disk_bytes)
+  if (!shared && disk->system.reach == REACH_SHARED)
+    return by_amount(
+        found(VERDICT_WARNING, "disk",
+              "%s: all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a folder on the node's own disk", text),
+        rate);
+  if ((double)disk->system.free < least_disk_bytes)
     return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
-  if (disk->in_memory)
+  if (disk->system.in_memory)
     return by_amount(found(VERDICT_WARNING, "disk", "%s: lies in memory and ends with the machine; use a folder on a disk", text), rate);
-  if ((double)disk->free < good_disk_bytes)
+  if ((double)disk->system.free < good_disk_bytes)
     return by_amount(found(VERDICT_WARNING, "disk", "%s: room for few checkpoints; free some, or use another folder", text), rate);
   if (rate < good_write_rate)
     return by_amount(found(VERDICT_WARNING, "disk",
                            "%s: slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file system cures it", text),
                      rate);
-  if (shared && nodes > 1 && disk->network)
+  if (shared && nodes > 1 && disk->system.one_writer)
     return by_amount(found(VERDICT_WARNING, "disk",
                            "%s: %s is not made for one file written by many nodes; a parallel file system (Lustre, GPFS, BeeGFS) is", text,
-                           disk->type),
+                           disk->system.type),
                      rate);
   return by_amount(found(VERDICT_OK, "disk", "%s", text), rate);
 }

@@ -118,7 +118,7 @@ const struct option deck_table[] = {
      .text = "where masters and moments live and are updated; the same as tiers.params"},
     {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
      .text = "of blocks: all (keep, keep_host) or the input alone (recompute, host, nvme: where it waits); :K each K-th; a,b in turn"},
-    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir"},
+    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir, on one node whose own that is"},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
      .text = "tight: where it is cuDNN's, attention's backward pass takes less room while activations fill the GPU, which is slower there"},
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,

@@ -76,8 +76,7 @@ static enum status create_memory(struct job *job)
 
 static enum status name_nvme(struct job *job)
 {
-  const struct deck *deck = job->deck;
-  job->nvme = *deck->tiers.nvme ? mem_strdup(deck->tiers.nvme) : mem_printf("%s/nvme", deck->run.dir);
+  job->nvme = job_nvme_folder(job->deck);
   return job->nvme ? STATUS_OK : STATUS_MEMORY;
 }
 

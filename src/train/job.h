@@ -66,6 +66,11 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
 /* Logs the keys that change nothing with the other keys as they are: a warning for what was typed, information for what a deck says. Local. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[]);
 
+/* The folder for what goes to NVMe: tiers.nvme, or one in run.dir. mem_free; NULL when memory is out. Local. */
+char *job_nvme_folder(const struct deck *deck);
+/* Whether a deck's training puts anything there. */
+bool job_uses_disk(const struct deck *deck);
+
 /* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 /* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
@@ -81,6 +86,7 @@ struct job_limits {
   int64_t disk;   /* room in `nvme` */
   int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
   bool rdma;      /* devices for RDMA reach the ranks of other nodes */
+  bool disk_shared; /* by all nodes, whose ranks together need the room */
   bool no_folder; /* `nvme` is not there yet: `disk` is the room where it would be made */
 };
 /* What of `available` host memory a job may use that its control groups bound by `limit`: the less of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
@@ -90,7 +96,8 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows);
  * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and
  * memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
-/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is. Local. */
+/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is; STATUS_USAGE where
+ * nobody has named one, and the one in run.dir would not be on the node's own disk. Local. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

@@ -6,9 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/library.h"
-#include "io/file.h"
-#include "io/store.h"
 #include "plan/arenas.h"
+#include "train/job_private.h"
 #include "train/job_state.h"
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
@@ -64,6 +63,7 @@ struct need {
   double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
   double mailboxes; /* of the node: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
   double bytes[ROOMS], have[ROOMS]; /* of the node, but for the device; have < 0: unknown */
+  int on_disk;                      /* ranks that take their room from the disk */
   bool no_folder;                   /* the disk's */
 };
 
@@ -90,6 +90,7 @@ static struct need need_of(const struct job *job, enum job_use use, int n, const
                       .host = plan_arenas(n, plans, TIER_HOST),
                       .shared = plan_arenas(n, plans, TIER_SHARED),
                       .disk = plan_arenas(n, plans, TIER_DISK),
+                      .on_disk = limits->disk_shared ? comm_ranks(job->comm) : local,
                       .no_folder = limits->no_folder,
                       .have = {(double)limits->device, (double)limits->host, (double)limits->shared, (double)limits->disk}};
   if (!apart) { /* pages are there only when they are touched, in the middle of a step */
@@ -104,7 +105,7 @@ static struct need need_of(const struct job *job, enum job_use use, int n, const
   need.bytes[ROOM_DEVICE] = apart ? both(need.device) + need.reserve : 0;
   need.bytes[ROOM_SHARED] = shared_by(group, need.shared) * ((local + group - 1) / group);
   need.bytes[ROOM_HOST] = (both(need.host) + need.state) * local + need.bytes[ROOM_SHARED] + need.mailboxes;
-  need.bytes[ROOM_DISK] = both(need.disk) * local;
+  need.bytes[ROOM_DISK] = both(need.disk) * need.on_disk;
   return need;
 }
 
@@ -258,8 +259,10 @@ static void describe(const struct need *need, enum room room, struct words *word
     say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
     break;
   default:
-    say(words, "of the disk of %s%s the %d rank%s of this node %s %s and %s %s", job->nvme ? job->nvme : "",
-        need->no_folder ? ", a folder that is not there yet," : "", need->local, plural, verb, mem_amount(bytes).text, owns, mem_amount(have).text);
+    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s", job->nvme ? job->nvme : "",
+        need->no_folder ? ", a folder that is not there yet," : "", need->on_disk, need->on_disk == 1 ? "" : "s",
+        need->on_disk == need->local ? "this node" : "all nodes, which share it,", need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
+        need->on_disk == 1 ? "has" : "have", mem_amount(have).text);
   }
 }
 
@@ -350,14 +353,6 @@ static int64_t room_in(const char *folder)
   return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
 }
 
-/* A larger disk would not help where there can be no folder. */
-static enum status room_of_folder(const char *folder, struct job_limits *out)
-{
-  const enum status status = store_check_folder(folder);
-  out->no_folder = !file_exists(folder);
-  return status ? status : store_free_bytes(folder, &out->disk);
-}
-
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
 {
   struct job_limits limits = {.device = -1,
@@ -376,6 +371,6 @@ enum status job_check_fits(const struct job *job, enum job_use use, int n, const
   comm_fabric_read("/sys/class/infiniband", &fabric);
   limits.rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
   if (!status && disk.persistent + disk.transient > 0)
-    status = room_of_folder(job->nvme, &limits);
+    status = job_check_disk(job, &limits);
   return status ? status : job_check_limits(job, use, n, plans, &limits);
 }

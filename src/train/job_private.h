@@ -1,4 +1,4 @@
-/* What the parts of job share: the job itself (job.c), what a deck says (job_deck.c), where it computes (job_place.c), whether it fits (job_fits.c), what the log says of it (job_log.c),
+/* What the parts of job share: the job itself (job.c), what a deck says (job_deck.c), where it computes (job_place.c), whether it fits (job_fits.c), its folder on a disk (job_disk.c), what the log says of it (job_log.c),
  * how it starts (job_start.c), where its memory lies (job_pages.c). Private to src/train/job*.c. */
 #ifndef SLUICE_TRAIN_JOB_PRIVATE_H
 #define SLUICE_TRAIN_JOB_PRIVATE_H
@@ -16,6 +16,10 @@ enum status job_take_place(struct job *job);
 
 /* The plans that there are; how many. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
+
+/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO where none can be made, STATUS_USAGE where nobody has named one and the default would not be the node's own.
+ * A warning where one is named that nodes share. Local. */
+enum status job_check_disk(const struct job *job, struct job_limits *out);
 
 /* What the job is and, from rank 0, the keys that change nothing in it. Local. */
 void job_log(const struct job *job, enum job_use use);

@@ -12,6 +12,7 @@ src_train_libtrain_a_SOURCES = \
 	src/train/job.c \
 	src/train/job.h \
 	src/train/job_deck.c \
+	src/train/job_disk.c \
 	src/train/job_fits.c \
 	src/train/job_log.c \
 	src/train/job_pages.c \

@@ -51,6 +51,11 @@ test "$(grep -c '  disk  ' bad.txt)" = 2 || die "not one line a folder"
 page deck.txt 0 "$SLUICE" doctor tiny.yaml tiers.nvme=local size=4Mi
 says deck.txt 'disk  *run \('
 says deck.txt 'disk  *local \('
+grep -q 'run/nvme' deck.txt && die "a folder for what goes to NVMe, where nothing does"
+page nvme.txt 0 "$SLUICE" doctor tiny.yaml tiers.params=host tiers.optimizer=host optim.state=nvme size=4Mi
+says nvme.txt 'disk  *run/nvme \('
+page nvme.txt 0 "$SLUICE" doctor tiny.yaml tiers.activations=recompute,nvme size=4Mi
+says nvme.txt 'disk  *run/nvme \('
 if test -e run || test -e local; then die "it made a folder"; fi
 
 # Whether its training would begin: sluice train says the same, and begins where no fault is found.

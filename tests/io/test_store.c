@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "io/file.h"
+#include "io/file_system.h"
 #include "io/hdf5.h"
 #include "io/store.h"
 
@@ -344,6 +345,24 @@ static void free_bytes_of_what_is_not_there_yet(void **state)
   mem_free(path);
 }
 
+static void nearest_is(const char *folder, const char *nearest)
+{
+  char *out = NULL;
+  assert_int_equal(file_system_find_nearest(folder, &out), STATUS_OK);
+  assert_string_equal(out, nearest);
+  mem_free(out);
+}
+
+static void a_parent_stands_for_what_is_not_there_yet(void **state)
+{
+  (void)state;
+  nearest_is("", ".");
+  nearest_is("nowhere/at/all", ".");
+  nearest_is("/nowhere/at/all", "/");
+  nearest_is("/proc/nowhere", "/proc");
+  nearest_is("/dev/null/nowhere", "/dev/null");
+}
+
 static void refuses_folder(const char *folder, const char *what, const char *why)
 {
   struct store *store = NULL;
@@ -366,7 +385,7 @@ static void a_folder_that_cannot_be(void **state)
   refuses_folder("/proc", "nothing can be made in the folder /proc for what goes to NVMe (", "");
   assert_int_equal(store_check_folder(longest), STATUS_IO);
   assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
-  assert_true(told("cannot ask for the free space at /aaa"));
+  assert_true(told("cannot ask for the file system of /aaa"));
 }
 
 /* By who is not root, who may write everywhere. */
@@ -579,6 +598,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_limit_is_found_before_anything_is_made),
       cmocka_unit_test(with_a_name_it_takes_no_room),
       cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
+      cmocka_unit_test(a_parent_stands_for_what_is_not_there_yet),
       cmocka_unit_test(a_folder_that_cannot_be),
       cmocka_unit_test(a_folder_of_somebody_else),
       cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),

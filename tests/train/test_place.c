@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -397,6 +398,118 @@ static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
   sized_close(&sized);
 }
 
+/* What statfs() says of every folder; 0: what it does. And the folders that were made to try one. */
+static unsigned system_type;
+static int trials;
+
+int __wrap_statfs(const char *path, struct statfs *info);
+int __real_statfs(const char *path, struct statfs *info);
+char *__wrap_mkdtemp(char *path);
+char *__real_mkdtemp(char *path);
+
+int __wrap_statfs(const char *path, struct statfs *info)
+{
+  const int error = __real_statfs(path, info);
+  if (system_type)
+    info->f_type = (__fsword_t)system_type;
+  return error;
+}
+
+char *__wrap_mkdtemp(char *path)
+{
+  trials++;
+  return __real_mkdtemp(path);
+}
+
+/* A rank of 4 on nodes of `local`, whose plan puts `bytes` bytes on the disk of /tmp/nvme, which the deck names or does not. */
+static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
+{
+  struct sized sized;
+  struct comm *comm;
+  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized.deck.set, named ? "tiers.nvme=/tmp/nvme" : "run.dir=/tmp"));
+  must(comm_create_fake(rank, 4, local, &comm));
+  fixture_open(&sized.job, &sized.deck, comm, rank, 4, false);
+  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  sized.plan.persistent_bytes[TIER_DISK] = bytes;
+  sized.job.nvme = job_nvme_folder(&sized.deck);
+  assert_string_equal(sized.job.nvme, "/tmp/nvme");
+  trials = 0;
+  status_set(STATUS_OK, "nothing");
+  const struct plan *plans[] = {&sized.plan};
+  const enum status status = job_check_fits(&sized.job, JOB_TRAIN, 1, plans);
+  mem_free(sized.job.nvme);
+  sized_close(&sized);
+  return status;
+}
+
+/* Oracle: linux/magic.h, and the numbers that Lustre, GPFS and BeeGFS give themselves. */
+static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
+{
+  (void)state;
+  static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
+  static const unsigned local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
+  static const struct {
+    unsigned type;
+    const char *name;
+  } shared[] = {{0x6969, "nfs"}, {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"}, {0x19830326, "beegfs"}, {0x00c36400, "ceph"}, {0xff534d42, "cifs"}};
+  char words[200];
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
+    system_type = local[i];
+    must(check_disk_of(0, 4, false, 1));
+    check_text("nothing");
+    must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each is told */
+    check_text("nothing");
+    assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
+    check_text("activations or optimizer state go to NVMe, but tiers.nvme names no folder, and /tmp/nvme would be one for all nodes: ");
+    check_text(cure);
+    must(check_disk_of(0, 2, false, 0)); /* who needs none is asked for none */
+  }
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+    system_type = shared[i].type;
+    assert_int_equal(check_disk_of(0, 4, false, 1), STATUS_USAGE);
+    snprintf(words, sizeof words, "tiers.nvme names no folder, and /tmp/nvme would lie on %s, which nodes share: ", shared[i].name);
+    check_text(words);
+    check_text(cure);
+    assert_int_equal(trials, 0);
+    must(check_disk_of(0, 2, true, 1));
+    snprintf(words, sizeof words, "tiers.nvme (command line) is /tmp/nvme, on %s, which nodes share: every step waits for it", shared[i].name);
+    check_text(words);
+    must(check_disk_of(1, 2, true, 1)); /* once */
+    check_text("nothing");
+  }
+  system_type = 0x65735546; /* one node's, or not */
+  must(check_disk_of(0, 4, false, 1));
+  check_text("what goes to NVMe goes to /tmp/nvme, on a file system (fuse) that may not be this node's own: ");
+  must(check_disk_of(1, 4, false, 1));
+  check_text("nothing");
+  must(check_disk_of(0, 4, true, 1));
+  check_text("nothing");
+  system_type = 0;
+}
+
+/* And what they need is what all of them have together. */
+static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
+{
+  (void)state;
+  system_type = 0xef53;
+  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB and have ");
+  system_type = 0x6969;
+  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 4 ranks of all nodes, which share it, need 4.00 EiB and have ");
+  system_type = 0;
+}
+
+static void one_rank_of_a_node_tries_the_folder(void **state)
+{
+  (void)state;
+  for (int rank = 0; rank < 4; rank++) {
+    must(check_disk_of(rank, 2, true, 1));
+    assert_int_equal(trials, rank % 2 == 0);
+  }
+}
+
 /* What is never asked for is only warned of. */
 static void state_that_cannot_be_saved_is_refused(void **state)
 {
@@ -515,6 +628,9 @@ int main(void)
       cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
       cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
+      cmocka_unit_test(what_goes_to_nvme_goes_to_the_node_s_own_disk),
+      cmocka_unit_test(a_shared_disk_is_asked_for_the_room_of_all_nodes),
+      cmocka_unit_test(one_rank_of_a_node_tries_the_folder),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
       cmocka_unit_test(limits_bound_what_is_available),
