@@ -1,10 +1,11 @@
-#include "cmd/fit_private.h"
+#include "cmd/fit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "deck/options.h"
+#include "plan/cures.h"
 #include "train/job_state.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
@@ -73,22 +74,29 @@ struct fit_count fit_count(int64_t n)
   return count;
 }
 
-int64_t fit_moving_bytes(const struct plan *plan, const struct fit_room *room)
+/* What moves the state of a rank between its GPU and files. */
+static int64_t moving_bytes(const struct plan *plan, const struct fit_room *room)
 {
   return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
 }
 
-int64_t fit_node_bytes(const struct plan *plan, const struct fit_room *room)
+/* What the ranks of a node need of its memory. */
+static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
 {
   const int group = plan->input.shape.group, groups = (room->local_ranks + group - 1) / group;
-  const int64_t rank = plan_tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? fit_moving_bytes(plan, room) : plan_tier_bytes(plan, TIER_DEVICE));
+  const int64_t rank = plan_tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? moving_bytes(plan, room) : plan_tier_bytes(plan, TIER_DEVICE));
   return room->local_ranks * rank + groups * plan_shared_bytes(plan);
 }
 
-bool fit_fits(const struct plan *plan, const struct fit_room *room)
+static void judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
-  return (room->gpu_bytes == 0 || plan_tier_bytes(plan, TIER_DEVICE) <= room->gpu_bytes) &&
-         (room->host_bytes == 0 || fit_node_bytes(plan, room) <= room->host_bytes);
+  const struct fit_room *room = arg;
+  (void)n; /* one */
+  *out = (struct rooms){.need = {[ROOM_DEVICE] = (double)plan_tier_bytes(plans[0], TIER_DEVICE), [ROOM_HOST] = (double)node_bytes(plans[0], room)},
+                        .have = {[ROOM_DEVICE] = room->gpu_bytes > 0 ? (double)room->gpu_bytes : -1,
+                                 [ROOM_HOST] = room->host_bytes > 0 ? (double)room->host_bytes : -1,
+                                 [ROOM_SHARED] = -1,
+                                 [ROOM_DISK] = -1}};
 }
 
 static void print_line(const char *who, int64_t need, const char *what, int64_t have, FILE *to)
@@ -96,23 +104,89 @@ static void print_line(const char *who, int64_t need, const char *what, int64_t 
   fprintf(to, "  %s %s, %s has %s: %s\n", who, mem_amount(need).text, what, mem_amount(have).text, need <= have ? "fits" : "does not fit");
 }
 
-bool fit_device_is_short(const struct plan *plan, const struct fit_room *room)
+/* ---- what would make it fit ---- */
+
+struct page {
+  FILE *to;
+  struct rooms rooms; /* of the plan that does not fit */
+};
+
+/* A line: changes, what is then needed of what the plan is short of, and whether all fits. */
+static void print_cure(void *to, const struct cure *cure)
 {
-  return room->gpu_bytes > 0 && plan_tier_bytes(plan, TIER_DEVICE) > room->gpu_bytes;
+  const struct page *page = to;
+  const double *need = cure->rooms.need;
+  fprintf(page->to, "with %s", vary_name(&cure->variant).text);
+  if (!rooms_is_short(&page->rooms, ROOM_DEVICE))
+    fprintf(page->to, " a node needs %s", mem_amount(need[ROOM_HOST]).text);
+  else
+    fprintf(page->to, " a rank needs %s of its GPU", mem_amount(need[ROOM_DEVICE]).text);
+  if (rooms_is_short(&page->rooms, ROOM_DEVICE) && (page->rooms.have[ROOM_HOST] >= 0 || cure->variant.made & VARY_BIT(VARY_STATE_HOST)))
+    fprintf(page->to, ", and a node %s", mem_amount(need[ROOM_HOST]).text);
+  fprintf(page->to, ": %s\n", cure->fits ? "fits" : "does not fit either");
+}
+
+/* Besides keys. */
+static void print_hopes(const struct cure_hopes *hopes, const struct fit_room *room, bool fits, FILE *to)
+{
+  const char *use = fits ? "or use" : "use";
+  const char *more = room->gpu_bytes == 0 ? "more nodes" : hopes->nodes ? "more ranks on more nodes" : "more ranks";
+  if (!hopes->wanted)
+    return;
+  if (hopes->ranks)
+    fprintf(to, "%s %s%s\n", use, more, hopes->sequence ? ", or a shorter data.sequence" : "");
+  else if (hopes->sequence)
+    fprintf(to, "%s a shorter data.sequence\n", use);
+  else if (hopes->both)
+    fprintf(to, "%s %s with a shorter data.sequence\n", use, more);
+  else if (!fits)
+    fprintf(to, "neither %s nor a much shorter data.sequence would do: use %s with more memory\n", more, room->gpu_bytes > 0 ? "GPUs" : "nodes");
+}
+
+static void print_besides_on_node(const struct plan *plan, const struct fit_room *room, bool fits, FILE *to)
+{
+  const int64_t moving = room->local_ranks * moving_bytes(plan, room);
+  fprintf(to, "%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
+  if (moving > 0 && node_bytes(plan, room) - moving <= room->host_bytes)
+    fprintf(to, "or neither load nor save: without train.init, with checkpoint.every=0 and checkpoint.at_end=false, a node needs %s\n",
+            mem_amount(node_bytes(plan, room) - moving).text);
+}
+
+static enum status print_cures(const struct plan *plan, const struct fit_room *room, const struct rooms *rooms, FILE *to)
+{
+  const struct cure_case job = {.n = 1, .plans = &plan, .judge = judge, .arg = room, .apart = room->gpu_bytes > 0, .most = 1};
+  const bool device = rooms_is_short(rooms, ROOM_DEVICE), node = !device && room->gpu_bytes > 0;
+  struct page page = {to, *rooms};
+  struct cure_hopes hopes;
+  bool fits;
+  if (plan->input.mode == PLAN_GENERATE) {
+    fprintf(to, "use more %s, or a shorter data.sequence (context= of sluice generate)\n", device ? "ranks" : "nodes");
+    return STATUS_OK;
+  }
+  if (node)
+    fprintf(to, "the node's memory is %s short:\n", mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
+  const enum status status = cures_find(&job, print_cure, &page, &fits, &hopes);
+  if (!status && node)
+    print_besides_on_node(plan, room, fits, to);
+  if (!status)
+    print_hopes(&hopes, room, fits, to);
+  return status;
 }
 
 enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
 {
   char who[96];
+  struct rooms rooms;
+  judge(room, 1, &plan, &rooms);
   fprintf(to, "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n", dtype_name(plan->input.device->compute),
           dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
     print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
   if (room->host_bytes > 0) {
     snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
-             room->local_ranks == 1 ? "s" : "", fit_moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
-    print_line(who, fit_node_bytes(plan, room), "it", room->host_bytes, to);
+             room->local_ranks == 1 ? "s" : "", moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
+    print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);
   }
-  *fits = fit_fits(plan, room);
-  return *fits ? STATUS_OK : fit_print_cure(plan, room, to);
+  *fits = rooms_fit(&rooms);
+  return *fits ? STATUS_OK : print_cures(plan, room, &rooms, to);
 }

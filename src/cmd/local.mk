@@ -16,9 +16,6 @@ sluice_SOURCES = \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \
-	src/cmd/fit_cures.c \
-	src/cmd/fit_private.h \
-	src/cmd/fit_variant.c \
 	src/cmd/forecast.c \
 	src/cmd/forecast.h \
 	src/cmd/generate.c \

@@ -10,6 +10,8 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/build_input.c \
 	src/plan/builder.c \
 	src/plan/builder.h \
+	src/plan/cures.c \
+	src/plan/cures.h \
 	src/plan/internal.h \
 	src/plan/order.c \
 	src/plan/place.c \
@@ -19,6 +21,8 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/simulate.c \
 	src/plan/space.c \
 	src/plan/space.h \
+	src/plan/vary.c \
+	src/plan/vary.h \
 	src/plan/verify.c \
 	src/plan/verify.h \
 	src/plan/verify_bytes.c \
