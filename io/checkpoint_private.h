@@ -39,6 +39,7 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 /* The piece of the tensor's range that begins at `at`: as much as the buffer takes, or, of what lies in memory, as one call of HDF5 is to move, for which other threads wait. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
 extern int64_t checkpoint_piece_bytes, checkpoint_call_bytes; /* 4 MiB and 16 MiB; tests lower them */
+extern int64_t checkpoint_flush_bytes; /* that a rank writes before it brings them to the disk: 1 GiB; tests lower it */
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
 struct checkpoint_piece { int64_t tensor, begin, end, crc; };

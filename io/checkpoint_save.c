@@ -71,6 +71,7 @@ struct save {
   int64_t *sums;                   /* [2 n] */
   hid_t *opened;                   /* [n] datasets, while the data is written */
   void *buffer;                    /* for tensors that are moved by pieces */
+  int64_t written;                 /* bytes since they were last brought to the disk */
   char *temporary, *final;
 };
 
@@ -306,7 +307,26 @@ static enum status check_access(const char *path)
                     strerror(errno));
 }
 
-static enum status write_pieces(const struct save *save, const struct hdf5_dataset *dataset, const struct io_tensor *tensor)
+/* Every rank's bytes reach the disk from the node that holds them. */
+static enum status bring_to_disk(struct save *save)
+{
+  now_at(&flushing);
+  save->written = 0;
+  return file_sync(save->temporary);
+}
+
+/* As the data is written, and not all of it at the end: what a node's memory took may be hundreds of GB, and who watches sees nothing move in one call, however long. */
+static enum status count_written(struct save *save, int64_t bytes)
+{
+  save->written += bytes;
+  if (save->written < checkpoint_flush_bytes)
+    return STATUS_OK;
+  enum status status = bring_to_disk(save);
+  now_at(&writing);
+  return status;
+}
+
+static enum status write_pieces(struct save *save, const struct hdf5_dataset *dataset, const struct io_tensor *tensor)
 {
   enum status status = STATUS_OK;
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end && status == STATUS_OK;) {
@@ -315,6 +335,8 @@ static enum status write_pieces(const struct save *save, const struct hdf5_datas
     status = get_piece(save, tensor, piece, &data);
     if (status == STATUS_OK)
       status = hdf5_write(dataset, piece, data);
+    if (status == STATUS_OK)
+      status = count_written(save, (piece.end - piece.begin) * (int64_t)dtype_size(tensor->type));
   }
   return status;
 }
@@ -346,7 +368,7 @@ static enum status close_tensors(const struct save *save, enum status status)
   return status;
 }
 
-static enum status write_tensor(const struct save *save, int t)
+static enum status write_tensor(struct save *save, int t)
 {
   const struct io_tensor *tensor = &save->tensors[t];
   const struct checkpoint_entry *entry = &save->table.entry[t];
@@ -442,12 +464,10 @@ static enum status flush(hid_t file)
   return status;
 }
 
-/* Every rank's bytes reach the disk from the node that holds them. That takes long, and HDF5's flush holds the lock meanwhile and waits for all ranks: it comes when no rank has anything
- * left to bring. */
-static enum status bring_to_disk(const struct save *save, hid_t file)
+/* HDF5's flush holds the lock and waits for all ranks: it comes when no rank has anything left to bring. */
+static enum status flush_on_all(struct save *save, hid_t file)
 {
-  now_at(&flushing);
-  enum status status = file_sync(save->temporary);
+  enum status status = bring_to_disk(save);
   now_at(&waiting_for_data);
   status = comm_agree(save->comm, status);
   if (status == STATUS_OK)
@@ -468,7 +488,7 @@ static enum status write_data(struct save *save)
   now_at(&waiting_for_data);
   status = comm_agree(save->comm, status);
   if (status == STATUS_OK)
-    status = bring_to_disk(save, file);
+    status = flush_on_all(save, file);
   now_at(&closing);
   status = close_on_all(save, file, status);
   if (status == STATUS_OK)

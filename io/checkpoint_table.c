@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 
-int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20;
+int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20, checkpoint_flush_bytes = 1 << 30;
 
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {

@@ -110,7 +110,7 @@ const struct option deck_table[] = {
     {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32", .choices = wire_types,
      .text = "type in which gradients travel; they are added in fp32"},
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
-     .text = "a job in which nothing has moved for so long within a step is ended with a report; 0: never"},
+     .text = "a job in which nothing has moved for so long, in its start, a step or a checkpoint, is ended with a report; 0: never"},
 
     {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = tiers,
      .text = "where parameters live; host: a window of shard.prefetch + 1 units is on the device"},

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <hdf5.h>
@@ -21,6 +23,13 @@
 
 static struct comm *job;
 static char *dir;
+static int64_t syncs; /* of this process */
+
+int fsync(int fd)
+{
+  syncs++;
+  return (int)syscall(SYS_fsync, fd);
+}
 
 static char *save(enum sample_split split, int64_t step, int seed, bool big)
 {
@@ -610,6 +619,33 @@ static void other_moments_are_refused(void **state)
   mem_free(path);
 }
 
+/* Moves and calls of fsync() of a save on this rank. */
+static int64_t count_moves(int64_t step, int64_t flush_bytes, int64_t *calls)
+{
+  const int64_t usual = checkpoint_flush_bytes;
+  int64_t before, after;
+  const char *doing;
+  bool waits;
+  checkpoint_flush_bytes = flush_bytes;
+  *calls = syncs;
+  checkpoint_progress(&before, &doing, &waits);
+  mem_free(save(SPLIT_EVEN, step, 4, true));
+  checkpoint_progress(&after, &doing, &waits);
+  *calls = syncs - *calls;
+  checkpoint_flush_bytes = usual;
+  return after - before;
+}
+
+/* Data reaches the disk while it is written, in parts, each of which is seen to be begun and to be done. */
+static void flushing_moves(void **state)
+{
+  (void)state;
+  int64_t few, many;
+  const int64_t moves = count_moves(900, INT64_C(1) << 40, &few), more = count_moves(901, 1, &many);
+  assert_true(many > few + 2); /* pieces of each of several tensors */
+  assert_int_equal(more - moves, 2 * (many - few));
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -631,6 +667,7 @@ int main(void)
       cmocka_unit_test(a_move_that_fails_leaves_nothing),
       cmocka_unit_test(a_checkpoint_without_moments_says_so),
       cmocka_unit_test(other_moments_are_refused),
+      cmocka_unit_test(flushing_moves),
       cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);
