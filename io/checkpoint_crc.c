@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 #include "io/checkpoint_private.h"
 
 enum { PART_BYTES = 16 << 20, WORDS = sizeof(struct checkpoint_piece) / sizeof(int64_t) };
@@ -145,6 +146,7 @@ static enum status crc_of_range(hid_t file, const char *name, struct layout_rang
   for (int64_t at = range.begin; at < range.end && status == STATUS_OK;) {
     struct layout_range part = {at, range.end - at > most ? at + most : range.end};
     status = hdf5_read(&dataset, part, buffer);
+    progress_add();
     if (status == STATUS_OK)
       sum = crc32_z(sum, (const unsigned char *)buffer, (size_t)((part.end - part.begin) * size));
     at = part.end;

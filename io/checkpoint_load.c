@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 #include "io/checkpoint_private.h"
 
 enum { MOST_TEXT = 64 << 20 };
@@ -252,6 +253,7 @@ static enum status read_pieces(const struct load *load, const struct hdf5_datase
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
     piece = checkpoint_piece_at(tensor, piece.end);
     enum status status = hdf5_read(dataset, piece, data);
+    progress_add();
     if (status == STATUS_OK && check)
       sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
     if (status == STATUS_OK && tensor->move)

@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 #include "io/file.h"
 #include "io/hdf5.h"
 
@@ -232,6 +233,7 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
       return status_set(STATUS_IO, "cannot read it: %s", strerror(errno));
     if (got == 0)
       return status_set(STATUS_INPUT, "it is truncated");
+    progress_add();
     crc = (uint32_t)crc32_z(crc, piece, (size_t)got);
     at += got;
     bytes -= got;

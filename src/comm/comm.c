@@ -79,6 +79,24 @@ void comm_abort(struct comm *comm, enum status status)
   comm->ops->abort(comm, status_exit_code(status));
 }
 
+void comm_begin_call(struct comm *comm)
+{
+  atomic_fetch_add(&comm->begun, 1);
+}
+
+enum status comm_end_call(struct comm *comm, enum status status)
+{
+  atomic_fetch_add(&comm->ended, 1);
+  return status;
+}
+
+void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)
+{
+  const int64_t ended = atomic_load(&comm->ended); /* first: a call that begins in between is under way */
+  *begun = atomic_load(&comm->begun);
+  *waits = *begun != ended;
+}
+
 enum status comm_barrier(struct comm *comm)
 {
   return comm->ops->barrier(comm);

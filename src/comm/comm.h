@@ -76,6 +76,9 @@ const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "
 /* The device whose memory "mpi_device" carries; it outlives the groups. Local. */
 void comm_set_device(struct comm *comm, struct device *device);
 
+/* Calls of this rank for all others so far: collectives of the control plane, and starts of a carrier, the same number on all ranks that are in the same one; *waits: one is under way. Any thread. Local. */
+void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
+
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);

@@ -209,7 +209,8 @@ static enum status barrier_over(MPI_Comm members)
 
 static enum status barrier(struct comm *comm)
 {
-  return barrier_over(mpi_comm(comm)->world);
+  comm_begin_call(comm);
+  return comm_end_call(comm, barrier_over(mpi_comm(comm)->world));
 }
 
 static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
@@ -225,14 +226,16 @@ static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, i
 
 static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
 {
-  return broadcast_over(mpi_comm(comm)->world, data, bytes, root);
+  comm_begin_call(comm);
+  return comm_end_call(comm, broadcast_over(mpi_comm(comm)->world, data, bytes, root));
 }
 
 static enum status fold(struct comm *comm, enum comm_fold how, void *values, int64_t n)
 {
   MPI_Datatype type = how == FOLD_MAX_F64 ? MPI_DOUBLE : MPI_INT64_T;
   MPI_Op op = how == FOLD_SUM_I64 ? MPI_SUM : how == FOLD_MIN_I64 ? MPI_MIN : MPI_MAX;
-  return fold_pieces(mpi_comm(comm)->world, values, n, type, op);
+  comm_begin_call(comm);
+  return comm_end_call(comm, fold_pieces(mpi_comm(comm)->world, values, n, type, op));
 }
 
 static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
@@ -258,7 +261,8 @@ static void group_destroy(struct comm_group *group)
 
 static enum status group_broadcast(struct comm_group *group, void *data, int64_t bytes)
 {
-  return broadcast_over(mpi_group(group)->members, data, bytes, 0);
+  comm_begin_call(group->comm);
+  return comm_end_call(group->comm, broadcast_over(mpi_group(group)->members, data, bytes, 0));
 }
 
 static enum status group_barrier(struct comm_group *group)

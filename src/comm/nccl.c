@@ -24,8 +24,11 @@ static enum status open_group(struct comm_group *group)
     status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
   if (!status)
     status = comm_group_is_on_one_node(group, &one_node);
-  if (!status)
-    status = comm_agree(group->comm, nccl_group_start(nccl, names[group->kind], id, one_node, group->size, group->index));
+  if (!status) {
+    comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
+    status = comm_end_call(group->comm, nccl_group_start(nccl, names[group->kind], id, one_node, group->size, group->index));
+    status = comm_agree(group->comm, status);
+  }
   if (status)
     nccl_group_abort(nccl);
   else
@@ -69,7 +72,8 @@ static enum status check(struct comm_group *group)
 
 static enum status register_memory(struct comm_group *group, void *ptr, int64_t bytes)
 {
-  return nccl_group_register(group->nccl, ptr, bytes);
+  comm_begin_call(group->comm);
+  return comm_end_call(group->comm, nccl_group_register(group->nccl, ptr, bytes));
 }
 
 const struct comm_carrier_ops comm_nccl_carrier = {

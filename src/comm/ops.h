@@ -3,6 +3,8 @@
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
 #include "comm/comm.h"
 
@@ -14,6 +16,7 @@ struct comm {
   int node; /* the lowest rank of this one's */
   struct device *device; /* of comm_set_device() */
   char description[128];
+  _Atomic int64_t begun, ended; /* comm_calls() */
 };
 
 struct comm_group {
@@ -62,6 +65,10 @@ struct comm_carrier_ops {
 };
 
 extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier, comm_nccl_carrier; /* the last with HAVE_NCCL only */
+
+/* Around what waits for other ranks, for comm_calls(): returns `status`. */
+void comm_begin_call(struct comm *comm);
+enum status comm_end_call(struct comm *comm, enum status status);
 
 /* For carriers that have nothing to do. */
 enum status comm_carrier_open_nothing(struct comm_group *group);

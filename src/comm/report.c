@@ -11,12 +11,16 @@
 #include "base/mem.h"
 #include "comm/ops.h"
 
-enum { TAG_ASK, TAG_STATE };
+/* A question carries its number as its tag, and so does the answer: one that comes too late is none to the next question. */
+enum { TAG_ALARM, FIRST_QUESTION, LAST_QUESTION = 32767 };
 
 struct comm_report {
   struct comm *comm;
-  MPI_Comm members; /* MPI_COMM_NULL: alone */
+  MPI_Comm members;   /* MPI_COMM_NULL: alone */
+  MPI_Request answer; /* under way */
   int bytes;
+  int question;   /* the latest, asked or heard */
+  char *answered; /* others than rank 0: what `answer` sends */
 };
 
 enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_report **out)
@@ -29,14 +33,18 @@ enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_rep
   if (status)
     return status;
   struct comm_report *report = block;
-  *report = (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .bytes = (int)bytes};
-  if (world && comm_ranks(comm) > 1)
+  *report =
+      (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .answer = MPI_REQUEST_NULL, .bytes = (int)bytes, .question = FIRST_QUESTION - 1};
+  status = comm_agree(comm, mem_alloc(MEM_META, (size_t)bytes, (void **)&report->answered));
+  if (!status && world && comm_ranks(comm) > 1)
     status = comm_mpi_check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
   status = comm_agree(comm, status);
-  if (status)
-    mem_free(report); /* a communicator that some ranks do not have the others cannot free */
-  else
+  if (status) { /* a communicator that some ranks do not have the others cannot free */
+    mem_free(report->answered);
+    mem_free(report);
+  } else {
     *out = report;
+  }
   return status;
 }
 
@@ -44,21 +52,45 @@ void comm_report_destroy(struct comm_report *report)
 {
   if (!report)
     return;
+  const bool sends = report->answer != MPI_REQUEST_NULL; /* to a rank 0 that does not take it: what is sent stays */
+  if (sends && comm_mpi_check(MPI_Request_free(&report->answer), "MPI_Request_free"))
+    log_warn("%s", status_text());
   if (report->members != MPI_COMM_NULL && comm_mpi_check(MPI_Comm_free(&report->members), "MPI_Comm_free"))
     log_warn("%s", status_text());
+  if (!sends)
+    mem_free(report->answered);
   mem_free(report);
+}
+
+enum status comm_report_alarm(struct comm_report *report)
+{
+  MPI_Request request;
+  if (report->members == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status = comm_mpi_check(MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, report->members, &request), "MPI_Isend");
+  return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
+}
+
+/* An empty message that is there: out of the way, and its tag. */
+static enum status take(struct comm_report *report, const MPI_Status *found)
+{
+  report->question = found->MPI_TAG == TAG_ALARM ? report->question : found->MPI_TAG;
+  return comm_mpi_check(MPI_Recv(NULL, 0, MPI_BYTE, found->MPI_SOURCE, found->MPI_TAG, report->members, MPI_STATUS_IGNORE), "MPI_Recv");
 }
 
 enum status comm_report_wanted(struct comm_report *report, bool *wanted)
 {
   const bool leads = comm_rank(report->comm) == 0;
-  int there = 0;
+  int there = report->members != MPI_COMM_NULL;
   enum status status = STATUS_OK;
-  if (report->members != MPI_COMM_NULL)
-    status =
-        comm_mpi_check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_STATE : TAG_ASK, report->members, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
-  if (!status)
-    *wanted = there;
+  *wanted = false;
+  while (!status && there) {
+    MPI_Status found;
+    status = comm_mpi_check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_ALARM : MPI_ANY_TAG, report->members, &there, &found), "MPI_Iprobe");
+    if (!status && there)
+      status = take(report, &found);
+    *wanted = *wanted || there;
+  }
   return status;
 }
 
@@ -83,27 +115,35 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
   return status;
 }
 
-enum status comm_report_send(struct comm_report *report, const void *state, double seconds)
+/* Of the answer under way, if there is one. */
+static enum status wait_for_answer(struct comm_report *report, double seconds)
 {
-  MPI_Request request;
-  bool done = false;
+  bool done = report->answer == MPI_REQUEST_NULL;
+  return wait_for(1, &report->answer, &done, seconds);
+}
+
+enum status comm_report_answer(struct comm_report *report, const void *state, double seconds)
+{
   if (report->members == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = comm_mpi_check(MPI_Isend(state, report->bytes, MPI_BYTE, 0, TAG_STATE, report->members, &request), "MPI_Isend");
-  if (!status)
-    status = wait_for(1, &request, &done, seconds);
-  return status || done ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
+  enum status status = wait_for_answer(report, seconds);
+  if (status || report->answer != MPI_REQUEST_NULL)
+    return status;
+  memcpy(report->answered, state, (size_t)report->bytes);
+  status = comm_mpi_check(MPI_Isend(report->answered, report->bytes, MPI_BYTE, 0, report->question, report->members, &report->answer), "MPI_Isend");
+  return status ? status : wait_for_answer(report, seconds);
 }
 
 /* An empty message to each of the others, and room for what each says. */
 static enum status ask_all(struct comm_report *report, char *states, MPI_Request *asked, MPI_Request *answer)
 {
   enum status status = STATUS_OK;
+  report->question = report->question == LAST_QUESTION ? FIRST_QUESTION : report->question + 1;
   for (int r = 1; !status && r < comm_ranks(report->comm); r++) {
-    status = comm_mpi_check(MPI_Irecv(states + (int64_t)r * report->bytes, report->bytes, MPI_BYTE, r, TAG_STATE, report->members, &answer[r]),
+    status = comm_mpi_check(MPI_Irecv(states + (int64_t)r * report->bytes, report->bytes, MPI_BYTE, r, report->question, report->members, &answer[r]),
                             "MPI_Irecv");
     if (!status)
-      status = comm_mpi_check(MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_ASK, report->members, &asked[r]), "MPI_Isend");
+      status = comm_mpi_check(MPI_Isend(NULL, 0, MPI_BYTE, r, report->question, report->members, &asked[r]), "MPI_Isend");
   }
   return status;
 }

@@ -171,7 +171,9 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
 
 static enum status make_group(struct exec *exec, enum group group, const struct group_use *use)
 {
+  static const char *const of[] = {[GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
   const int size = exec->plan->input.shape.group;
+  watchdog_start(exec->config.start, "joining the group for %s, carried by %s", of[group], comm_carrier(exec->config.comm));
   enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;
   return create(exec->config.comm, use->kind, size, &exec->group[group]);
 }
@@ -219,6 +221,7 @@ static enum status register_memory(struct exec *exec)
   const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]};
   if (exec->config.device->host_memory)
     return STATUS_OK;
+  watchdog_start(exec->config.start, "registering memory with its groups");
   enum status status = check_places(exec);
   for (int g = GROUP_GATHER; g < GROUP_WORLD; g++)
     for (int a = 0; a < 2 && !status && exec->group[g] && !is_host_group(exec, g); a++)
@@ -354,12 +357,13 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = register_memory(exec);
   if (!status)
     status = comm_agree(config->comm, start_lanes(exec));
+  watchdog_start(config->start, "trying the operations of the plan");
   if (!status)
     status = exec_learn(exec);
   if (!status)
     status = comm_agree(config->comm, start_threads(exec));
   if (!status && config->timeout_s > 0)
-    status = watchdog_create(exec, config->timeout_s, &exec->watchdog);
+    status = watchdog_create(config->comm, exec, config->timeout_s, &exec->watchdog);
   if (status)
     exec_destroy(exec);
   else

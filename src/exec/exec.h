@@ -9,6 +9,7 @@
 #include "plan/plan.h"
 
 struct exec;
+struct watchdog;
 
 /* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers must be laid out the same (checked). */
 struct exec_memory {
@@ -56,6 +57,7 @@ struct exec_config {
   int64_t trace_from, trace_to;
   struct tally *tally;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
   double timeout_s;         /* > 0: a job in which nothing has moved for so long while a step is under way is ended with a report (exec/watchdog.h) */
+  struct watchdog *start;   /* told what exec_create() is at; NULL: nobody */
 };
 
 /* What the groups of a plan, once it is started, hold of the memory that the ranks of this node share (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */

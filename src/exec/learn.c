@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "exec/engine.h"
 
@@ -56,9 +57,11 @@ static enum status try_all(struct exec *exec, struct lane *lane, int64_t tokens)
 {
   const struct driver *compute = &exec->driver[LANE_COMPUTE];
   enum status status = STATUS_OK;
-  for (int i = 0; !status && i < compute->n; i++)
+  for (int i = 0; !status && i < compute->n; i++) {
     if (exec->plan->instr[compute->instr[i]].micro < 2)
       status = exec_try(exec, lane, compute->instr[i], tokens);
+    progress_add();
+  }
   return status;
 }
 

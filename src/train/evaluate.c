@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "exec/watchdog.h"
 
 enum status evaluator_open(struct job *job, struct evaluator *out)
 {
@@ -15,6 +16,7 @@ enum status evaluator_open(struct job *job, struct evaluator *out)
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
+  watchdog_start(job->start, "opening %s", dir);
   enum status status =
       data_open(job->comm, *deck->data.val ? "data.val" : "data.train", dir, deck->train.init, SPLIT_VAL, deck->model.vocab, 1, &out->scan.set);
   if (status)

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/watchdog.h"
 
 /* Whether all shard groups have their ranks on one node each, as every rank's plan must have it: then, and only then, the ranks before a rank on its node are some groups and those before it
  * in its own. */
@@ -71,6 +72,7 @@ static enum status create_memory(struct job *job)
 {
   const struct plan *plans[JOB_PLANS];
   const int n = job_list_plans(job, plans);
+  watchdog_start(job->start, "taking memory");
   return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
 }
 
@@ -84,6 +86,7 @@ static enum status name_nvme(struct job *job)
 static enum status create_parts(struct job *job, enum job_use use)
 {
   const struct plan *plans[JOB_PLANS];
+  watchdog_start(job->start, "planning");
   enum status status = name_nvme(job);
   if (!status)
     status = job_model(job->deck, comm_ranks(job->comm), &job->model);
@@ -105,7 +108,11 @@ static enum status begin(struct comm *comm, const struct deck *deck, enum job_us
   job->comm = comm;
   job->deck = deck;
   job->resident_start = resident;
-  status = job_take_place(job);
+  if (deck->comm.timeout > 0)
+    status = watchdog_create(comm, NULL, deck->comm.timeout, &job->start);
+  watchdog_start(job->start, "taking its place on the node");
+  if (!status)
+    status = job_take_place(job);
   if (!status)
     status = create_parts(job, use);
   return status ? status : comm_say_warnings(comm);
@@ -130,6 +137,7 @@ enum status job_create(struct comm *comm, const struct deck *deck, enum job_use 
     return status;
   }
   job_log(job, use);
+  watchdog_start(job->start, "finding what it begins with");
   *out = job;
   return STATUS_OK;
 }
@@ -139,11 +147,13 @@ void job_destroy(struct job *job)
   if (!job)
     return;
   struct trace_summary unread;
+  watchdog_started(job->start);
   for (int mode = 0; mode < JOB_PLANS; mode++)
     exec_destroy(job->exec[mode]);
   if (trace_run_close(job->trace, &unread))
     log_warn("%s", status_text());
   tally_destroy(job->tally);
+  watchdog_destroy(job->start);
   exec_memory_destroy(&job->memory);
   for (int mode = 0; mode < JOB_PLANS; mode++)
     plan_destroy(job->plan[mode]);

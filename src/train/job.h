@@ -38,6 +38,7 @@ struct job {
   struct exec_memory memory;
   struct tally *tally;     /* what run.counters asks for, of the training plan's executor; NULL: nothing */
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
+  struct watchdog *start;  /* NULL: nothing watches what comes before the steps */
   int threads;
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };

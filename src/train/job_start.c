@@ -3,10 +3,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/watchdog.h"
 
 static enum status measure_link(struct job *job)
 {
   double bytes_s = 0;
+  watchdog_start(job->start, "measuring the link between ranks");
   const enum status status = exec_measure_link(job->exec[PLAN_TRAIN], &bytes_s);
   trace_run_set_link(job->trace, bytes_s);
   return status;
@@ -78,13 +80,17 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .trace_from = job->deck->train.trace.item[0],
                                      .trace_to = job->deck->train.trace.item[1],
                                      .tally = mode == PLAN_TRAIN ? job->tally : NULL,
-                                     .timeout_s = job->deck->comm.timeout};
+                                     .timeout_s = job->deck->comm.timeout,
+                                     .start = job->start};
   status = exec_create(&config, &job->exec[mode]);
   if (!status && mode == PLAN_TRAIN)
     job_say_where_memory_lies(job);
   if (!status)
     status = comm_say_warnings(job->comm);
-  return status || !config.trace ? status : measure_link(job);
+  if (!status && config.trace)
+    status = measure_link(job);
+  watchdog_started(job->start);
+  return status;
 }
 
 enum status job_end_trace(struct job *job, struct trace_summary *out)

@@ -1,4 +1,5 @@
 #include "base/mem.h"
+#include "base/progress.h"
 #include "train/job_state_private.h"
 
 /* --- opening -------------------------------------------------------------------------------------------------------------------- */
@@ -190,6 +191,7 @@ static void init_part(void *arg, int worker, int workers)
       team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers, &begin, &end);
       if (begin < end)
         model_init_param(model, seed, u, p, (struct layout_range){range.begin + begin, range.begin + end}, (float *)state->tensor[t].data + begin);
+      progress_add();
     }
 }
 

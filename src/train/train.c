@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/watchdog.h"
 
 /* --- a step ----------------------------------------------------------------------------------------------------------------------- */
 
@@ -135,6 +136,7 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
 static enum status start_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
+  watchdog_start(run->job->start, "checking %s", deck->data.train);
   enum status status = data_open(run->comm, "data.train", deck->data.train, deck->train.init, SPLIT_TRAIN, deck->model.vocab,
                                  run->job->shape.sequence, &run->order.set);
   if (status)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
+#include "exec/watchdog.h"
 #include "train/origin.h"
 #include "train/weights.h"
 
@@ -119,6 +120,7 @@ enum status train_start_state(struct train_run *run, const char *resume)
     return resume_from(run, resume);
 
   char *path = NULL;
+  watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir);
   enum status status = checkpoint_find(run->comm, run->checkpoint_dir, true, &path);
   if (status)
     return status;

@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
+#include "exec/watchdog.h"
 #include "io/checkpoint.h"
 #include "model/hf.h"
 #include "train/job_state.h"
@@ -144,8 +146,10 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
 static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
 {
   enum status status = STATUS_OK;
-  for (int t = 0; t < state->n && !status; t++)
+  for (int t = 0; t < state->n && !status; t++) {
     status = safetensors_read(from[t], state->tensor[t].range, state->tensor[t].data);
+    progress_add();
+  }
   return status ? status : job_state_commit(state);
 }
 
@@ -203,6 +207,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
 enum status weights_load(struct job *job, const char *path, bool moments)
 {
   int64_t folder = !moments && comm_rank(job->comm) == 0 && origin_is_folder(path);
+  watchdog_start(job->start, "reading %s", path);
   const enum status status = comm_max_i64(job->comm, &folder, 1);
   if (status)
     return status;

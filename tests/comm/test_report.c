@@ -56,6 +56,7 @@ static void is_that_of(const struct state *state, int rank)
   assert_memory_equal(state, &expected, sizeof expected);
 }
 
+/* Asked over and over, each time all say the same. */
 static void all_answer(void **state)
 {
   (void)state;
@@ -65,21 +66,25 @@ static void all_answer(void **state)
   bool answered[MOST_RANKS] = {0};
   assert_false(is_wanted(report));
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  if (comm_rank(job) == 0) {
-    assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
-    for (int r = 0; r < comm_ranks(job); r++) {
-      assert_true(answered[r]);
-      is_that_of(&states[r], r);
+  for (int round = 0; round < 3; round++) {
+    if (comm_rank(job) == 0) {
+      memset(states, 0, sizeof states);
+      assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
+      for (int r = 0; r < comm_ranks(job); r++) {
+        assert_true(answered[r]);
+        is_that_of(&states[r], r);
+      }
+    } else {
+      wait_until_wanted(report);
+      assert_int_equal(comm_report_answer(report, &mine, 60), STATUS_OK);
     }
-  } else {
-    wait_until_wanted(report);
-    assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
   }
+  assert_false(is_wanted(report));
   comm_report_destroy(report);
 }
 
-/* The last rank speaks first; the others are silent. */
-static void one_speaks_unasked(void **state)
+/* The last rank raises the alarm, and answers; the others are silent. */
+static void one_raises_an_alarm(void **state)
 {
   (void)state;
   struct comm_report *report = create();
@@ -87,14 +92,17 @@ static void one_speaks_unasked(void **state)
   const int last = comm_ranks(job) - 1;
   const struct state mine = state_of(comm_rank(job));
   bool answered[MOST_RANKS] = {0};
-  if (last > 0 && comm_rank(job) == last)
-    assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
+  if (last > 0 && comm_rank(job) == last) {
+    assert_int_equal(comm_report_alarm(report), STATUS_OK);
+    wait_until_wanted(report);
+    assert_int_equal(comm_report_answer(report, &mine, 60), STATUS_OK);
+  }
   if (comm_rank(job) == 0) {
     const double begin = clock_s();
     if (last > 0)
       wait_until_wanted(report);
-    assert_int_equal(comm_report_collect(report, &mine, 0.2, states, answered), STATUS_OK);
-    assert_true(last < 2 || clock_s() - begin >= 0.2);
+    assert_int_equal(comm_report_collect(report, &mine, 1, states, answered), STATUS_OK);
+    assert_true(last < 2 || clock_s() - begin >= 1);
     for (int r = 0; r <= last; r++) {
       assert_int_equal(answered[r], r == 0 || r == last);
       if (answered[r])
@@ -102,6 +110,33 @@ static void one_speaks_unasked(void **state)
     }
   }
   assert_int_equal(comm_barrier(job), STATUS_OK);
+  comm_report_destroy(report);
+}
+
+/* What answers the first question, too late, is none to the second. */
+static void a_late_answer_is_dropped(void **state)
+{
+  (void)state;
+  struct comm_report *report = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job)), old = state_of(MOST_RANKS);
+  bool answered[MOST_RANKS] = {0};
+  if (comm_rank(job) == 0)
+    assert_int_equal(comm_report_collect(report, &mine, 0.01, states, answered), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) != 0) {
+    wait_until_wanted(report);
+    assert_int_equal(comm_report_answer(report, &old, 60), STATUS_OK);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0) {
+    assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
+    for (int r = 0; r < comm_ranks(job); r++)
+      is_that_of(&states[r], r);
+  } else {
+    wait_until_wanted(report);
+    assert_int_equal(comm_report_answer(report, &mine, 60), STATUS_OK);
+  }
   comm_report_destroy(report);
 }
 
@@ -153,7 +188,8 @@ static void without_mpi_there_is_nobody(void **state)
   assert_int_equal(comm_create_fake(1, 3, 3, &fake), STATUS_OK);
   assert_int_equal(comm_report_create(fake, sizeof mine, &report), STATUS_OK);
   assert_false(is_wanted(report));
-  assert_int_equal(comm_report_send(report, &mine, 60), STATUS_OK);
+  assert_int_equal(comm_report_answer(report, &mine, 60), STATUS_OK);
+  assert_int_equal(comm_report_alarm(report), STATUS_OK);
   assert_int_equal(comm_report_collect(report, &mine, 60, states, answered), STATUS_OK);
   assert_true(!answered[0] && answered[1] && !answered[2]);
   is_that_of(&states[1], 1);
@@ -176,7 +212,8 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_answer),
-      cmocka_unit_test(one_speaks_unasked),
+      cmocka_unit_test(one_raises_an_alarm),
+      cmocka_unit_test(a_late_answer_is_dropped),
       cmocka_unit_test(the_first_failure_is_told),
       cmocka_unit_test(without_mpi_there_is_nobody),
       cmocka_unit_test(a_state_of_no_size),

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "comm/ops.h"
 #include "exec/watchdog.h"
 #include "reopen.h"
@@ -25,7 +26,7 @@ static const char *program;
 enum { STUCK_STEP = 2 };
 
 /* What a stuck rank does when it loads step 2. */
-enum manner { SLEEPS, STOPS, LATE, BREAKS };
+enum manner { SLEEPS, STOPS, LATE, BREAKS, BREAKS_BUT_STOPPED_0 };
 struct trouble {
   struct job *job;
   int rank;
@@ -49,11 +50,14 @@ static void sleep_s(double seconds)
 static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct trouble *trouble = arg;
-  if (step == STUCK_STEP && comm_rank(trouble->job->comm) == trouble->rank) {
-    atomic_store(&broken, trouble->manner == BREAKS);
+  const int rank = comm_rank(trouble->job->comm);
+  if (step == STUCK_STEP && rank == 0 && trouble->manner == BREAKS_BUT_STOPPED_0)
+    raise(SIGSTOP);
+  if (step == STUCK_STEP && (rank == trouble->rank || trouble->rank < 0)) {
+    atomic_store(&broken, trouble->manner == BREAKS || trouble->manner == BREAKS_BUT_STOPPED_0);
     if (trouble->manner == STOPS)
       raise(SIGSTOP);
-    while (trouble->manner == SLEEPS || trouble->manner == BREAKS)
+    while (trouble->manner != LATE)
       pause();
     sleep_s(0.6);
   }
@@ -210,6 +214,91 @@ static int miss_meeting(int rank)
   return 0;
 }
 
+/* --- the start of a job ----------------------------------------------------------------------------------------------------------- */
+
+/* Rank `stuck` does not come to where the others wait; -1: rank 0 takes long, and the others wait for it. */
+static int begin(int stuck)
+{
+  struct comm *comm = job_start_mpi();
+  struct watchdog *start = NULL;
+  if (!comm)
+    return 1;
+  if (watchdog_create(comm, NULL, 1, &start))
+    return tell("the watchdog");
+  watchdog_start(start, "reading weights-%d", 7);
+  while (comm_rank(comm) == stuck)
+    pause();
+  for (int piece = 0; stuck < 0 && comm_rank(comm) == 0 && piece < 50; piece++) {
+    progress_add();
+    sleep_s(0.05);
+  }
+  if (comm_barrier(comm))
+    return tell("the others");
+  watchdog_started(start);
+  sleep_s(1.5); /* what has ended is not missed */
+  watchdog_destroy(start);
+  comm_destroy(comm);
+  return 0;
+}
+
+static int broken_rank; /* of which a carrier's groups never come about */
+
+static enum status join(struct comm_group *group)
+{
+  comm_begin_call(group->comm);
+  while (broken_rank == -1 || comm_rank(group->comm) == broken_rank)
+    pause();
+  return comm_end_call(group->comm, STATUS_OK);
+}
+
+/* -1: on all ranks. */
+static int join_groups(int stuck)
+{
+  struct comm *comm = job_start_mpi();
+  struct watchdog *start = NULL;
+  struct job job;
+  if (!comm)
+    return 1;
+  broken_rank = stuck;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (watchdog_create(comm, NULL, 1, &start))
+    return tell("the watchdog");
+  struct comm_carrier_ops carrier = *comm->carrier;
+  carrier.open = join;
+  comm->carrier = &carrier;
+  return job_reopen(&job, &(struct exec_config){.start = start}) ? tell("the executor") : 0;
+}
+
+/* --- a checkpoint of which one rank writes for long ------------------------------------------------------------------------------- */
+
+static void ask_unequal(struct watchdog_place *out)
+{
+  *out = (struct watchdog_place){.moved = atomic_load(&moved), .doing = "bringing its data to the disk", .waits = !atomic_load(&flushes)};
+}
+
+static int wait_for_a_writer(void)
+{
+  struct comm *comm = job_start_mpi();
+  struct job job;
+  if (!comm)
+    return 1;
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1});
+  if (job_reopen(&job, &(struct exec_config){.timeout_s = 1}))
+    return tell("the executor");
+  atomic_store(&flushes, comm_rank(comm) == 1);
+  watchdog_enter(job.exec, TASK_SAVE, ask_unequal, "the checkpoint of step %d", 40);
+  for (int piece = 0; comm_rank(comm) == 1 && piece < 70; piece++) {
+    atomic_fetch_add(&moved, 1);
+    sleep_s(0.05);
+  }
+  if (comm_barrier(comm))
+    return tell("the others");
+  watchdog_leave(job.exec, TASK_SAVE);
+  job_close(&job);
+  comm_destroy(comm);
+  return 0;
+}
+
 /* --- what mpirun says of it ---------------------------------------------------------------------------------------------------- */
 
 static void ended_by_watchdog(const struct again *run)
@@ -259,6 +348,8 @@ static void a_process_that_is_stopped(void **state)
   ended_by_watchdog(run);
   again_says(run, "rank 2: NO ANSWER\n");
   again_says(run, "everybody waits for rank 2, which does not answer");
+  assert_null(strstr(run->text, "rank 0 does not answer"));
+  assert_null(strstr(run->text, "sluice: rank 1: "));
 }
 
 static void rank_0_is_stopped(void **state)
@@ -268,6 +359,16 @@ static void rank_0_is_stopped(void **state)
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
   again_says(run, "sluice: rank 1: nothing moved for ");
+}
+
+/* One rank tells it for all that see it. */
+static void rank_0_is_stopped_among_many(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 5, "stop 0");
+  ended_by_watchdog(run);
+  again_says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
+  assert_null(strstr(run->text, "sluice: rank 4: "));
 }
 
 static void a_rank_that_stays_between_steps(void **state)
@@ -284,7 +385,26 @@ static void a_carrier_with_an_error(void **state)
   const struct again *run = again_run(program, 3, "break 1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
   again_says(run, "sluice: rank 1 is in LOAD m0 (#");
-  again_says(run, "sluice: rank 1: the link is down\n");
+  again_says(run, "sluice: rank 0: rank 1: the link is down\n");
+}
+
+static void a_carrier_with_an_error_on_all_ranks(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 4, "break -1");
+  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
+  again_says(run, "sluice: rank 0: the link is down (and so say 3 ranks more)\n");
+  assert_null(strstr(run->text, "sluice: rank 1"));
+  assert_null(strstr(run->text, "sluice: rank 2"));
+  assert_null(strstr(run->text, "sluice: rank 3"));
+}
+
+static void a_carrier_with_an_error_and_rank_0_stopped(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 2, "breakstop 1");
+  assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
+  again_says(run, "sluice: rank 1: the link is down; rank 0 does not answer\n");
 }
 
 static void who_is_late_but_moves(void **state)
@@ -325,6 +445,53 @@ static void a_checkpoint_that_is_slow(void **state)
   assert_string_equal(run->text, "");
 }
 
+static void a_checkpoint_that_one_rank_writes_for_long(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 3, "writer");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_string_equal(run->text, "");
+}
+
+static void a_rank_that_does_not_start(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 3, "begin 1");
+  ended_by_watchdog(run);
+  again_says(run, "sluice: rank 0: nothing of the job's start has moved for 1 s: everybody waits for rank 1, which is starting: reading weights-7\n");
+  again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
+}
+
+static void a_start_that_is_slow(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 2, "begin -1");
+  if (run->code)
+    fail_msg("exit code %d:\n%s", run->code, run->text);
+  assert_string_equal(run->text, "");
+}
+
+static void a_group_that_one_rank_does_not_join(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 3, "join 2");
+  ended_by_watchdog(run);
+  again_says(run, "rank 2: nothing moved for ");
+  again_says(run, "starting: joining the group for gathers, carried by mpi, waiting for the other ranks");
+  again_says(run, "everybody waits for rank 2, which is starting: joining the group for gathers, carried by mpi, waiting for the other ranks");
+}
+
+static void a_group_that_none_can_join(void **state)
+{
+  (void)state;
+  const struct again *run = again_run(program, 2, "join -1");
+  ended_by_watchdog(run);
+  again_says(run,
+             "all ranks are in the same collectives, rank 0 starting: joining the group for gathers, carried by mpi, waiting for the other ranks: "
+             "what carries them does not; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does\n");
+}
+
 static void a_rank_that_misses_a_meeting(void **state)
 {
   (void)state;
@@ -344,6 +511,14 @@ int main(int argc, char **argv)
     return train(rank, STOPS, 1);
   if (argc > 1 && strcmp(argv[1], "break") == 0)
     return train(rank, BREAKS, 20);
+  if (argc > 1 && strcmp(argv[1], "breakstop") == 0)
+    return train(rank, BREAKS_BUT_STOPPED_0, 20);
+  if (argc > 1 && strcmp(argv[1], "begin") == 0)
+    return begin(rank);
+  if (argc > 1 && strcmp(argv[1], "join") == 0)
+    return join_groups(rank);
+  if (argc > 1 && strcmp(argv[1], "writer") == 0)
+    return wait_for_a_writer();
   if (argc > 1 && strcmp(argv[1], "late") == 0)
     return train(rank, LATE, 20);
   if (argc > 1 && strcmp(argv[1], "away") == 0)
@@ -360,12 +535,20 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_single_rank),
       cmocka_unit_test(a_process_that_is_stopped),
       cmocka_unit_test(rank_0_is_stopped),
+      cmocka_unit_test(rank_0_is_stopped_among_many),
       cmocka_unit_test(a_rank_that_stays_between_steps),
       cmocka_unit_test(a_carrier_with_an_error),
+      cmocka_unit_test(a_carrier_with_an_error_on_all_ranks),
+      cmocka_unit_test(a_carrier_with_an_error_and_rank_0_stopped),
       cmocka_unit_test(who_is_late_but_moves),
       cmocka_unit_test(a_rest_between_steps),
       cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),
       cmocka_unit_test(a_checkpoint_that_is_slow),
+      cmocka_unit_test(a_checkpoint_that_one_rank_writes_for_long),
+      cmocka_unit_test(a_rank_that_does_not_start),
+      cmocka_unit_test(a_start_that_is_slow),
+      cmocka_unit_test(a_group_that_one_rank_does_not_join),
+      cmocka_unit_test(a_group_that_none_can_join),
       cmocka_unit_test(a_rank_that_misses_a_meeting),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,165 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exec/watchdog_private.h"
+
+/* Who did not answer first, then who began the fewest collectives: there the others wait. Of those, who does something by itself. */
+static int compare_places(const struct rank_place *a, const struct rank_place *b)
+{
+  if (a->begun != b->begun)
+    return a->begun < b->begun ? -1 : 1;
+  if (a->own_work != b->own_work)
+    return a->own_work ? -1 : 1;
+  return 0;
+}
+
+static int by_suspicion(const void *x, const void *y, void *arg)
+{
+  const struct watchdog *dog = arg;
+  const int a = *(const int *)x, b = *(const int *)y;
+  if (dog->answered[a] != dog->answered[b])
+    return dog->answered[a] ? 1 : -1;
+  const int order = dog->answered[a] ? compare_places(&dog->state[a].place[dog->subject], &dog->state[b].place[dog->subject]) : 0;
+  return order ? order : a - b;
+}
+
+static void append_rank(struct watchdog *dog, int rank, bool lanes)
+{
+  const struct rank_state *state = &dog->state[rank];
+  const struct rank_place *place = &state->place[dog->subject];
+  if (!dog->answered[rank])
+    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: NO ANSWER\n", rank);
+  else
+    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: nothing moved for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
+                    place->quiet_s, place->text, dog->subject == TASK_START ? place->begun : state->place[STEPS].begun, lanes ? state->lanes : "");
+}
+
+static void append_blame(struct watchdog *dog, int ranks)
+{
+  const int first = dog->order[0], last = dog->order[ranks - 1];
+  const struct rank_place *place = &dog->state[first].place[dog->subject];
+  if (!dog->answered[first])
+    watchdog_append(dog->text, dog->room, &dog->used,
+                    "everybody waits for rank %d, which does not answer: its process is stopped or gone, or its node is out of reach", first);
+  else if (ranks == 1)
+    watchdog_append(dog->text, dog->room, &dog->used, "the only rank is %s", place->text);
+  else if (place->begun < dog->state[last].place[dog->subject].begun || place->own_work)
+    watchdog_append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s", first, place->text);
+  else
+    watchdog_append(dog->text, dog->room, &dog->used, "all ranks are in the same collectives, rank %d %s: what carries them does not%s", first,
+                    place->text, dog->subject == TASK_START ? "; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does" : "");
+}
+
+static void print_report(struct watchdog *dog)
+{
+  const int ranks = comm_ranks(dog->comm);
+  for (int r = 0; r < ranks; r++)
+    dog->order[r] = r;
+  qsort_r(dog->order, (size_t)ranks, sizeof *dog->order, by_suspicion, dog);
+  dog->used = 0;
+  watchdog_append(dog->text, dog->room, &dog->used,
+                  "sluice: a job in which nothing moves: what its ranks are at, those that others wait for first\n");
+  for (int i = 0; i < ranks; i++)
+    append_rank(dog, dog->order[i], i < DETAILED);
+  fprintf(stderr, "%s", dog->text);
+  dog->used = 0;
+  append_blame(dog, ranks);
+}
+
+/* A subject that does not move on some rank, and in which nobody goes on by himself; SUBJECTS: none. Who has moved lately may take long, and the others wait longer than he takes to move. */
+static int find_stuck(const struct watchdog *dog, bool *stuck)
+{
+  const int ranks = comm_ranks(dog->comm);
+  *stuck = false;
+  for (int subject = 0; subject < SUBJECTS; subject++) {
+    bool here = false, moves = false;
+    for (int r = 0; r < ranks; r++) {
+      here = here || (dog->answered[r] && dog->state[r].stuck[subject]);
+      moves = moves || (dog->answered[r] && dog->state[r].place[subject].moves);
+    }
+    *stuck = *stuck || here;
+    if (here && !moves)
+      return subject;
+  }
+  return SUBJECTS;
+}
+
+static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
+{
+  static const char *const what[SUBJECTS] = {
+      [STEPS] = "nothing", [TASK_MEET] = "nothing", [TASK_SAVE] = "nothing of a checkpoint", [TASK_START] = "nothing of the job's start"};
+  print_report(dog);
+  comm_abort(dog->comm, status_set(STATUS_ABORTED, "%s has moved for %g s: %.1900s", what[dog->subject], dog->limit_s, dog->text));
+}
+
+/* Most often all ranks meet it: one speaks for them. */
+static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, int first, int more)
+{
+  const struct rank_state *state = &dog->state[first];
+  char others[64] = "", rank[32] = "";
+  fprintf(stderr, "sluice: rank %d is %s\n%s", first, state->place[STEPS].text, state->lanes);
+  if (more > 0)
+    snprintf(others, sizeof others, " (and so say %d ranks more)", more);
+  if (first != comm_rank(dog->comm))
+    snprintf(rank, sizeof rank, "rank %d: ", first);
+  for (int r = 0; r < comm_ranks(dog->comm); r++)
+    if (!dog->answered[r])
+      comm_abort(dog->comm, status_set(state->failed, "%s%s%s; rank %d does not answer: its process is stopped or gone, or its node is out of reach",
+                                       rank, state->failure, others, r));
+  comm_abort(dog->comm, status_set(state->failed, "%s%s%s", rank, state->failure, others));
+}
+
+static void look_for_failures(struct watchdog *dog)
+{
+  int first = -1, n = 0;
+  for (int r = comm_ranks(dog->comm) - 1; r >= 0; r--)
+    if (dog->answered[r] && dog->state[r].failed) {
+      first = r;
+      n++;
+    }
+  if (n > 0)
+    end_by_failure(dog, first, n - 1);
+}
+
+static bool all_answered(const struct watchdog *dog)
+{
+  for (int r = 0; r < comm_ranks(dog->comm); r++)
+    if (!dog->answered[r])
+      return false;
+  return true;
+}
+
+double watchdog_collect_s(const struct watchdog *dog)
+{
+  return 5 + 1e-3 * comm_ranks(dog->comm);
+}
+
+enum status watchdog_judge(struct watchdog *dog, bool *stuck)
+{
+  watchdog_describe(dog, dog->mine);
+  const enum status status = comm_report_collect(dog->report, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
+  if (status)
+    return status_prefix(status, "something does not move, and the other ranks cannot be asked");
+  look_for_failures(dog);
+  dog->subject = find_stuck(dog, stuck);
+  const bool stands = dog->subject < SUBJECTS;
+  if (stands && (dog->doubted || all_answered(dog)))
+    end_by_standstill(dog);
+  dog->doubted = stands;
+  return STATUS_OK;
+}
+
+void watchdog_end_alone(struct watchdog *dog)
+{
+  int subject = 0;
+  while (subject < STEPS && !watchdog_is_stuck(dog, subject))
+    subject++;
+  watchdog_describe(dog, dog->mine);
+  const struct rank_place *mine = &dog->mine->place[subject];
+  fprintf(stderr, "sluice: rank %d: nothing moved for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
+  if (dog->failed)
+    comm_abort(dog->comm, status_set(dog->failed, "%s; rank 0 does not answer", dog->failure));
+  comm_abort(dog->comm,
+             status_set(STATUS_ABORTED, "nothing has moved for %g s, and rank 0 does not answer: its process is stopped or gone", dog->limit_s));
+}

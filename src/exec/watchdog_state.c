@@ -1,0 +1,153 @@
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "exec/watchdog_private.h"
+
+void watchdog_append(char *text, size_t room, size_t *used, const char *format, ...)
+{
+  va_list args;
+  va_start(args, format);
+  const int n = vsnprintf(text + *used, room - *used, format, args);
+  va_end(args);
+  if (n > 0)
+    *used += (size_t)n < room - *used ? (size_t)n : room - *used - 1;
+}
+
+static bool is_collective(const struct exec *exec, int instr)
+{
+  return plan_instr_ranks(exec->plan, &exec->plan->instr[instr]) > 1;
+}
+
+static int64_t place_in_lane(const struct driver *driver, int instr)
+{
+  int place = 0;
+  while (driver->instr[place] != instr)
+    place++;
+  return place;
+}
+
+/* The first instruction that `instr` of step n (since create) waits for, -1: none. */
+static int waits_for(const struct watchdog *dog, int index, int64_t n)
+{
+  const struct exec *exec = dog->exec;
+  const struct instr *instr = &exec->plan->instr[index];
+  for (int w = 0; w < instr->n_wait; w++) {
+    const int other = instr->wait[w].instr;
+    const enum plan_lane lane = exec->plan->instr[other].lane;
+    const struct driver *driver = &exec->driver[lane];
+    const int64_t step = n - instr->wait[w].back;
+    if (step > 0 && dog->lane[lane].complete <= (step - 1) * driver->n + place_in_lane(driver, other))
+      return other;
+  }
+  return -1;
+}
+
+/* Number in the deck's count of step n since create. What holds it is overwritten two steps later, and this is asked when none comes. */
+static int64_t step_number(const struct watchdog *dog, int64_t n)
+{
+  return dog->exec->args[dog->released & 1].step - (dog->released - n);
+}
+
+/* Among the first `position` instructions of a lane. */
+static int64_t count_collectives(const struct exec *exec, const struct driver *driver, int64_t position)
+{
+  int64_t in_step = 0, before = 0;
+  for (int i = 0; i < driver->n; i++) {
+    in_step += is_collective(exec, driver->instr[i]);
+    before += i < position % driver->n && is_collective(exec, driver->instr[i]);
+  }
+  return position / driver->n * in_step + before;
+}
+
+static void describe_last(const struct watchdog *dog, const struct driver *driver, int64_t complete, char *out, size_t room, size_t *used)
+{
+  char name[96] = "nothing";
+  if (complete > 0)
+    plan_instr_name(dog->exec->plan, driver->instr[(complete - 1) % driver->n], name, sizeof name);
+  watchdog_append(out, room, used, "; complete before it: %s\n", name);
+}
+
+/* What a lane is at, for its line; and what it adds to the state of the rank. */
+static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state, size_t *used)
+{
+  const struct exec *exec = dog->exec;
+  const struct driver *driver = &exec->driver[lane];
+  const int64_t complete = dog->lane[lane].complete, n = complete / driver->n + 1, begun = count_collectives(exec, driver, complete);
+  char name[96], other[96];
+  struct rank_place *place = &state->place[STEPS];
+  place->begun += begun;
+  watchdog_append(state->lanes, sizeof state->lanes, used, "  %-8s ", plan_lane_name(lane));
+  if (watchdog_is_at_rest(dog, lane)) {
+    watchdog_append(state->lanes, sizeof state->lanes, used, "at rest%s\n", begun ? ", all of its collectives complete" : "");
+    return;
+  }
+  const int index = driver->instr[complete % driver->n], wanted = waits_for(dog, index, n);
+  const bool collective = is_collective(exec, index);
+  plan_instr_name(exec->plan, index, name, sizeof name);
+  watchdog_append(state->lanes, sizeof state->lanes, used, "%s %s of step %" PRId64, wanted < 0 ? "in" : "at", name, step_number(dog, n));
+  if (collective)
+    watchdog_append(state->lanes, sizeof state->lanes, used, ", collective %" PRId64 " of this lane, %" PRId64 " bytes", begun + 1,
+                    plan_instr_bytes(exec->plan, &exec->plan->instr[index]));
+  if (wanted >= 0) {
+    plan_instr_name(exec->plan, wanted, other, sizeof other);
+    watchdog_append(state->lanes, sizeof state->lanes, used, ", which waits for %s", other);
+  } else {
+    place->begun += collective;
+    if (!place->own_work) /* rather what this rank does alone than where it waits for others */
+      snprintf(place->text, sizeof place->text, "in %s of step %" PRId64, name, step_number(dog, n));
+    place->own_work = place->own_work || !collective;
+  }
+  describe_last(dog, driver, complete, state->lanes, sizeof state->lanes, used);
+}
+
+static void describe_steps(const struct watchdog *dog, struct rank_state *state, size_t *used)
+{
+  struct rank_place *place = &state->place[STEPS];
+  *place = (struct rank_place){.quiet_s = dog->quiet_s, .text = "between two instructions"};
+  if (dog->released == 0)
+    snprintf(place->text, sizeof place->text, "before its first step");
+  else if (!watchdog_is_under_way(dog))
+    snprintf(place->text, sizeof place->text, "between steps, with step %" PRId64 " complete", step_number(dog, dog->released));
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (dog->exec->driver[lane].n > 0)
+      describe_lane(dog, lane, state, used);
+  place->moves = place->own_work && place->quiet_s < dog->limit_s;
+  if (exec_failure(dog->exec))
+    snprintf(place->text, sizeof place->text, "stopped by a failure: %.200s", status_text());
+}
+
+/* Whoever is not in it is where its steps are. */
+static void describe_task(const struct watchdog *dog, enum watchdog_task which, struct rank_state *state, size_t *used)
+{
+  const struct task *task = &dog->task[which];
+  struct rank_place *place = &state->place[which];
+  const struct watchdog_place at = watchdog_ask_task(dog, task);
+  *place = (struct rank_place){
+      .own_work = !at.waits, .moves = task->active && !at.waits && task->quiet_s < dog->limit_s, .begun = task->turns, .quiet_s = task->quiet_s};
+  if (which == TASK_START)
+    comm_calls(dog->comm, &place->begun, &(bool){false});
+  if (!task->active) {
+    snprintf(place->text, sizeof place->text, "%s", state->place[STEPS].text);
+    return;
+  }
+  snprintf(place->text, sizeof place->text, "%s%s%s%s", which == TASK_START ? "starting: " : "in ", task->name, at.doing ? ", " : "",
+           at.doing ? at.doing : "");
+  if (which != TASK_START)
+    watchdog_append(state->lanes, sizeof state->lanes, used, "  besides  %s\n", place->text);
+}
+
+void watchdog_describe(struct watchdog *dog, struct rank_state *state)
+{
+  size_t used = 0;
+  *state = (struct rank_state){.rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "behind its start"};
+  snprintf(state->failure, sizeof state->failure, "%s", dog->failure);
+  if (dog->exec)
+    describe_steps(dog, state, &used);
+  pthread_mutex_lock(&dog->mutex);
+  for (int task = 0; task < TASK_COUNT; task++)
+    describe_task(dog, task, state, &used);
+  pthread_mutex_unlock(&dog->mutex);
+  for (int subject = 0; subject < SUBJECTS; subject++)
+    state->stuck[subject] = watchdog_is_stuck(dog, subject);
+}
