@@ -171,7 +171,8 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
 
 static enum status make_group(struct exec *exec, enum group group, const struct group_use *use)
 {
-  static const char *const of[] = {[GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
+  static const char *const of[] = {
+      [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
   const int size = exec->plan->input.shape.group;
   watchdog_start(exec->config.start, "joining the group for %s, carried by %s", of[group], comm_carrier(exec->config.comm));
   enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;

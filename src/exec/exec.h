@@ -56,7 +56,7 @@ struct exec_config {
   void *trace_arg;
   int64_t trace_from, trace_to;
   struct tally *tally;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
-  double timeout_s;         /* > 0: a job in which nothing has moved for so long while a step is under way is ended with a report (exec/watchdog.h) */
+  double timeout_s;         /* > 0: a job in which nothing moves for so long while a step is under way is ended with a report (exec/watchdog.h) */
   struct watchdog *start;   /* told what exec_create() is at; NULL: nobody */
 };
 

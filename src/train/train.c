@@ -188,12 +188,14 @@ static enum status prepare_state(struct train_run *run, const char *resume)
 static enum status prepare_loop(struct train_run *run)
 {
   enum status status = start_data(run);
+  watchdog_start(run->job->start, "opening %s", run->deck->run.dir);
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK);
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
     status = saver_create(run->job, run->checkpoint_dir, &run->saver);
+  watchdog_started(run->job->start);
   return status;
 }
 

@@ -94,6 +94,15 @@ hit host KILL -n
 ends host 10
 clean host
 
+# Before the first step: a file system that does not answer keeps rank 0 from what the run folder knows of the device, and rank 1 waits for it. Reading a pipe that nobody writes to is as long.
+mkdir early
+mkfifo early/device.bin
+start early checkpoint.every=0 comm.timeout=1
+until grep -q "everybody waits for rank 0, which is starting: checking data" early.log; do lives early; sleep 0.1; done
+ends early 30
+test $status = 10 || { tail -n 20 early.log >&2; die "a start that hangs: exit $status"; }
+grep -q "^rank 1: .*starting: checking data, waiting for the other ranks" early.log || { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
+
 # A rank that is stopped dead is named, and the job ends by itself.
 start stopped checkpoint.every=0 comm.timeout=1
 wait_for stopped '"step"'
@@ -101,3 +110,4 @@ hit stopped STOP -n
 ends stopped 30
 test $status = 10 || { tail -n 20 stopped.log >&2; die "a hang: exit $status"; }
 grep -q "everybody waits for rank [01], which does not answer\|rank 0 does not answer: its process is stopped or gone" stopped.log || { tail -n 20 stopped.log >&2; die "nobody says whom they wait for"; }
+if grep -q "waits for rank 1" stopped.log && grep -q "rank 0 does not answer" stopped.log; then cat stopped.log >&2; die "rank 0 is blamed for rank 1"; fi

@@ -251,10 +251,28 @@ static void a_communicator_is_had_by_all_or_by_none(void **state)
   comm_group_destroy(group);
 }
 
+/* The same number everywhere, also where what one call does is several. */
+static void calls_are_counted(void **state)
+{
+  (void)state;
+  int64_t before, after;
+  bool waits = true;
+  comm_calls(job, &before, &waits);
+  assert_false(waits);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  comm_calls(job, &after, &waits);
+  assert_int_equal(after, before + 1);
+  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  comm_calls(job, &after, &waits);
+  assert_false(waits);
+  assert_int_equal(comm_check_same(job, "the number of calls", &after, sizeof after), STATUS_OK);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_are_numbered),
+      cmocka_unit_test(calls_are_counted),
       cmocka_unit_test(broadcast_from_every_root),
       cmocka_unit_test(text_arrives_as_a_copy),
       cmocka_unit_test(sums_and_maxima),
