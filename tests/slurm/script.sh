@@ -25,7 +25,7 @@ answer() {
   answer ../answers/scontrol 'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
   answer ../answers/srun 'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != "$1"; do shift; done; exec "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
-  answer ours 'for word; do printf "<%s>" "$word"; done; echo; echo "$WORDS"; exit "${CODE:-0}"'
+  answer ours 'for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
   echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
@@ -50,6 +50,12 @@ says runs/bench '<bench><d.yaml><results=runs/bench/bench.jsonl><steps=2>'
 echo 'run.seed=4' > list.txt
 TASK=1 job 0 sweep list.txt d.yaml
 says runs/list/1 '<train><d.yaml><--resume><auto><run.seed=4><run.dir=runs/list/1>'
+
+# srun's ranks wait for each other in MPI_Init, by the ring unless the site says otherwise.
+says r "fence=ring"
+echo 'SLURM_PMIX_FENCE=mixed' >> "slurm scripts/site.conf"
+job 0 train d.yaml
+says r "fence=mixed"
 
 # A killed rank: the node was out of memory if this start's output says so, and not if one before did.
 WORDS="slurmstepd: error: Detected 1 oom_kill event in StepId=7.0." CODE=137 job 137 train d.yaml

@@ -276,3 +276,12 @@ is COMPLETED || failed "the benchmark failed"
 says "hosts (as SLUICE_LAUNCH says)"
 grep -q '"ranks": *2' runs/bench/bench.jsonl || failed "no result of two ranks"
 told "sweep and benchmark"
+
+# --- A rank that is slow in MPI_Init: the others wait for it there. Its PMIx is not seen from outside where it is part of Open MPI.
+late=${SLUICE%/*}/tests/slurm/late.so
+test -f "$late" || skip "no $late: the rest is skipped"
+LD_PRELOAD=$late submit slow -- "$scripts/train.sbatch" tiny.yaml run.dir=slow
+ends COMPLETED 40
+says "srun (srun has pmix)"
+grep -q "rank 0 was told late" "$folder"/job-*.out || skip "this Open MPI has a PMIx of its own: the rest is skipped"
+told "nobody leaves MPI_Init before all are in it"
