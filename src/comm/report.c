@@ -19,8 +19,8 @@ struct comm_report {
   MPI_Comm members;   /* MPI_COMM_NULL: alone */
   MPI_Request answer; /* under way */
   int bytes;
-  int question;   /* the latest, asked or heard */
-  char *answered; /* others than rank 0: what `answer` sends */
+  int question; /* the latest, asked or heard */
+  char *late;   /* room for an answer: on rank 0 for one that nobody waits for, on the others for what `answer` sends */
 };
 
 enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_report **out)
@@ -35,12 +35,12 @@ enum status comm_report_create(struct comm *comm, int64_t bytes, struct comm_rep
   struct comm_report *report = block;
   *report =
       (struct comm_report){.comm = comm, .members = MPI_COMM_NULL, .answer = MPI_REQUEST_NULL, .bytes = (int)bytes, .question = FIRST_QUESTION - 1};
-  status = comm_agree(comm, mem_alloc(MEM_META, (size_t)bytes, (void **)&report->answered));
+  status = comm_agree(comm, mem_alloc(MEM_META, (size_t)bytes, (void **)&report->late));
   if (!status && world && comm_ranks(comm) > 1)
     status = comm_mpi_check(MPI_Comm_dup(*world, &report->members), "MPI_Comm_dup");
   status = comm_agree(comm, status);
   if (status) { /* a communicator that some ranks do not have the others cannot free */
-    mem_free(report->answered);
+    mem_free(report->late);
     mem_free(report);
   } else {
     *out = report;
@@ -58,7 +58,7 @@ void comm_report_destroy(struct comm_report *report)
   if (report->members != MPI_COMM_NULL && comm_mpi_check(MPI_Comm_free(&report->members), "MPI_Comm_free"))
     log_warn("%s", status_text());
   if (!sends)
-    mem_free(report->answered);
+    mem_free(report->late);
   mem_free(report);
 }
 
@@ -71,11 +71,14 @@ enum status comm_report_alarm(struct comm_report *report)
   return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
 }
 
-/* An empty message that is there: out of the way, and its tag. */
-static enum status take(struct comm_report *report, const MPI_Status *found)
+/* A message that is there: out of the way. An alarm, a question, or on rank 0 an answer that comes too late, which somebody has to take, or its sender could never answer again. */
+static enum status take(struct comm_report *report, bool leads, const MPI_Status *found, bool *wanted)
 {
-  report->question = found->MPI_TAG == TAG_ALARM ? report->question : found->MPI_TAG;
-  return comm_mpi_check(MPI_Recv(NULL, 0, MPI_BYTE, found->MPI_SOURCE, found->MPI_TAG, report->members, MPI_STATUS_IGNORE), "MPI_Recv");
+  if (!leads)
+    report->question = found->MPI_TAG;
+  *wanted = *wanted || !leads || found->MPI_TAG == TAG_ALARM;
+  return comm_mpi_check(
+      MPI_Recv(report->late, leads ? report->bytes : 0, MPI_BYTE, found->MPI_SOURCE, found->MPI_TAG, report->members, MPI_STATUS_IGNORE), "MPI_Recv");
 }
 
 enum status comm_report_wanted(struct comm_report *report, bool *wanted)
@@ -86,10 +89,9 @@ enum status comm_report_wanted(struct comm_report *report, bool *wanted)
   *wanted = false;
   while (!status && there) {
     MPI_Status found;
-    status = comm_mpi_check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, leads ? TAG_ALARM : MPI_ANY_TAG, report->members, &there, &found), "MPI_Iprobe");
+    status = comm_mpi_check(MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, MPI_ANY_TAG, report->members, &there, &found), "MPI_Iprobe");
     if (!status && there)
-      status = take(report, &found);
-    *wanted = *wanted || there;
+      status = take(report, leads, &found, wanted);
   }
   return status;
 }
@@ -129,8 +131,8 @@ enum status comm_report_answer(struct comm_report *report, const void *state, do
   enum status status = wait_for_answer(report, seconds);
   if (status || report->answer != MPI_REQUEST_NULL)
     return status;
-  memcpy(report->answered, state, (size_t)report->bytes);
-  status = comm_mpi_check(MPI_Isend(report->answered, report->bytes, MPI_BYTE, 0, report->question, report->members, &report->answer), "MPI_Isend");
+  memcpy(report->late, state, (size_t)report->bytes);
+  status = comm_mpi_check(MPI_Isend(report->late, report->bytes, MPI_BYTE, 0, report->question, report->members, &report->answer), "MPI_Isend");
   return status ? status : wait_for_answer(report, seconds);
 }
 

@@ -265,6 +265,10 @@ static void worker_start(struct worker *w, int salt)
   must(comm_group_register(w->group, w->full, size * (int64_t)bytes));
   must(comm_group_register(w->group, w->gathered, size * (int64_t)bytes));
   must(comm_group_register(w->group, w->staging, size * COUNT * (int64_t)sizeof(float)));
+  int64_t calls;
+  bool waits;
+  comm_calls(job, &calls, &waits);
+  assert_false(waits); /* starting and registering have ended for who watches */
   float *mine = here((size_t)size * bytes);
   for (int64_t round = 0; round < ROUNDS; round++)
     for (int64_t i = 0; i < size * COUNT; i++)
