@@ -367,6 +367,8 @@ static enum status run_deck(const struct arguments *arguments)
                                .shape = job->shape};
     status = job_start(job, PLAN_TRAIN, data_load_train, &order);
     if (!status)
+      job_read_ahead(job, PLAN_TRAIN, 0, values->warmup + values->steps);
+    if (!status)
       status = measure(job, values, &measurement);
     if (!status)
       status = comm_agree(arguments->comm, job_end_trace(job, &measurement.trace));

@@ -38,6 +38,7 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
   const double start = clock_s();
+  job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
   for (int64_t i = 0; i < steps; i++) {
     struct exec_result result;
     enum status status = exec_step(exec, evaluator->next_step++, 0, 0.0, &result);

@@ -57,7 +57,10 @@ static enum status open_instruments(struct job *job)
 
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
 {
-  enum status status = comm_agree(job->comm, mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK);
+  enum status status = mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK;
+  if (!status && mode != PLAN_GENERATE)
+    status = reader_create(job->plan[mode], load, arg, job->topo, &job->reader[mode]);
+  status = comm_agree(job->comm, status);
   if (status)
     return status;
   const int *io_cores;
@@ -69,8 +72,8 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .comm = job->comm,
                                      .memory = &job->memory,
                                      .deck = job->deck,
-                                     .load = load,
-                                     .load_arg = arg,
+                                     .load = job->reader[mode] ? reader_load : load,
+                                     .load_arg = job->reader[mode] ? job->reader[mode] : arg,
                                      .threads = job->threads,
                                      .cores = topo_cores(job->topo),
                                      .io_cpus = io_cpus,
@@ -91,6 +94,11 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
     status = measure_link(job);
   watchdog_started(job->start);
   return status;
+}
+
+void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps)
+{
+  reader_begin(job->reader[mode], first, steps);
 }
 
 enum status job_end_trace(struct job *job, struct trace_summary *out)

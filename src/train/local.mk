@@ -26,6 +26,8 @@ src_train_libtrain_a_SOURCES = \
 	src/train/job_state_private.h \
 	src/train/origin.c \
 	src/train/origin.h \
+	src/train/reader.c \
+	src/train/reader.h \
 	src/train/sample.c \
 	src/train/sample.h \
 	src/train/saver.c \

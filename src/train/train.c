@@ -156,6 +156,8 @@ static enum status start_data(struct train_run *run)
   status = comm_agree(run->comm, train_leads(run) ? train_folder_recall(run) : STATUS_OK);
   if (!status)
     status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
+  if (!status)
+    job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   if (status || !deck->eval.every)
     return status;
   return evaluator_open(run->job, &run->evaluator);
