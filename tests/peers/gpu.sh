@@ -4,7 +4,8 @@
 # Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs;
 # qwen7b-gathered and qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients that are reduced once a step;
 # llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time;
-# qwen7b-recompute; qwen7b-weak, the same work a GPU on any number of them,
+# qwen7b-recompute; gpt2-train, the steps of gpt2 in a training run of 12 steps on bytes of this folder's files, for which the line of the row is followed by the run's own step lines
+# (kind step: step, seconds, tokens_per_s), the first three of which warm up, as with gpt2; qwen7b-weak, the same work a GPU on any number of them,
 # and qwen7b-weak-full, which gathers and reduces in each micro-batch.
 # Environment:
 #   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
@@ -25,16 +26,45 @@ decks=$here/../../inputs
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
+# What commands share: the deck, then key=value.
+arguments=()
+
+# set_arguments NAME MODEL T B MICROS KEY=VALUE...; and the line that says which row follows
+set_arguments() {
+  # shellcheck disable=SC2206 # ROW_ARGS is a list of words
+  arguments=("$decks/$2.yaml" run.device=cuda data.sequence="$3" data.micro_batch="$4" data.batch=$(($4 * $5 * gpus)) "${@:6}" ${ROW_ARGS:-})
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+}
+
 # ours NAME MODEL T B MICROS KEY=VALUE...
 ours() {
-  local name=$1 model=$2 T=$3 B=$4 micros=$5 traced=()
-  shift 5
+  local name=$1 traced=()
   test -z "${TRACE:-}" || traced=(warmup=3 "train.trace=[1,2]" run.dir="$TRACE/$name")
-  echo "{\"kind\":\"row\",\"row\":\"$name\",\"gpus\":$gpus,\"micros\":$micros,\"B\":$B,\"T\":$T}" >> "$results"
-  # shellcheck disable=SC2086 # lists of words
-  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "$decks/$model.yaml" run.device=cuda data.sequence="$T" data.micro_batch="$B" \
-    data.batch=$((B * micros * gpus)) results="$results" "$@" "${traced[@]}" ${ROW_ARGS:-} || echo "$name: failed with exit code $?"
+  set_arguments "$@"
+  # shellcheck disable=SC2086 # a list of words
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${traced[@]}" || echo "$name: failed with exit code $?"
   test -z "${TRACE:-}" || mv "$TRACE/$name/trace/summary-00000.txt" "$TRACE/$name.txt"
+}
+
+# trains NAME MODEL T B MICROS KEY=VALUE...: a training run without evaluations and checkpoints, on bytes of this folder's files
+trains() {
+  local run
+  run=$(mktemp -d) || return
+  echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches, a training run"
+  for _ in $(seq "${TURNS:-1}"); do
+    rm -rf "$run/run"
+    set_arguments "$@"
+    # shellcheck disable=SC2086 # a list of words
+    if "$sluice" prepare "$here" out="$run/data" tokenizer=bytes val=0 > "$run/log.txt" 2>&1 &&
+      limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" run.dir="$run/run" data.train="$run/data" eval.every=0 checkpoint.every=0 \
+        checkpoint.keep_every=0 checkpoint.at_end=false > "$run/log.txt" 2>&1; then
+      grep '"kind": *"step"' "$run/run/results.jsonl" >> "$results"
+    else
+      cat "$run/log.txt"
+      echo "$1: failed"
+    fi
+  done
+  rm -r "$run"
 }
 
 # theirs NAME MODEL T B MICROS OPTIONS
@@ -70,6 +100,7 @@ test "$gpus" -lt 4 || host=keep
 for name; do
   case $name in
   gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
+  gpt2-train) trains "$name" gpt2-124m 1024 32 $((16 / gpus)) model.vocab=50304 shard.strategy=shard_optim run.steps=12 ;;
   qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
   qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
   qwen7b-gathered) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.strategy=shard_grad_op steps=2 warmup=1 ;;
