@@ -52,6 +52,8 @@ struct exec {
   struct driver driver[LANE_COUNT];
   int metrics;                /* index of METRICS, -1: none */
   int64_t released, next_step;
+  bool begun;                 /* the step released last has not been ended by exec_end() */
+  double begun_s;             /* when it was released */
   int64_t drained;            /* steps released before the last exec_drain() */
   int64_t timed;              /* steps (counted from create) whose times were taken */
   double trace_s;             /* release of step `timed` since that of the first traced step */

@@ -430,10 +430,12 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   return STATUS_OK;
 }
 
-/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_step() made sure of it before it returned from step n - 1. An instruction of that one may still have to
+/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_end() made sure of it before it returned from step n - 1. An instruction of that one may still have to
  * wait for a mark of step n - 2; what it waits for conflicts with it, and so does not run again, and set the mark anew, before that wait. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
+  if (exec->begun)
+    return status_set(STATUS_INTERNAL, "step %" PRId64 " was released before step %" PRId64 " was ended", args->step, exec->next_step - 1);
   if (exec->released > 0 && args->step != exec->next_step)
     return status_set(STATUS_INTERNAL, "step %" PRId64 " was released where step %" PRId64 " comes next", args->step, exec->next_step);
   enum status status = check_generation(exec, args);
@@ -510,24 +512,39 @@ static enum status take_earlier_times(struct exec *exec)
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
 
-enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
+enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr)
 {
-  struct exec_result mine = {0};
   const struct step_args args = {.step = step, .update = update, .past = exec->past, .tokens = exec->tokens, .lr = lr};
   enum status status = release_step(exec, &args);
-  double begin = clock_s();
-  if (!status)
-    status = run_io(exec);
-  if (!status)
-    status = take_earlier_times(exec);
+  if (status)
+    return status;
+  exec->begun_s = clock_s();
+  status = run_io(exec);
+  exec->begun = !status;
+  return status;
+}
+
+enum status exec_end(struct exec *exec, struct exec_result *result)
+{
+  struct exec_result mine = {0};
+  if (!exec->begun)
+    return status_set(STATUS_INTERNAL, "a step was ended that was not begun");
+  exec->begun = false;
+  enum status status = take_earlier_times(exec);
   if (!status)
     status = wait_for_results(exec);
   if (status)
     return status;
   read_results(exec, &mine);
-  mine.seconds = clock_s() - begin;
+  mine.seconds = clock_s() - exec->begun_s;
   *result = mine;
   return STATUS_OK;
+}
+
+enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
+{
+  const enum status status = exec_begin(exec, step, update, lr);
+  return status ? status : exec_end(exec, result);
 }
 
 enum status exec_drain(struct exec *exec)

@@ -28,7 +28,7 @@ void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one; Col
 enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out);
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data);
 
-/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_step().
+/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_begin().
  * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
@@ -77,10 +77,12 @@ struct exec_result {
   double seconds;    /* from the release of this step to its metrics */
 };
 
-/* Release step `step` with learning rate `lr`, drive the io lane, and return when its metrics are known; updates may still be under way behind the return.
- * A plan without METRICS returns when all of the step is complete, with a zeroed result. `update` is the 1-based number of the optimizer's update (steps that
- * were skipped as not finite do not count). The first call may have any `step`, later ones count up by one. Collective.
+/* exec_begin(): release step `step` with learning rate `lr` and drive the io lane. The rest of the step needs nothing of the caller, who may do something else. exec_end() returns when the
+ * step's metrics are known; updates may still be under way behind the return. Of a plan without METRICS it returns when all of the step is complete, with a zeroed result. exec_step() is both.
+ * `update` is the 1-based number of the optimizer's update (steps that were skipped as not finite do not count). The first call may have any `step`, later ones count up by one. Collective.
  * After a failure of this rank the lanes have stopped, and peers may wait in a collective for ever: comm_abort(). */
+enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
+enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result);
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
 enum status exec_drain(struct exec *exec);

@@ -20,7 +20,7 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
 void watchdog_destroy(struct watchdog *watchdog);
 
 /* What the caller does beside the steps, of each kind at most one thing at a time: it is watched by itself, whether steps go on or not. All ranks do the same ones in the same order. */
-enum watchdog_task { TASK_MEET, TASK_SAVE, TASK_START, TASK_COUNT }; /* meeting the other ranks after a step; a checkpoint, also behind the steps; watchdog_start() */
+enum watchdog_task { TASK_MEET, TASK_SAVE, TASK_START, TASK_COUNT }; /* meeting the other ranks, beside a step or after it; a checkpoint, also behind the steps; watchdog_start() */
 /* Where it is: `moved` changes as long as it goes on, `doing` is a constant text for "in the checkpoint, DOING" or NULL, `waits` says that the other ranks are what it waits for. */
 struct watchdog_place { int64_t moved; const char *doing; bool waits; };
 typedef void watchdog_ask(struct watchdog_place *out); /* called on another thread */

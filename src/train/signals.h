@@ -1,4 +1,4 @@
-/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the next step boundary, or after its first step if it is still starting. A second SIGINT ends the process at once.
+/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the next step boundary, or the one behind it (train_look_around()), and after its first step if it is still starting. A second SIGINT ends the process at once.
  * SIGPIPE is ignored: a peer that died, or a reader of the output that left, is an error of a write and no end. */
 #ifndef SLUICE_TRAIN_SIGNALS_H
 #define SLUICE_TRAIN_SIGNALS_H

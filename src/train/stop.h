@@ -10,7 +10,7 @@
 
 enum stop_cause { STOP_NOT, STOP_END, STOP_FILE, STOP_SIGNAL };
 
-/* What a run that stays does before it can leave at the next boundary: what is due before the step, the step, and saving; in seconds. */
+/* What a run that stays does before it can leave at the next boundary: what is due, steps, and saving; in seconds. */
 struct stop_costs { double due_s, step_s, save_s; };
 /* Time that the job must have left for the run to stay: all of that and a quarter more, since none of it takes the same time twice, and STOP_MARGIN_S to end the processes. Pure. */
 #define STOP_MARGIN_S 10.0

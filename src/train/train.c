@@ -11,11 +11,19 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
+/* What only this rank may know to have failed. */
+static void must(const struct train_run *run, enum status status)
+{
+  if (status)
+    comm_abort(run->comm, status);
+}
+
 /* --- a step ----------------------------------------------------------------------------------------------------------------------- */
 
 static enum status lost(struct train_run *run, const struct exec_result *result, const char *what, const char *cure)
 {
   char newest[64] = "no checkpoint was written yet";
+  must(run, train_tell_step(run));
   if (train_finish_save(run) && train_leads(run))
     log_warn("%s", status_text());
   if (train_record_run(run, "lost", "not finite", INFINITY))
@@ -46,28 +54,35 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
   return STATUS_OK;
 }
 
-static enum status one_step(struct train_run *run)
+static void take_step(struct train_run *run, const struct train_step *step)
 {
-  const double start = clock_s();
-  const double lr = optim_learning_rate(run->deck, run->step);
-  struct exec_result result;
-  enum status status = exec_step(run->job->exec[PLAN_TRAIN], run->step, run->step - run->skipped + 1, lr, &result);
-  if (status)
-    comm_abort(run->comm, status);
-  const double seconds = clock_s() - start;
+  run->last = *step;
   run->step++;
   run->samples += run->deck->data.batch;
-  run->last_loss = result.loss;
-  stats_add(&run->stats, seconds);
-  stop_steps_add(&run->recent, seconds);
-  status = train_record_step(run, &result, lr, seconds);
+  stats_add(&run->stats, step->seconds);
+  stop_steps_add(&run->recent, step->seconds);
+}
+
+/* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside a step. Before the first one nobody knows how long a step takes: they meet behind it. */
+static enum status one_step(struct train_run *run, struct train_leaving *leaving)
+{
+  struct exec *exec = run->job->exec[PLAN_TRAIN];
+  const bool first = run->step == run->first;
+  const double start = clock_s();
+  struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
+  must(run, exec_begin(exec, run->step, run->step - run->skipped + 1, step.lr));
+  must(run, train_tell_step(run));
+  enum status status = first ? STATUS_OK : train_look_around(run, true, leaving);
   if (status)
-    comm_abort(run->comm, status);
-  train_show_step(run, &result, lr);
-  if (!result.finite)
-    return nonfinite(run, &result);
-  run->bad = 0;
-  return STATUS_OK;
+    return status;
+  must(run, exec_end(exec, &step.result));
+  step.seconds = clock_s() - start;
+  take_step(run, &step);
+  if (step.result.finite)
+    run->bad = 0;
+  else
+    status = nonfinite(run, &step.result);
+  return status || !first ? status : train_look_around(run, false, leaving);
 }
 
 /* --- what follows it -------------------------------------------------------------------------------------------------------------- */
@@ -75,10 +90,8 @@ static enum status one_step(struct train_run *run)
 static enum status evaluate(struct train_run *run)
 {
   struct evaluation e;
-  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
-  if (status)
-    comm_abort(run->comm, status);
-  status = evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
+  must(run, exec_drain(run->job->exec[PLAN_TRAIN]));
+  const enum status status = evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
   if (status)
     return status;
   run->eval_s = e.seconds;
@@ -88,14 +101,14 @@ static enum status evaluate(struct train_run *run)
 }
 
 /* What follows a step, stopping first: a job that was told to end may have seconds left. */
-static enum status after_step(struct train_run *run, struct train_leaving *leaving, enum train_end *end, bool *leave)
+static enum status after_step(struct train_run *run, const struct train_leaving *leaving, enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
-  const bool last = run->step == deck->run.steps;
-  enum status status = train_look_around(run, leaving);
-  const bool stops = leaving->cause && !last;
-  if (!status && !stops && train_is_due(run->step, deck->eval.every))
-    status = evaluate(run);
+  const bool last = run->step == deck->run.steps, stops = leaving->cause && !last;
+  const bool evaluates = !stops && train_is_due(run->step, deck->eval.every);
+  if (last || stops || evaluates || train_is_due(run->step, deck->checkpoint.every))
+    must(run, train_tell_step(run));
+  const enum status status = evaluates ? evaluate(run) : STATUS_OK;
   if (status)
     return status;
   if (stops) {
@@ -121,7 +134,7 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
   bool leave = false;
   *end = TRAIN_FINISHED;
   while (!leave) {
-    enum status status = one_step(run);
+    enum status status = one_step(run, leaving);
     if (!status)
       status = after_step(run, leaving, end, &leave);
     if (status)

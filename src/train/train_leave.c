@@ -46,21 +46,22 @@ static double save_cost(const struct train_run *run)
   return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
 }
 
-/* A checkpoint that is written behind the steps has to be complete before the last one begins. */
-static struct stop_costs costs_of_staying(struct train_run *run)
+/* A checkpoint that is written behind the steps has to be complete before the last one begins. Of the step under way all may be still to come. */
+static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
 {
   const struct deck *deck = run->deck;
   const double save_s = save_cost(run);
-  const int saves = saver_is_writing(run->saver) + train_is_due(run->step, deck->checkpoint.every);
-  return (struct stop_costs){.due_s = (train_is_due(run->step, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
-                             .step_s = stop_steps_high(&run->recent),
+  const int64_t after = run->step + under_way;
+  const int saves = saver_is_writing(run->saver) + train_is_due(after, deck->checkpoint.every);
+  return (struct stop_costs){.due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
+                             .step_s = (1 + under_way) * stop_steps_high(&run->recent),
                              .save_s = save_s};
 }
 
 /* What rank 0 knows beside signals. */
-static enum stop_cause look_at_file_and_clock(struct train_run *run, double left_s, struct train_leaving *leaving)
+static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s, struct train_leaving *leaving)
 {
-  leaving->costs = costs_of_staying(run);
+  leaving->costs = costs_of_staying(run, under_way);
   leaving->guessed = run->save_s == 0;
   if (stop_file_take(&run->stop_file, clock_s()))
     return STOP_FILE;
@@ -78,16 +79,17 @@ static void explain(const struct train_run *run, struct train_leaving *leaving)
     snprintf(leaving->why, sizeof leaving->why, "time limit");
 }
 
-enum status train_look_around(struct train_run *run, struct train_leaving *leaving)
+enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving)
 {
   enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
   const double left_s = train_leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
   int64_t of_any[N] = {[SIGNAL] = signals_pending(), [WRITING] = saver_is_writing(run->saver)};
   if (train_leads(run)) {
-    of_any[CAUSE] = look_at_file_and_clock(run, left_s, leaving);
+    of_any[CAUSE] = look_at_file_and_clock(run, under_way, left_s, leaving);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
-  watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks after step %lld", (long long)run->step);
+  watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks %s step %lld", under_way ? "beside" : "after",
+                 (long long)(run->step + under_way));
   const enum status status = comm_max_i64(run->comm, of_any, N);
   if (status)
     comm_abort(run->comm, status);
@@ -105,11 +107,11 @@ void train_say_why(const struct train_run *run, const struct train_leaving *leav
   const struct stop_costs *costs = &leaving->costs;
   char left[48] = "", due[64] = "", kept[224] = "";
   if (isfinite(leaving->left_s))
-    snprintf(left, sizeof left, ": %.1f s are left", leaving->left_s);
+    snprintf(left, sizeof left, ": %.1f s were left", leaving->left_s);
   if (costs->due_s > 0)
-    snprintf(due, sizeof due, "what is due before the next step (%.2f s), ", costs->due_s);
+    snprintf(due, sizeof due, "what is due (%.2f s), ", costs->due_s);
   if (leaving->cause == STOP_END)
-    snprintf(kept, sizeof kept, ", %.1f s are kept back: %sa step (%.2f s), a checkpoint (%.2f s%s), a quarter more, and %g s to end",
+    snprintf(kept, sizeof kept, ", %.1f s are kept back: %ssteps (%.2f s), a checkpoint (%.2f s%s), a quarter more, and %g s to end",
              stop_lead(costs), due, costs->step_s, costs->save_s, leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
   log_progress_end();
   if (train_leads(run))

@@ -10,6 +10,13 @@
 #include "train/stop.h"
 #include "train/train.h"
 
+/* A step that was run. */
+struct train_step {
+  struct exec_result result;
+  double lr, seconds;
+  bool untold; /* results.jsonl and the line of progress have not heard of it yet */
+};
+
 /* A run under way. */
 struct train_run {
   struct comm *comm;
@@ -23,7 +30,8 @@ struct train_run {
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
   int64_t samples;
-  double start_s, last_loss, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
+  struct train_step last;
+  double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_steps recent;
   struct stop_file stop_file; /* rank 0 */
   double end_s;               /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
@@ -64,27 +72,27 @@ enum status train_finish_save(struct train_run *run);
 
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct saver_report *report);
-enum status train_record_step(struct train_run *run, const struct exec_result *result, double lr, double seconds);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */
 enum status train_record_tally(struct train_run *run); /* drains the training plan's executor, on every rank */
-/* The line of progress. Local. */
-void train_show_step(struct train_run *run, const struct exec_result *result, double lr);
+/* The last step's, and the line of progress, if they are not there yet: while the next step runs, or before what else follows it. Local. */
+enum status train_tell_step(struct train_run *run);
 
 /* Why the run leaves: the same on all ranks but for `why`. */
 struct train_leaving {
   enum stop_cause cause;
   int signal;
-  double left_s;           /* of the job's time, INFINITY: unknown */
+  double left_s;           /* of the job's time when it was decided, INFINITY: unknown */
   struct stop_costs costs; /* of staying; rank 0's */
   bool guessed;            /* what saving costs: no checkpoint was written yet; rank 0's */
   char why[224];           /* for people */
 };
 /* When this run has to be over, and who may tell it to stop: from the beginning, since a job may be told while it is still starting. Local. */
 enum status train_prepare_stop(struct train_run *run);
-/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind the steps, which is finished then? The answers are the same everywhere. Collective. */
-enum status train_look_around(struct train_run *run, struct train_leaving *leaving);
+/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind the steps, which is finished then? The answers are the same everywhere. `under_way`: a step is,
+ * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop too late for that leaves one step later. Collective. */
+enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
 /* In the log. Local. */
 void train_say_why(const struct train_run *run, const struct train_leaving *leaving);
 

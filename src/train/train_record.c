@@ -25,28 +25,40 @@ static int64_t step_tokens(const struct train_run *run)
   return run->deck->data.batch * run->job->shape.sequence;
 }
 
-enum status train_record_step(struct train_run *run, const struct exec_result *result, double lr, double seconds)
+static enum status record_step(struct train_run *run, const struct train_step *last)
 {
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "step");
   results_int(run->results, "step", run->step);
-  results_real(run->results, "loss", result->loss);
-  results_real(run->results, "grad_norm", result->grad_norm);
-  results_real(run->results, "lr", lr);
+  results_real(run->results, "loss", last->result.loss);
+  results_real(run->results, "grad_norm", last->result.grad_norm);
+  results_real(run->results, "lr", last->lr);
   results_int(run->results, "samples", run->samples);
-  results_real(run->results, "seconds", seconds);
-  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / seconds);
+  results_real(run->results, "seconds", last->seconds);
+  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / last->seconds);
   return results_end(run->results);
 }
 
-void train_show_step(struct train_run *run, const struct exec_result *result, double lr)
+static void show_step(struct train_run *run, const struct train_step *last)
 {
   const double recent = stats_recent(&run->stats, 20);
   const double left = recent * (double)(run->deck->run.steps - run->step);
   log_progress(2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld", (long long)run->step,
-               (long long)run->deck->run.steps, result->loss, result->grad_norm, lr, (double)step_tokens(run) / recent, (long long)left / 3600,
-               (long long)left / 60 % 60, (long long)left % 60);
+               (long long)run->deck->run.steps, last->result.loss, last->result.grad_norm, last->lr, (double)step_tokens(run) / recent,
+               (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
+}
+
+/* The counts of steps and samples are still those behind it. */
+enum status train_tell_step(struct train_run *run)
+{
+  if (!run->last.untold)
+    return STATUS_OK;
+  run->last.untold = false;
+  const enum status status = record_step(run, &run->last);
+  if (!status)
+    show_step(run, &run->last);
+  return status;
 }
 
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e)
@@ -93,7 +105,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_int(run->results, "first_step", run->first);
   results_int(run->results, "step", run->step);
   results_int(run->results, "skipped", run->skipped);
-  results_real(run->results, "loss", run->last_loss);
+  results_real(run->results, "loss", run->last.result.loss);
   results_real(run->results, "seconds", clock_s() - run->start_s);
   results_real(run->results, "save_seconds", run->save_s);
   const double mean = stats_mean(&run->stats);

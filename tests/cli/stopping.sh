@@ -50,7 +50,7 @@ left() {
     rm -r unwritten
   done
 
-  # A signal to one rank: saved at the next step boundary, exit code 75.
+  # A signal to one rank: saved at the next step boundary or the one behind it, exit code 75.
   for signal in TERM USR1 USR2 INT; do
     status=0
     dir=sig$signal
@@ -77,12 +77,12 @@ left() {
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
   train 2 asked $steps run.steps=$step --resume auto
 
-  # The end of the job: it leaves while the time for a step, a checkpoint and the margin of ten seconds is left, and not much earlier.
+  # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten seconds is left, and not much earlier.
   status=0
   SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  # What it says adds up: kept back = 1.25 x (what is due + a step + a checkpoint) + 10, as far as its digits go, and is more than what is left.
-  said="leaving after step [0-9]*: \\([0-9.]*\\) s are left, \\([0-9.]*\\) s are kept back: \\(what is due before the next step (\\([0-9.]*\\) s), \\)\\{0,1\\}a step (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
+  # What it says adds up: kept back = 1.25 x (what is due + steps + a checkpoint) + 10, as far as its digits go, and is more than what is left.
+  said="leaving after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are kept back: \\(what is due (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
   sums() { sed -n "s/.*$said$2), a quarter more, and 10 s to end\$/\\1 \\2 0\\4 \\5 \\6/p" "$1" |
     awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END { exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
   sums ends.log ''

@@ -51,6 +51,32 @@ static void two_runs(void **state)
   same_as_reference(&(struct job_setup){.prefetch = 1});
 }
 
+/* Once it is begun a step comes to its end by itself, whatever its caller does meanwhile. */
+static void steps_that_are_left_alone(void **state)
+{
+  (void)state;
+  struct job job;
+  struct job_record record = {0};
+  job_open(&job, comm, &(struct job_setup){.prefetch = 1, .half = half});
+  for (int64_t step = 0; step < JOB_STEPS; step++) {
+    struct exec_result result = {0};
+    int64_t all = comm_rank(comm);
+    assert_int_equal(exec_begin(job.exec, step, step + 1, 0.01), STATUS_OK);
+    assert_int_equal(comm_max_i64(comm, &all, 1), STATUS_OK);
+    assert_int_equal(all, comm_ranks(comm) - 1);
+    if (step > 0)
+      assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    assert_int_equal(exec_end(job.exec, &result), STATUS_OK);
+    record.loss[step] = result.loss;
+    record.grad_norm[step] = result.grad_norm;
+  }
+  record.params = job_collect(&job);
+  record.n = job_parameters(&job);
+  job_assert_same(&record, &reference);
+  job_record_free(&record);
+  job_close(&job);
+}
+
 static void strategies(void **state)
 {
   (void)state;
@@ -255,6 +281,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(training_moves),
       cmocka_unit_test(two_runs),
+      cmocka_unit_test(steps_that_are_left_alone),
       cmocka_unit_test(strategies),
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(prefetch_depths),

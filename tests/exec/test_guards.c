@@ -116,6 +116,27 @@ static void steps_count_up_by_one(void **state)
   comm_destroy(comm);
 }
 
+static void a_step_is_begun_and_ended_once(void **state)
+{
+  (void)state;
+  struct job job;
+  struct comm *comm = make_comm(1);
+  struct exec_result result = {.loss = -1};
+  job_open(&job, comm, &(struct job_setup){0});
+  assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
+  assert_int_equal(exec_begin(job.exec, 10, 1, 0), STATUS_OK);
+  assert_int_equal(exec_begin(job.exec, 11, 2, 0), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "before step 10 was ended"));
+  assert_true(result.loss == -1);
+  assert_int_equal(exec_end(job.exec, &result), STATUS_OK);
+  assert_true(result.loss > 0);
+  assert_int_equal(exec_end(job.exec, &result), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "not begun"));
+  assert_int_equal(exec_begin(job.exec, 11, 2, 0), STATUS_OK); /* and given up */
+  job_close(&job);
+  comm_destroy(comm);
+}
+
 /* ---- windows: what the plan says is checked as it runs ---- */
 
 static int find(const struct plan *plan, enum op op, int unit)
@@ -553,6 +574,7 @@ int main(void)
       cmocka_unit_test(a_failing_load_ends_the_step),
       cmocka_unit_test(a_failing_lane_ends_the_step),
       cmocka_unit_test(steps_count_up_by_one),
+      cmocka_unit_test(a_step_is_begun_and_ended_once),
       cmocka_unit_test(windows_hold_what_is_used),
       cmocka_unit_test(windows_of_two_parts_hold_both),
       cmocka_unit_test(windows_are_guarded_where_they_are_fetched),

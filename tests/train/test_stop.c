@@ -91,19 +91,21 @@ static double about(const struct replay *replay, int step, int what, double seco
   return seconds * (0.75 + 0.5 * rng_uniform(replay->key, (uint64_t)step, (uint64_t)what));
 }
 
-/* Leaves at the first boundary where it must; the time that is left when all is saved. */
+/* Decides beside each step but the first whether to leave behind it, and leaves where it must; the time that is left when all is saved. */
 static double left_at_the_end(const struct replay *replay, double limit_s, int *steps)
 {
   struct stop_steps times = {0};
   double now = 0;
   for (int step = 1;; step++) {
     const double took = about(replay, step, 0, replay->step_s);
+    const bool due = step % replay->every == 0;
+    const struct stop_costs costs = {
+        .due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = 2 * stop_steps_high(&times), .save_s = replay->save_s};
+    const bool leaves = step > 1 && limit_s - now < stop_lead(&costs);
     now += took;
     stop_steps_add(&times, took);
-    const bool due = step % replay->every == 0;
-    const struct stop_costs costs = {.due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = stop_steps_high(&times), .save_s = replay->save_s};
     *steps = step;
-    if (limit_s - now < stop_lead(&costs))
+    if (leaves)
       return limit_s - now - about(replay, step, 1, replay->save_s);
     if (due)
       now += about(replay, step, 2, replay->eval_s) + about(replay, step, 3, replay->save_s);
