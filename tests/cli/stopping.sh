@@ -32,6 +32,11 @@ left() {
   train 2 held $steps checkpoint.background=false
   same calm held
 
+  # A step is told before what follows it, though else only beside the next one.
+  train 2 told run.steps=5 eval.every=2 eval.batches=1 checkpoint.every=2
+  sed -n 's/.*"kind": *"\([a-z]*\)".*"step": *\([0-9]*\).*/\1 \2/p' told/results.jsonl > told.txt
+  awk '$1 == "eval" { n++; bad += $2 != last } $1 == "step" { last = $2 } $1 == "run" { bad += last != 5 } END { exit n != 2 || bad > 0 }' told.txt || { cat told.txt >&2; die "a step was told too late"; }
+
   # A checkpoint that cannot be written behind the steps ends the run as one does that holds them up, and what was saved before it stays.
   for background in true false; do
     status=0
