@@ -47,6 +47,8 @@ enum status hdf5_finish(hid_t file, enum status so_far);
 /* HDF5 crashes when a process ends in which a flush has failed (exit() and MPI_Finalize() call it). hdf5_finish() finds a full disk before it flushes; should a flush
  * fail all the same, as on a broken disk, this is true from then on: report the failure with comm_abort(). */
 bool hdf5_is_broken(void);
+/* hdf5_finish() for a file that was made as `temporary`, which then appears under its name, or is removed. Sentences name it. */
+enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final, enum status so_far);
 
 /* The type in the file of an element, to be closed. Memory holds the same bytes (little-endian hosts only). */
 enum status hdf5_type(enum dtype type, hid_t *out);
@@ -62,6 +64,7 @@ enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, voi
 /* Text of at most 60,000 bytes, fixed length. get: at most `most` bytes, mem_free. */
 enum status hdf5_set_text(hid_t object, const char *name, const char *text);
 enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **out);
+enum status hdf5_copy_text(hid_t object, const char *name, char *out, size_t size); /* the same of at most size - 1 bytes, into `out` */
 
 struct hdf5_dataset { hid_t id; enum dtype type; int ndim; int64_t shape[LAYOUT_MAX_DIMS], elements; };
 /* A scalar dataset of text of fixed length with the attribute crc32 over its bytes (without the NUL). read: at most `most` bytes, CRC verified, mem_free. */
@@ -73,6 +76,11 @@ enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type,
 /* Open one and say what it is; refuses anything that hdf5_create_dataset() does not make (STATUS_INPUT): a link to elsewhere, chunks, filters, external
  * storage, other types, more elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
 enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out); /* close out->id */
+
+/* A row of `n` numbers with the attribute crc32 over its bytes; without numbers there is no dataset. open: refuses what is not such a row; close out->id. read: CRC verified. */
+enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n, const void *data);
+enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n, struct hdf5_dataset *out, uint32_t *crc);
+enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64_t n, void *data);
 
 /* Where in the file the bytes of a contiguous dataset begin. */
 enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out);

@@ -1,4 +1,5 @@
 /* Attributes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -107,5 +108,16 @@ enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **ou
     return status;
   }
   *out = text;
+  return STATUS_OK;
+}
+
+enum status hdf5_copy_text(hid_t object, const char *name, char *out, size_t size)
+{
+  char *text = NULL;
+  const enum status status = hdf5_get_text(object, name, size - 1, &text);
+  if (status)
+    return status;
+  snprintf(out, size, "%s", text);
+  mem_free(text);
   return STATUS_OK;
 }

@@ -78,6 +78,15 @@ enum status hdf5_finish(hid_t file, enum status so_far)
   return status;
 }
 
+enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final, enum status so_far)
+{
+  const enum status status = hdf5_finish(file, so_far);
+  if (!status)
+    return file_sync_rename(temporary, final);
+  unlink(temporary);
+  return status_prefix(status, "%s", temporary);
+}
+
 /* Making and opening. */
 
 /* Strong closing: whatever a failure left open inside the file goes with it. */

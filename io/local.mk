@@ -73,6 +73,8 @@ io_libio_a_SOURCES = \
 	io/tokenizer_ops.h \
 	io/tokens.c \
 	io/tokens.h \
+	io/tokens_index.c \
+	io/tokens_index.h \
 	io/tokens_shard.c \
 	io/tokens_shard.h \
 	io/trace.c \

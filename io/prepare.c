@@ -17,6 +17,7 @@
 #include "io/file.h"
 #include "io/prepare_group.h"
 #include "io/tokenizer.h"
+#include "io/tokens_index.h"
 
 static const int64_t GROUP_BYTES = 8 << 20; /* small files are taken together up to this size */
 static const double ROUND_SECONDS = 1;      /* ranks work alone for so long, then agree */
@@ -55,13 +56,18 @@ static bool is_tokenizer_name(const char *name)
   return false;
 }
 
+static bool is_index_name(const char *name)
+{
+  return strcmp(name, SHARD_INDEX) == 0 || strcmp(name, SHARD_INDEX ".tmp") == 0;
+}
+
 /* train-*.h5, val-*.h5, also with .tmp */
 static bool is_shard_name(const char *name)
 {
   return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) && (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
 }
 
-/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards, the record and the tokenizer are. */
+/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards, their index, the record and the tokenizer are. */
 struct contents {
   int64_t shards, others;
   bool record;
@@ -78,7 +84,7 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
     bool temporary = ends_with(name, ".tmp"), record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
     if (name[0] == '.')
       continue;
-    if ((is_shard_name(name) || record) && (clear || (sweep && temporary)))
+    if ((is_shard_name(name) || is_index_name(name) || record) && (clear || (sweep && temporary)))
       unlinkat(dirfd(folder), name, 0); /* one that stays is met again by its name */
     else if (clear && is_tokenizer_name(name))
       unlinkat(dirfd(folder), name, 0);
@@ -127,6 +133,19 @@ static enum status compare_record(const char *dir, const char *path, const char 
   return status;
 }
 
+/* It is that of a finished folder, which this one is not until this call has ended. */
+static enum status remove_index(const char *dir)
+{
+  char *path = mem_printf("%s/" SHARD_INDEX, dir);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
 /* Rank 0. */
 static enum status enter_folder(const char *dir, const char *record)
 {
@@ -144,7 +163,7 @@ static enum status enter_folder(const char *dir, const char *record)
   else
     status = file_write_all(path, record, strlen(record));
   mem_free(path);
-  return status;
+  return status == STATUS_OK ? remove_index(dir) : status;
 }
 
 /* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use (`clear`), is left as it was found. */
@@ -289,10 +308,10 @@ static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 
 struct worker {
   const struct prepare_job *job;
-  int64_t *mine, count, next;   /* groups of this rank */
-  struct prepare_group *group;  /* at work, or NULL */
-  int64_t bytes_done;           /* of finished groups */
-  struct prepare_result result; /* of this rank */
+  int64_t *mine, count, next;  /* groups of this rank */
+  struct prepare_group *group; /* at work, or NULL */
+  int64_t bytes_done;          /* of finished groups */
+  struct prepare_done done;
 };
 
 static int64_t group_bytes(const struct prepare_job *job, int64_t group)
@@ -310,7 +329,7 @@ static enum status work_until(struct worker *worker, double end)
     bool finished = false;
     enum status status = worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
     if (status == STATUS_OK)
-      status = prepare_group_advance(worker->group, &worker->result, &finished);
+      status = prepare_group_advance(worker->group, &worker->done, &finished);
     if (status)
       return status;
     if (finished) {
@@ -346,7 +365,7 @@ static enum status work(struct comm *comm, struct worker *worker)
       break;
     sums[DONE] = worker->bytes_done + (worker->group ? prepare_group_bytes(worker->group) : 0);
     sums[LEFT] = worker->count - worker->next;
-    sums[SHARDS] = worker->result.shards;
+    sums[SHARDS] = worker->done.shards;
     status = comm_sum_i64(comm, sums, SUMS);
     if (status == STATUS_OK)
       show_progress(sums[DONE], worker->job->inputs.bytes, sums[SHARDS], clock_s() - start);
@@ -367,6 +386,40 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job, stru
                                     .shards = sums[4],
                                     .reused_shards = sums[5]};
   return status;
+}
+
+/* What rank `root` made, behind what rank 0 has of the ranks before. */
+static enum status hand_over(struct comm *comm, int root, struct prepare_done *done)
+{
+  const bool first = comm_rank(comm) == 0, mine = comm_rank(comm) == root;
+  struct shard_info *piece = mine ? done->shard : NULL;
+  int64_t n = done->shards;
+  enum status status = comm_broadcast(comm, &n, sizeof n, root);
+  if (status)
+    return status;
+  if (first)
+    status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n, (int64_t)sizeof *done->shard);
+  else if (!mine)
+    status = mem_alloc(MEM_META, (size_t)n * sizeof *piece, (void **)&piece);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK && n > 0)
+    status = comm_broadcast(comm, first ? done->shard + done->shards : piece, n * (int64_t)sizeof *piece, root);
+  if (status == STATUS_OK && first)
+    done->shards += n;
+  if (!mine)
+    mem_free(piece);
+  return status;
+}
+
+/* The last act: the folder is finished. */
+static enum status write_index(struct comm *comm, const char *dir, struct prepare_done *done)
+{
+  enum status status = STATUS_OK;
+  for (int root = 1; root < comm_ranks(comm) && status == STATUS_OK; root++)
+    status = hand_over(comm, root, done);
+  if (status == STATUS_OK && comm_rank(comm) == 0)
+    status = shard_index_write(dir, done->shards, done->shard);
+  return comm_agree(comm, status);
 }
 
 /* Tokens that cannot be trained on, or not be evaluated on as was asked for. */
@@ -403,13 +456,16 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job, struct
   prepare_group_close(worker.group);
   mem_free(worker.mine);
   if (status == STATUS_OK)
-    status = add_up(comm, job, &worker.result);
-  if (status)
-    return status;
-  status = check_result(job->config, &worker.result);
-  *useless = status != STATUS_OK;
+    status = add_up(comm, job, &worker.done.result);
+  if (status == STATUS_OK) {
+    status = check_result(job->config, &worker.done.result);
+    *useless = status != STATUS_OK;
+  }
   if (status == STATUS_OK)
-    *result = worker.result;
+    status = write_index(comm, job->config->out, &worker.done);
+  mem_free(worker.done.shard);
+  if (status == STATUS_OK)
+    *result = worker.done.result;
   return status;
 }
 

@@ -8,7 +8,6 @@
 #include "base/rng.h"
 #include "io/file.h"
 #include "io/text.h"
-#include "io/tokens_shard.h"
 
 /* The shard of one split in the making. */
 struct draft {
@@ -146,15 +145,21 @@ static enum status find_finished(const struct prepare_group *group, struct shard
   return STATUS_OK;
 }
 
-static void count_shard(const struct shard_info *info, bool reused, struct prepare_result *result)
+static enum status count_shard(const struct shard_info *info, bool reused, struct prepare_done *done)
 {
+  struct prepare_result *result = &done->result;
   if (info->split == SPLIT_VAL && shard_tokens(info) == 0)
-    return; /* there is no such file */
+    return STATUS_OK; /* there is no such file */
+  const enum status status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + 1, (int64_t)sizeof *done->shard);
+  if (status)
+    return status;
+  done->shard[done->shards++] = *info;
   result->documents += info->documents;
   result->bytes += info->text_bytes;
   *(info->split == SPLIT_VAL ? &result->val_tokens : &result->train_tokens) += shard_tokens(info);
   result->shards++;
   result->reused_shards += reused;
+  return STATUS_OK;
 }
 
 static void next_part(struct prepare_group *group)
@@ -174,7 +179,7 @@ static void find_begun(struct prepare_group *group)
 }
 
 /* Pass over the part if it is finished, else begin it. */
-static enum status begin_part(struct prepare_group *group, struct prepare_result *result, bool *finished)
+static enum status begin_part(struct prepare_group *group, struct prepare_done *done, bool *finished)
 {
   struct shard_info info[SHARD_SPLITS] = {0};
   bool found = false;
@@ -186,8 +191,8 @@ static enum status begin_part(struct prepare_group *group, struct prepare_result
     group->part_open = true;
     return STATUS_OK;
   }
-  for (int s = 0; s < SHARD_SPLITS; s++)
-    count_shard(&info[s], true, result);
+  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++)
+    status = count_shard(&info[s], true, done);
   text_close(group->text);
   group->text = NULL;
   group->waiting = false;
@@ -195,12 +200,12 @@ static enum status begin_part(struct prepare_group *group, struct prepare_result
   find_begun(group);
   *finished = info[SPLIT_TRAIN].last;
   next_part(group);
-  return STATUS_OK;
+  return status;
 }
 
 /* ---- parts made here */
 
-static enum status write_draft(struct prepare_group *group, enum token_split split, bool last, struct prepare_result *result)
+static enum status write_draft(struct prepare_group *group, enum token_split split, bool last, struct prepare_done *done)
 {
   const struct prepare_job *job = group->job;
   const struct draft *draft = &group->draft[split];
@@ -223,17 +228,17 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
   if (!path)
     return STATUS_MEMORY;
   enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name, draft->tokens, draft->first);
-  mem_free(path);
   if (status == STATUS_OK)
-    count_shard(&info, false, result);
-  return status;
+    status = shard_read(path, &info); /* where in the file things lie */
+  mem_free(path);
+  return status == STATUS_OK ? count_shard(&info, false, done) : status;
 }
 
-static enum status close_part(struct prepare_group *group, bool last, struct prepare_result *result)
+static enum status close_part(struct prepare_group *group, bool last, struct prepare_done *done)
 {
-  enum status status = group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, result) : STATUS_OK;
+  enum status status = group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
   if (status == STATUS_OK)
-    status = write_draft(group, SPLIT_TRAIN, last, result);
+    status = write_draft(group, SPLIT_TRAIN, last, done);
   next_part(group);
   return status;
 }
@@ -341,16 +346,16 @@ static bool is_full(const struct prepare_group *group)
   return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens || group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
 }
 
-enum status prepare_group_advance(struct prepare_group *group, struct prepare_result *result, bool *finished)
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done, bool *finished)
 {
   *finished = false;
   if (!group->part_open)
-    return begin_part(group, result, finished);
+    return begin_part(group, done, finished);
   enum status status = read_document(group);
   if (status)
     return status;
   *finished = !group->waiting;
   if (*finished || is_full(group))
-    return close_part(group, *finished, result);
+    return close_part(group, *finished, done);
   return take_document(group);
 }

@@ -7,6 +7,7 @@
 #include "io/prepare_inputs.h"
 #include "io/text.h"
 #include "io/tokenizer.h"
+#include "io/tokens_shard.h"
 
 /* What all groups of a call share. */
 struct prepare_job {
@@ -25,11 +26,18 @@ bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t 
 /* An input file from a position on, as the settings want it read. */
 enum status prepare_open_text(const struct prepare_job *job, int64_t file, struct text_position from, struct text **out);
 
+/* What became of parts: of a rank's groups, in the order in which they were finished. */
+struct prepare_done {
+  struct prepare_result result;
+  struct shard_info *shard;     /* [shards] mem_free */
+  int64_t shards, room;
+};
+
 struct prepare_group;
 enum status prepare_group_open(const struct prepare_job *job, int64_t group, struct prepare_group **out);
 void prepare_group_close(struct prepare_group *group); /* takes NULL; what is not in a finished shard is dropped */
-/* One document, or one part that is finished already, or that is finished now; what became of it is added to *result. Local. */
-enum status prepare_group_advance(struct prepare_group *group, struct prepare_result *result, bool *finished);
+/* One document, or one part that is finished already, or that is finished now; what became of it is added to *done. Local. */
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done, bool *finished);
 /* Bytes of the group's files that are behind it. */
 int64_t prepare_group_bytes(const struct prepare_group *group);
 

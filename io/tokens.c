@@ -8,18 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/file.h"
-#include "io/tokens_shard.h"
+#include "io/tokens_index.h"
 
 enum { OPEN_FILES = 64, PIECE_BYTES = 16 << 10 };
 
-/* A shard that holds tokens. The same on all ranks but for `fd`. */
+/* A shard that holds tokens. The same on all ranks but for `fd` and `known`. */
 struct shard {
   int64_t begin; /* its first token's place in the stream */
   struct shard_info info;
-  int fd; /* -1: not open */
+  int fd;     /* -1: not open */
+  bool known; /* its size and its head were found to be as they should */
 };
 
 struct token_set {
@@ -40,10 +42,13 @@ static char *shard_path(const char *dir, const struct shard_info *info)
   return mem_printf("%s/%s", dir, name);
 }
 
-/* ---- opening: rank 0 reads the headers, in order */
+/* ---- opening: rank 0 reads what is known of the shards, in order */
 
-static enum status add_shard(struct token_set *set, const struct shard_info *info)
+/* Of the wanted split, and with tokens. */
+static enum status add_shard(struct token_set *set, enum token_split split, const struct shard_info *info)
 {
+  if (info->split != split || shard_tokens(info) == 0)
+    return STATUS_OK;
   if (set->count == set->room) {
     int64_t room = 2 * set->room + 16;
     enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->shards, (void **)&set->shards);
@@ -82,10 +87,12 @@ static enum status read_next(const char *dir, const struct shard_info *want, con
   return status;
 }
 
-static enum status read_headers(struct token_set *set, enum token_split split)
+/* Where there is no index: every shard is opened. */
+static enum status read_headers(struct token_set *set, enum token_split split, struct shard_info *out)
 {
   struct shard_info first, info, want = {.split = SPLIT_TRAIN};
   bool any = false;
+  log_info("%s has no " SHARD_INDEX ": the headers of its shards are read one by one; the same `sluice prepare` again writes it", set->dir);
   do {
     enum status status = read_next(set->dir, &want, any ? &first : NULL, &info);
     if (status)
@@ -99,33 +106,62 @@ static enum status read_headers(struct token_set *set, enum token_split split)
       if (status)
         return status;
     }
-    if (info.split == split && shard_tokens(&info) > 0)
-      status = add_shard(set, &info);
+    status = add_shard(set, split, &info);
     if (status)
       return status;
     want.group += part.last;
     want.part = part.last ? 0 : want.part + 1;
   } while (want.group < first.groups);
+  *out = first;
+  return STATUS_OK;
+}
+
+static enum status read_index(struct token_set *set, enum token_split split, struct shard_info *first)
+{
+  struct shard_info *shards = NULL;
+  int64_t n = 0;
+  enum status status = shard_index_read(set->dir, &shards, &n);
+  for (int64_t i = 0; i < n && status == STATUS_OK; i++)
+    status = add_shard(set, split, &shards[i]);
+  if (status == STATUS_OK)
+    *first = shards[0];
+  mem_free(shards);
+  return status;
+}
+
+static enum status file_is_there(const char *dir, const char *name, bool *out)
+{
+  char *path = mem_printf("%s/%s", dir, name);
+  if (!path)
+    return STATUS_MEMORY;
+  *out = file_exists(path);
+  mem_free(path);
+  return STATUS_OK;
+}
+
+static enum status read_folder(struct token_set *set, enum token_split split)
+{
+  char name[SHARD_NAME];
+  struct shard_info first;
+  bool index = false, shard = false;
+  if (!file_exists(set->dir))
+    return status_set(STATUS_INPUT, "there is no folder %s: make token shards with `sluice prepare`", set->dir);
+  shard_name(SPLIT_TRAIN, 0, 0, name);
+  enum status status = file_is_there(set->dir, SHARD_INDEX, &index);
+  if (status == STATUS_OK)
+    status = file_is_there(set->dir, name, &shard);
+  if (status == STATUS_OK && !index && !shard)
+    status = status_set(STATUS_INPUT, "the folder %s holds no token shards: make them with `sluice prepare`", set->dir);
+  if (status == STATUS_OK)
+    status = index ? read_index(set, split, &first) : read_headers(set, split, &first);
+  if (status)
+    return status;
   set->vocab = first.vocab;
   memcpy(set->tokenizer, first.tokenizer, sizeof set->tokenizer);
   if (set->tokens == 0)
     return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare it with another share of validation documents", set->dir,
                       split == SPLIT_VAL ? "validation" : "training");
   return STATUS_OK;
-}
-
-static enum status read_folder(struct token_set *set, enum token_split split)
-{
-  char *path = shard_path(set->dir, &(struct shard_info){.split = SPLIT_TRAIN});
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  if (!file_exists(set->dir))
-    status = status_set(STATUS_INPUT, "there is no folder %s: make token shards with `sluice prepare`", set->dir);
-  else if (!file_exists(path))
-    status = status_set(STATUS_INPUT, "the folder %s holds no token shards: make them with `sluice prepare`", set->dir);
-  mem_free(path);
-  return status ? status : read_headers(set, split);
 }
 
 /* ---- opening: all ranks */
@@ -229,6 +265,8 @@ uint32_t token_set_checksum(const struct token_set *set)
 
 /* ---- reading */
 
+static const char remake[] = "run the same `sluice prepare` again, and leave the folder alone while it is in use";
+
 /* Names are put together on the stack: a step allocates nothing. */
 static enum status shard_fail(const struct token_set *set, const struct shard *shard, enum status status, const char *problem)
 {
@@ -237,25 +275,54 @@ static enum status shard_fail(const struct token_set *set, const struct shard *s
   return status_set(status, "%s/%s %s", set->dir, name, problem);
 }
 
+static enum status fail_system(const struct token_set *set, const struct shard *shard, int reason)
+{
+  char problem[256];
+  if (reason == ENOENT)
+    snprintf(problem, sizeof problem, "is missing: %s", remake);
+  else
+    snprintf(problem, sizeof problem, "cannot be opened: %s", strerror(reason));
+  return shard_fail(set, shard, reason == ENOENT ? STATUS_INPUT : STATUS_IO, problem);
+}
+
+/* What is cheap: the size, and the bytes of the header, in which the checksums of the tokens are. They tell a shard from any other and from what is left of one, but do not read
+ * its tokens. */
+static enum status check_shard(const struct token_set *set, const struct shard *shard, int fd)
+{
+  struct stat info;
+  uint32_t head;
+  char problem[200];
+  if (fstat(fd, &info) != 0)
+    return fail_system(set, shard, errno);
+  if ((int64_t)info.st_size != shard->info.bytes) {
+    snprintf(problem, sizeof problem, "has %" PRId64 " bytes and should have %" PRId64 ": %s", (int64_t)info.st_size, shard->info.bytes, remake);
+    return shard_fail(set, shard, STATUS_INPUT, problem);
+  }
+  const enum status status = shard_read_head(fd, &head);
+  if (status)
+    return shard_fail(set, shard, status, "cannot be read");
+  if (head != shard->info.head_crc32) {
+    snprintf(problem, sizeof problem, "is not the shard that the folder was opened with: %s", remake);
+    return shard_fail(set, shard, STATUS_INPUT, problem);
+  }
+  return STATUS_OK;
+}
+
 static enum status open_shard(struct token_set *set, struct shard *shard)
 {
-  char name[SHARD_NAME], path[4096], problem[256];
-  struct stat info;
+  char name[SHARD_NAME], path[4096];
   if (shard->fd >= 0)
     return STATUS_OK;
   shard_name(shard->info.split, shard->info.group, shard->info.part, name);
   if ((size_t)snprintf(path, sizeof path, "%s/%s", set->dir, name) >= sizeof path)
     return shard_fail(set, shard, STATUS_USAGE, "has too long a path");
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || fstat(fd, &info) != 0) {
-    snprintf(problem, sizeof problem, "cannot be opened: %s", strerror(errno));
-    if (fd >= 0)
-      close(fd);
-    return shard_fail(set, shard, STATUS_IO, problem);
-  }
-  if ((int64_t)info.st_size != shard->info.bytes) {
+  if (fd < 0)
+    return fail_system(set, shard, errno);
+  enum status status = shard->known ? STATUS_OK : check_shard(set, shard, fd);
+  if (status) {
     close(fd);
-    return shard_fail(set, shard, STATUS_INPUT, "has another length than when the data was opened; leave the folder alone while it is in use");
+    return status;
   }
   struct shard **place = &set->open[set->oldest];
   set->oldest = (set->oldest + 1) % OPEN_FILES;
@@ -265,6 +332,7 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
   }
   *place = shard;
   shard->fd = fd;
+  shard->known = true;
   return STATUS_OK;
 }
 

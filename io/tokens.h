@@ -1,5 +1,5 @@
-/* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in doc/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0 only:
- * tokens are read with pread(2) from where they lie in the files. */
+/* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in doc/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0 only: it
+ * reads what is known of the shards, and tokens are read with pread(2) from where they lie in the files. */
 #ifndef SLUICE_IO_TOKENS_H
 #define SLUICE_IO_TOKENS_H
 
@@ -7,10 +7,12 @@
 
 enum token_split { SPLIT_TRAIN, SPLIT_VAL };
 
-/* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening reads the headers only; every rank reads what it needs.
+/* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening reads the folder's index, or, where there is none, every header;
+ * every rank reads what it needs. A shard's size and header are compared where a rank opens it first, its tokens with their checksums by token_set_verify() only.
  * One thread at a time. */
 struct token_set;
-/* Missing folder, no shard of that split, shards of different tokenizers, a damaged or truncated shard: one sentence naming the file. Collective. */
+/* Missing folder, a damaged index, no shard of that split; without an index also shards of different tokenizers, a damaged or truncated shard: one sentence naming the file.
+ * Collective. */
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out);
 void token_set_close(struct token_set *set); /* takes NULL */
 /* Read every shard against its checksums, dealt over the ranks; the first damaged one: STATUS_INPUT. Collective. */

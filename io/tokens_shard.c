@@ -86,21 +86,6 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
   return status;
 }
 
-static enum status write_dataset(hid_t file, const char *name, enum dtype type, int64_t n, const void *data)
-{
-  struct hdf5_dataset dataset;
-  if (n == 0)
-    return STATUS_OK;
-  uint32_t crc = (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type));
-  enum status status = hdf5_create_dataset(file, name, type, 1, &n, &dataset);
-  if (status)
-    return status;
-  status = hdf5_write(&dataset, (struct layout_range){0, n}, data);
-  if (status == STATUS_OK)
-    status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
-  return hdf5_close(dataset.id, status);
-}
-
 enum status shard_write(const char *path, const struct shard_info *info, const char *source, const void *tokens, const uint64_t *documents)
 {
   hid_t file = H5I_INVALID_HID;
@@ -111,31 +96,22 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
   if (status == STATUS_OK)
     status = write_header(file, info, source);
   if (status == STATUS_OK)
-    status = write_dataset(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(info), tokens);
+    status = hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(info), tokens);
   if (status == STATUS_OK)
-    status = write_dataset(file, "documents", DTYPE_U64, info->documents, documents);
-  status = hdf5_finish(file, status);
-  if (status) {
-    status_prefix(status, "%s", temporary);
-    unlink(temporary);
-  } else {
-    status = file_sync_rename(temporary, path);
-  }
+    status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
+  status = hdf5_finish_as(file, temporary, path, status);
   mem_free(temporary);
   return status;
 }
 
 /* ---- reading */
 
-static enum status read_text(hid_t file, const char *name, char *out, size_t size)
+bool shard_is_sane(const struct shard_info *info)
 {
-  char *text = NULL;
-  enum status status = hdf5_get_text(file, name, size - 1, &text);
-  if (status)
-    return status;
-  snprintf(out, size, "%s", text);
-  mem_free(text);
-  return STATUS_OK;
+  bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 && info->end_of_text < info->vocab;
+  for (int s = 0; s < SHARD_SPLITS; s++)
+    sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
+  return sane && info->documents >= 0 && info->documents <= shard_tokens(info) && info->text_bytes >= 0;
 }
 
 static enum status read_header(hid_t file, struct shard_info *info)
@@ -144,7 +120,7 @@ static enum status read_header(hid_t file, struct shard_info *info)
   char format[32], split[8];
   int64_t last, version;
   list_fields(info, &last, fields);
-  enum status status = read_text(file, "format", format, sizeof format);
+  enum status status = hdf5_copy_text(file, "format", format, sizeof format);
   if (status || strcmp(format, format_name) != 0)
     return status_set(STATUS_INPUT, "it is not a token shard of `sluice prepare`");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
@@ -152,9 +128,9 @@ static enum status read_header(hid_t file, struct shard_info *info)
     return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d; prepare the data again", version,
                       FORMAT_VERSION);
   if (status == STATUS_OK)
-    status = read_text(file, "split", split, sizeof split);
+    status = hdf5_copy_text(file, "split", split, sizeof split);
   if (status == STATUS_OK)
-    status = read_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer);
+    status = hdf5_copy_text(file, "tokenizer", info->tokenizer, sizeof info->tokenizer);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "tokenizer_crc32", DTYPE_U32, &info->tokenizer_crc32);
   if (status == STATUS_OK)
@@ -167,36 +143,52 @@ static enum status read_header(hid_t file, struct shard_info *info)
     return status;
   info->last = last != 0;
   info->split = strcmp(split, split_names[SPLIT_VAL]) == 0 ? SPLIT_VAL : SPLIT_TRAIN;
-  bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 && info->end_of_text < info->vocab;
-  for (int s = 0; s < SHARD_SPLITS; s++)
-    sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
-  sane =
-      sane && info->documents >= 0 && info->documents <= shard_tokens(info) && info->text_bytes >= 0 && strcmp(split, split_names[info->split]) == 0;
-  return sane ? STATUS_OK : status_set(STATUS_INPUT, "its header contradicts itself; prepare the data again");
+  return shard_is_sane(info) && strcmp(split, split_names[info->split]) == 0
+             ? STATUS_OK
+             : status_set(STATUS_INPUT, "its header contradicts itself; prepare the data again");
 }
 
-/* A dataset of n elements of `type`: where its bytes lie, so that they can be read without HDF5, and their checksum. */
-static enum status find_dataset(hid_t file, const char *name, enum dtype type, int64_t n, int64_t file_bytes, int64_t *at, uint32_t *crc)
+/* A row of n numbers: where its bytes lie, so that they can be read without HDF5, and their checksum. */
+static enum status find_row(hid_t file, const char *name, enum dtype type, int64_t n, int64_t file_bytes, int64_t *at, uint32_t *crc)
 {
   struct hdf5_dataset dataset;
   if (n == 0)
     return STATUS_OK;
-  enum status status = hdf5_open_dataset(file, name, &dataset);
+  enum status status = hdf5_open_row(file, name, type, n, &dataset, crc);
   if (status)
     return status;
-  hdf5_lock();
-  haddr_t offset = H5Dget_offset(dataset.id);
-  hdf5_unlock();
-  int64_t bytes = n * (int64_t)dtype_size(type);
-  if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
-    status = status_set(STATUS_INPUT, "'%s' is not a row of %" PRId64 " numbers of type %s", name, n, dtype_name(type));
-  else if (offset == HADDR_UNDEF || (int64_t)offset > file_bytes - bytes)
+  status = hdf5_locate(&dataset, at);
+  if (status == STATUS_OK && *at > file_bytes - n * (int64_t)dtype_size(type))
     status = status_set(STATUS_INPUT, "the bytes of '%s' are not all in the file: it is truncated", name);
-  else
-    *at = (int64_t)offset;
-  if (status == STATUS_OK)
-    status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
   return hdf5_close(dataset.id, status);
+}
+
+enum status shard_read_head(int fd, uint32_t *crc)
+{
+  unsigned char head[SHARD_HEAD];
+  size_t done = 0;
+  while (done < sizeof head) {
+    const ssize_t got = pread(fd, head + done, sizeof head - done, (off_t)done);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return status_set(STATUS_IO, "cannot be read: %s", strerror(errno));
+    if (got == 0)
+      break;
+    done += (size_t)got;
+  }
+  *crc = (uint32_t)crc32_z(0, head, done);
+  return STATUS_OK;
+}
+
+static enum status read_head_of(const char *path, struct shard_info *info)
+{
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return status_set(STATUS_IO, "cannot be opened: %s", strerror(errno));
+  const enum status status = shard_read_head(fd, &info->head_crc32);
+  close(fd); /* was only read: nothing can be lost */
+  return status;
 }
 
 enum status shard_read(const char *path, struct shard_info *out)
@@ -210,11 +202,13 @@ enum status shard_read(const char *path, struct shard_info *out)
   status = read_header(file, &info);
   info.token_bytes = shard_token_bytes(info.vocab);
   if (status == STATUS_OK)
-    status = find_dataset(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(&info), info.bytes, &info.tokens_at,
-                          &info.tokens_crc32);
+    status =
+        find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
   if (status == STATUS_OK)
-    status = find_dataset(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at, &info.documents_crc32);
+    status = find_row(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at, &info.documents_crc32);
   status = hdf5_close(file, status);
+  if (status == STATUS_OK)
+    status = read_head_of(path, &info);
   if (status)
     return status_prefix(status, "%s", path);
   *out = info;

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "io/tokens.h"
 
-enum { SHARD_NAME = 64, SHARD_TOKENIZER = 16, SHARD_SPLITS = 2 };
+enum { SHARD_NAME = 64, SHARD_TOKENIZER = 16, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
 
 /* A place in the corpus: byte and document number (of the next document) in input file `file`. */
 struct shard_position { int64_t file, byte, number; };
@@ -31,6 +31,7 @@ struct shard_info {
   int token_bytes;                         /* 2 or 4 */
   int64_t tokens_at, documents_at, bytes;  /* where the datasets lie in the file, and its length */
   uint32_t tokens_crc32, documents_crc32;
+  uint32_t head_crc32;                     /* of the file's first SHARD_HEAD bytes: the header, and in it the two above */
 };
 
 static inline int64_t shard_tokens(const struct shard_info *info)
@@ -47,6 +48,10 @@ int shard_token_bytes(int64_t vocab);
 enum status shard_write(const char *path, const struct shard_info *info, const char *source, const void *tokens, const uint64_t *documents);
 /* Header and structure; sentences name the file. Local. */
 enum status shard_read(const char *path, struct shard_info *out);
+/* Whether the numbers of a header can be true together. */
+bool shard_is_sane(const struct shard_info *info);
+/* The CRC-32 of the first SHARD_HEAD bytes, or of all there are: tells one shard from another without HDF5. No allocation; sentences name nothing. Local. */
+enum status shard_read_head(int fd, uint32_t *crc);
 /* Read all of it against its checksums. Local. */
 enum status shard_verify(const char *path, const struct shard_info *info);
 

@@ -324,7 +324,7 @@ static void look_at_deck(struct doctor *doctor)
   const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
   struct finding *finding = doctor->mine.finding;
   struct token_set *set = NULL;
-  enum status status = data_open(doctor->comm, "data.train", deck->data.train, deck->train.init, SPLIT_TRAIN, deck->model.vocab, sequence, &set);
+  enum status status = data_open(doctor->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence, &set);
   finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, status ? 0 : token_set_tokens(set));
   token_set_close(set);
   status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);

@@ -95,6 +95,8 @@ const struct option deck_table[] = {
      .text = "length of a sequence; 0: model.context"},
     {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30, .unit = "sequences",
      .text = "sequences of a rank at a time; 0: all of its share of the batch"},
+    {"data.verify", OPTION_BOOL, AT(data.verify), "false",
+     .text = "read all token shards against their checksums before the first step, not only length and header of each as it is opened"},
 
     {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
      .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},

@@ -34,7 +34,7 @@ struct deck {
                                                                           it needs */
   struct { char *init; struct option_strings freeze; struct option_ints trace; } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
                                                                           freeze: patterns; trace: steps from, to (excluded); empty: none */
-  struct { char *train, *val; int64_t batch, sequence, micro_batch; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
+  struct { char *train, *val; int64_t batch, sequence, micro_batch; bool verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;

@@ -107,7 +107,7 @@ static enum status check_tokenizer(const struct token_set *set, const char *key,
       key, dir, token_set_tokenizer(set), init);
 }
 
-enum status data_open(struct comm *comm, const char *key, const char *dir, const char *init, enum token_split split, int64_t vocab, int64_t sequence,
+enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir, enum token_split split, int64_t sequence,
                       struct token_set **out)
 {
   if (!dir || !*dir)
@@ -116,10 +116,12 @@ enum status data_open(struct comm *comm, const char *key, const char *dir, const
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
     return status;
-  status = check_set(set, key, dir, init, vocab, sequence);
+  status = check_set(set, key, dir, deck->train.init, deck->model.vocab, sequence);
   if (!status && comm_rank(comm) == 0)
-    status = check_tokenizer(set, key, dir, init);
+    status = check_tokenizer(set, key, dir, deck->train.init);
   status = comm_agree(comm, status);
+  if (!status && deck->data.verify)
+    status = token_set_verify(comm, set);
   if (status) {
     token_set_close(set);
     return status;

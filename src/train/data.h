@@ -26,9 +26,9 @@ struct data_scan {
 };
 enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* Open a split and check that the model's vocabulary holds its tokens, that it holds a window, and that its tokens are those of the tokenizer of `init` (the deck's
- * train.init), where that is a folder that has one. Collective. */
-enum status data_open(struct comm *comm, const char *key, const char *dir, const char *init, enum token_split split, int64_t vocab, int64_t sequence,
+/* Open a split of `dir`, which the deck's `key` names, and check that the deck's vocabulary holds its tokens, that it holds a window, and that its tokens are those of the
+ * tokenizer of train.init, where that is a folder that has one; with data.verify also all its shards against their checksums. Collective. */
+enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir, enum token_split split, int64_t sequence,
                       struct token_set **out);
 
 #endif

@@ -17,8 +17,7 @@ enum status evaluator_open(struct job *job, struct evaluator *out)
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening %s", dir);
-  enum status status =
-      data_open(job->comm, *deck->data.val ? "data.val" : "data.train", dir, deck->train.init, SPLIT_VAL, deck->model.vocab, 1, &out->scan.set);
+  enum status status = data_open(job->comm, deck, *deck->data.val ? "data.val" : "data.train", dir, SPLIT_VAL, 1, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);

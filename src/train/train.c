@@ -149,12 +149,8 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
 static enum status start_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
-  watchdog_start(run->job->start, "checking %s", deck->data.train);
-  enum status status = data_open(run->comm, "data.train", deck->data.train, deck->train.init, SPLIT_TRAIN, deck->model.vocab,
-                                 run->job->shape.sequence, &run->order.set);
-  if (status)
-    return status;
-  status = token_set_verify(run->comm, run->order.set);
+  watchdog_start(run->job->start, "opening %s", deck->data.train);
+  enum status status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, run->job->shape.sequence, &run->order.set);
   if (status)
     return status;
   run->order.shape = run->job->shape;

@@ -119,11 +119,33 @@ grep -q 'stopped without saving' stop/log.txt || die "log.txt does not say why t
 flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 && die "two runs in one folder"
 grep -q 'another run' lock.out || { cat lock.out >&2; die "the lock's sentence"; }
 
-# Data are checked against their checksums before they are trained on.
+# Tokens are read when a step needs them: with holes in their place, a shard's header whole, a run begins as any other. By request they are checked against their checksums before,
+# those of the evaluation too. Other shards than the index lists are refused where they are opened first.
 cp -r data flipped
-shard=$(ls flipped/train-*.h5 | head -n 1)
-printf 'zzzz' | dd of="$shard" bs=1 seek=$(($(wc -c < "$shard") / 2)) conv=notrunc 2> dd.err
-fails 3 "$(basename "$shard")" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
+hole() { # FILE: zeros in place of some of its tokens
+  dd if=/dev/zero of="$1" bs=1 seek=$(($(wc -c < "$1") / 4 * 3)) count=1000 conv=notrunc 2> dd.err
+}
+for split in train val; do
+  for shard in flipped/$split-*.h5; do hole "$shard"; done
+  train 1 holes-$split data.train=flipped run.steps=2 eval.every=2
+  grep -q 'no index.h5' holes-$split.log && { cat holes-$split.log >&2; die "the index is not used"; }
+  fails 3 "flipped/$split-" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped data.verify=true eval.every=2
+  grep -q 'its tokens do not have their checksum' fails.out || { cat fails.out >&2; die "why a shard is refused"; }
+  cp data/$split-*.h5 flipped/
+done
+train 1 verified data.train=flipped data.verify=true run.steps=1
+rm flipped/index.h5
+train 2 headers data.train=flipped run.steps=6
+test "$(grep -c 'flipped has no index.h5' headers.log)" = 1 || { cat headers.log >&2; die "nobody said that there is no index"; }
+train 2 listed run.steps=6
+same headers listed
+"$SLUICE" prepare text out=flipped tokenizer=bytes val=0.1 > again.out 2>&1 || { cat again.out >&2; die "prepare again"; }
+cmp data/index.h5 flipped/index.h5 || die "another index for the same shards"
+head -c 1000 data/index.h5 > flipped/index.h5
+fails 3 "flipped/index.h5: " "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
+cp data/index.h5 flipped/
+rm flipped/train-*.h5
+fails 3 "is missing: run the same \`sluice prepare\` again" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
 
 # Generation: the same text at any rank count.
 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > one.txt 2> generate.err || { cat generate.err >&2; die "generate"; }

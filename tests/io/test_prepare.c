@@ -16,6 +16,7 @@
 #include "io/file.h"
 #include "io/text.h"
 #include "io/tokenizer.h"
+#include "io/tokens_index.h"
 
 static struct comm *job, *alone; /* alone: one rank, without MPI */
 static char folder[64], data[512];
@@ -162,6 +163,23 @@ static void check_tokens(const char *out, const char *prefix, uint16_t end_of_te
   mem_free(list);
 }
 
+/* The index says of each shard what the shard says of itself. */
+static void check_index(const char *out, int64_t shards)
+{
+  struct shard_info *listed = NULL, own;
+  int64_t n = 0;
+  OK(shard_index_read(out, &listed, &n));
+  assert_int_equal(n, shards);
+  for (int64_t i = 0; i < n; i++) {
+    char name[SHARD_NAME], path[1024];
+    shard_name(listed[i].split, listed[i].group, listed[i].part, name);
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    OK(shard_read(path, &own));
+    assert_memory_equal(&listed[i], &own, sizeof own);
+  }
+  mem_free(listed);
+}
+
 static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir, int64_t shard_tokens)
 {
   char corpus[512], out[512], one[512];
@@ -189,6 +207,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir, 
     assert_int_equal(result.bytes, text_bytes);
     assert_int_equal(result.reused_shards, 0);
     assert_true(result.shards > 4);
+    check_index(out, result.shards);
 
     config.out = one;
     OK(prepare_run(alone, &config, &again));
@@ -401,6 +420,8 @@ static void test_repair(void **state)
     snprintf(path, sizeof path, "%s/val-00001-00001.h5", out);
     assert_int_equal(unlink(path), 0);
     damage(out, "train-00001-00003.h5", 200000);
+    damage(out, SHARD_INDEX, 3000);
+    corpus_put(out, SHARD_INDEX ".tmp", "half", 4);
     snprintf(path, sizeof path, "%s/train-00001-00004.h5", out);
     assert_int_equal(truncate(path, 100000), 0);
     corpus_put(out, "train-00001-00001.h5.tmp", "half", 4);
@@ -558,6 +579,16 @@ static void test_broken_late(void **state)
     char *list = folder_list(out);
     assert_non_null(strstr(list, "prepare.json\ntrain-00000-00000.h5\ntrain-00000-00001.h5\n"));
     assert_null(strstr(list, ".tmp"));
+    assert_null(strstr(list, SHARD_INDEX));
+    mem_free(list);
+    corpus_put(out, SHARD_INDEX, "of shards that were all there once", 34);
+  }
+  everybody_waits();
+  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result), says);
+  everybody_waits();
+  if (root) {
+    char *list = folder_list(out);
+    assert_null(strstr(list, SHARD_INDEX));
     mem_free(list);
   }
   remove_on_root(in);

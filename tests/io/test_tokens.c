@@ -12,7 +12,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/file.h"
-#include "io/tokens_shard.h"
+#include "io/hdf5.h"
+#include "io/tokens_index.h"
 
 static struct comm *job;
 static char folder[64];
@@ -78,12 +79,45 @@ static void write_shards(const char *dir, const struct plan *plan)
     }
 }
 
+/* The headers of all shards of the plan. */
+static struct shard_info *read_shards(const char *dir, const struct plan *plan, int64_t *n)
+{
+  struct shard_info *shards = NULL;
+  *n = 0;
+  OK(mem_alloc(MEM_META, 24 * sizeof *shards, (void **)&shards));
+  for (int split = 1; split >= 0; split--)
+    for (int64_t i = 0; i < plan->groups * plan->parts; i++) {
+      char name[SHARD_NAME], path[600];
+      shard_name((enum token_split)split, i / plan->parts, i % plan->parts, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      if (split == SPLIT_TRAIN || plan->length[split][i] > 0)
+        OK(shard_read(path, &shards[(*n)++]));
+    }
+  return shards;
+}
+
+static void write_index(const char *dir, const struct plan *plan)
+{
+  int64_t n;
+  struct shard_info *shards = read_shards(dir, plan, &n);
+  OK(shard_index_write(dir, n, shards));
+  mem_free(shards);
+}
+
 /* In a folder of its own, which is the same on all ranks; remove with drop(). */
 static void make(const struct plan *plan, char dir[512])
 {
   snprintf(dir, 512, "%s/set", folder);
   if (root)
     write_shards(dir, plan);
+  everybody_waits();
+}
+
+static void make_indexed(const struct plan *plan, char dir[512])
+{
+  make(plan, dir);
+  if (root)
+    write_index(dir, plan);
   everybody_waits();
 }
 
@@ -121,13 +155,13 @@ static void check_windows(struct token_set *set, enum token_split split, int64_t
   mem_free(targets);
 }
 
-static void check_set(const struct plan *plan, enum token_split split)
+static void check_set_of(const struct plan *plan, enum token_split split, bool indexed)
 {
   char dir[512];
   struct token_set *set = NULL;
   int64_t total = 0, documents = 0;
   static const int64_t lengths[] = {1, 2, 7, 100, 1024, 8191, 20000};
-  make(plan, dir);
+  (indexed ? make_indexed : make)(plan, dir);
   for (int i = 0; i < 12; i++) {
     total += plan->length[split][i];
     documents += (plan->length[split][i] + 9) / 10;
@@ -144,6 +178,12 @@ static void check_set(const struct plan *plan, enum token_split split)
   OK(token_set_verify(job, set));
   token_set_close(set);
   drop(dir);
+}
+
+static void check_set(const struct plan *plan, enum token_split split)
+{
+  check_set_of(plan, split, false);
+  check_set_of(plan, split, true);
 }
 
 static void test_windows(void **state)
@@ -358,6 +398,14 @@ static void overwrite(const char *path, int64_t at, const void *data, size_t byt
   assert_int_equal(fclose(file), 0);
 }
 
+static const char *wrong_size(int64_t is, int64_t should_be)
+{
+  static char text[128];
+  snprintf(text, sizeof text, "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64 ": run the same `sluice prepare` again", is,
+           should_be);
+  return text;
+}
+
 /* After the folder was opened. */
 static void test_damage_while_open(void **state)
 {
@@ -384,10 +432,205 @@ static void test_damage_while_open(void **state)
   if (root)
     assert_int_equal(truncate(path, (off_t)(info.bytes - 1)), 0);
   everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), "train-00001-00001.h5 has another length");
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes - 1, info.bytes));
   token_set_close(set);
   check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: cannot open it as HDF5 (it is truncated or damaged)");
   drop(dir);
+}
+
+/* ---- the index */
+
+/* An index is all that a start reads, and all that it believes: here no shard is left. */
+static void test_index_alone(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  make_indexed(&usual, dir);
+  if (root)
+    for (int64_t i = 0; i < 6; i++) {
+      snprintf(path, sizeof path, "%s/train-%05d-%05d.h5", dir, (int)i / 2, (int)i % 2);
+      assert_int_equal(unlink(path), 0);
+    }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_int_equal(token_set_tokens(set), 36019);
+  assert_int_equal(token_set_checksum(set), 5);
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
+  token_set_close(set);
+  OK(token_set_open(job, dir, SPLIT_VAL, &set));
+  OK(token_set_read(set, 0, 100, tokens, targets));
+  assert_int_equal(tokens[99], token_of(SPLIT_VAL, 99, usual.vocab));
+  token_set_close(set);
+  drop(dir);
+  make_indexed(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257}, dir);
+  check_refused(dir, SPLIT_VAL, "holds no tokens of the validation split");
+  drop(dir);
+}
+
+/* What a shard is known by when it is opened; its tokens are not among that unless somebody asks. */
+static void test_changed_shards(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  struct shard_info info;
+  make_indexed(&usual, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  OK(shard_read(path, &info));
+  everybody_waits();
+  if (root) { /* a hole in place of the tokens */
+    assert_int_equal(truncate(path, (off_t)info.tokens_at), 0);
+    assert_int_equal(truncate(path, (off_t)info.bytes), 0);
+  }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  OK(token_set_read(set, 10, 100, tokens, targets));
+  assert_int_equal(tokens[99], 0);
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+
+  struct shard_info other = info;
+  uint16_t *zeros = NULL;
+  uint64_t *first = NULL;
+  OK(mem_alloc(MEM_DATA, 30001 * sizeof *zeros, (void **)&zeros));
+  OK(mem_alloc(MEM_DATA, (size_t)info.documents * sizeof *first, (void **)&first));
+  if (root) { /* whole, and as large: only what its tokens are is another thing */
+    OK(shard_write(path, &other, "source", zeros, first));
+    assert_int_equal(file_size(path), info.bytes);
+  }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 "train-00001-00001.h5 is not the shard that the folder was opened with: run the same `sluice prepare` again");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+  everybody_waits();
+  if (root)
+    assert_int_equal(truncate(path, (off_t)(info.bytes + 1)), 0);
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes + 1, info.bytes));
+  token_set_close(set);
+  mem_free(zeros);
+  mem_free(first);
+  drop(dir);
+}
+
+/* As shard_index_write() makes it, but for one attribute. */
+static void spoil_index(const char *dir, const char *attribute, int64_t value)
+{
+  char path[600];
+  hid_t file = H5I_INVALID_HID;
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  OK(hdf5_open(path, true, &file));
+  OK(hdf5_finish(file, hdf5_set_number(file, attribute, DTYPE_I64, &value)));
+}
+
+static void check_index_refused(const char *dir, const char *says)
+{
+  check_refused(dir, SPLIT_TRAIN, says);
+  check_refused(dir, SPLIT_TRAIN, "/set/index.h5: ");
+  check_refused(dir, SPLIT_TRAIN, "; remove it, and run the same `sluice prepare` again");
+}
+
+static void test_wrong_index(void **state)
+{
+  (void)state;
+  char dir[512], path[600], shard[600], *bytes = NULL;
+  size_t n_bytes;
+  int64_t n = 0;
+  make_indexed(&usual, dir);
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  snprintf(shard, sizeof shard, "%s/train-00001-00001.h5", dir);
+  struct shard_info *shards = root ? read_shards(dir, &usual, &n) : NULL;
+  if (root) {
+    assert_int_equal(n, 9);
+    OK(shard_index_write(dir, n - 1, shards)); /* sorted by now: the last train shard is not listed */
+  }
+  check_index_refused(dir, "it does not list every shard of the folder once");
+  static const struct {
+    size_t at;
+    int64_t value;
+  } wrong[] = {{offsetof(struct shard_info, part), 7},
+               {offsetof(struct shard_info, part_tokens), -1},
+               {offsetof(struct shard_info, tokens_at), 1 << 20},
+               {offsetof(struct shard_info, documents_at), -1}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    if (root) {
+      int64_t *field = (int64_t *)(void *)((char *)&shards[4] + wrong[i].at), before = *field;
+      *field = wrong[i].value;
+      OK(shard_index_write(dir, n, shards));
+      *field = before;
+    }
+    check_index_refused(dir, "or what it says of one cannot be");
+  }
+  static const struct {
+    const char *attribute;
+    int64_t value;
+    const char *says;
+  } spoiled[] = {{"version", 2, "its format has version 2, this program reads version 1"},
+                 {"shards", 0, "it says that it lists 0 shards"},
+                 {"shards", 1000000, "it says that it lists 1000000 shards"},
+                 {"shards", 8, "'split' is not a row of 8 numbers of type uint32"}};
+  for (size_t i = 0; i < sizeof spoiled / sizeof *spoiled; i++) {
+    if (root) {
+      OK(shard_index_write(dir, n, shards));
+      spoil_index(dir, spoiled[i].attribute, spoiled[i].value);
+    }
+    check_index_refused(dir, spoiled[i].says);
+  }
+  if (root) {
+    OK(file_read_all(shard, 1 << 20, &bytes, &n_bytes));
+    OK(file_write_all(path, bytes, n_bytes));
+  }
+  check_index_refused(dir, "it is not an index of token shards");
+  if (root)
+    OK(file_write_all(path, "", 0));
+  check_index_refused(dir, "it is empty");
+  mem_free(bytes);
+  mem_free(shards);
+  drop(dir);
+}
+
+/* Each byte of an index in turn: refused, or the same rows. */
+static void test_flipped_index(void **state)
+{
+  (void)state;
+  char dir[512], path[600], *good = NULL;
+  size_t bytes = 0;
+  int64_t refused = 0, tries = 0, n = 0, again = 0;
+  struct shard_info *shards = NULL, *read = NULL;
+  if (!root)
+    return;
+  snprintf(dir, sizeof dir, "%s/flip", folder);
+  write_shards(dir, &usual);
+  write_index(dir, &usual);
+  OK(shard_index_read(dir, &shards, &n));
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  OK(file_read_all(path, 1 << 20, &good, &bytes));
+  for (size_t at = 0; at < bytes; at++) {
+    if (good[at] == 0 && at % 16)
+      continue;
+    overwrite(path, (int64_t)at, &(char){(char)(good[at] ^ 0x10)}, 1);
+    enum status status = shard_index_read(dir, &read, &again);
+    overwrite(path, (int64_t)at, &good[at], 1);
+    if (status == STATUS_OK && (again != n || memcmp(read, shards, (size_t)n * sizeof *read) != 0))
+      fail_msg("a flip of byte %zu goes unnoticed", at);
+    if (status == STATUS_OK)
+      mem_free(read);
+    else
+      assert_status(STATUS_INPUT, status);
+    refused += status != STATUS_OK;
+    tries++;
+  }
+  assert_true(refused > 2000 && refused > tries / 2);
+  mem_free(shards);
+  mem_free(good);
+  folder_remove(dir);
 }
 
 static int set_up(void **state)
@@ -410,10 +653,11 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows),       cmocka_unit_test(test_wide_tokens),
-                                     cmocka_unit_test(test_many_shards),   cmocka_unit_test(test_order),
-                                     cmocka_unit_test(test_incomplete),    cmocka_unit_test(test_mixed),
-                                     cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_damage_while_open)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_windows),        cmocka_unit_test(test_wide_tokens),       cmocka_unit_test(test_many_shards),
+      cmocka_unit_test(test_order),          cmocka_unit_test(test_incomplete),        cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_flipped_bytes),  cmocka_unit_test(test_damage_while_open), cmocka_unit_test(test_index_alone),
+      cmocka_unit_test(test_changed_shards), cmocka_unit_test(test_wrong_index),       cmocka_unit_test(test_flipped_index)};
   if (comm_create_mpi(&argc, &argv, &job)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;
