@@ -33,11 +33,19 @@ enum status checkpoint_read_meta(struct comm *comm, const char *path, struct che
 /* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is named; extra ones in the groups asked for too) and, if `check`, verify
  * every dataset's CRC; what `move` took is verified when this returns. Collective. */
 enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors);
+/* The same with checks, of a file that may be damaged: *damaged says whether it is the file that failed, the same on all ranks; else it is whole as far as it was read, and not what is
+ * asked for. Ranges may have been filled all the same. Collective. */
+enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors, bool *damaged);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);
 
-/* The newest DIR/step-*.h5 that verifies; what was passed over and why is logged. *path_out NULL if the folder has no step-*.h5; if it has some and none verifies,
- * STATUS_INPUT. `clean`: remove stale temporary files, for the run that owns the folder; without it nothing is written. Collective. */
+/* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with the file; the same on all ranks. Collective. */
+typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
+/* The newest DIR/step-*.h5 that is of use: one that is damaged (STATUS_INPUT or STATUS_IO) is passed over, which is logged with the reason, and any other failure is the call's.
+ * *path_out NULL if the folder has no step-*.h5; if it has some and all are damaged, STATUS_INPUT. `clean`: remove stale temporary files, for the run that owns the
+ * folder; without it nothing is written. Collective. */
+enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out);
+/* The newest that verifies: for who reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
 /* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and replace an older one of that name: for a run that goes on from `step` and
  * must not meet checkpoints of another history. Rank 0 acts. Collective. */

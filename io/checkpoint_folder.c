@@ -151,19 +151,20 @@ static enum status refuse_all(const char *dir, int64_t n)
 }
 
 /* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
-static enum status find_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n, char **path_out)
+static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n, checkpoint_use *use, void *arg, char **path_out)
 {
   for (int64_t i = n - 1; i >= 0; i--) {
     char *path = checkpoint_folder_path(dir, steps[i]);
     enum status status = comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY);
+    bool damaged = false;
     if (status == STATUS_OK)
-      status = checkpoint_verify(comm, path);
+      status = use(arg, path, &damaged);
     if (status == STATUS_OK) {
       *path_out = path;
       return STATUS_OK;
     }
     mem_free(path);
-    if (status != STATUS_INPUT && status != STATUS_IO)
+    if (!damaged || (status != STATUS_INPUT && status != STATUS_IO))
       return status;
     if (comm_rank(comm) == 0)
       log_warn("passed over a checkpoint: %s", status_text());
@@ -171,7 +172,7 @@ static enum status find_newest(struct comm *comm, const char *dir, const int64_t
   return n > 0 ? refuse_all(dir, n) : STATUS_OK;
 }
 
-enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out)
+enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out)
 {
   int64_t *steps = NULL, n = 0;
   *path_out = NULL;
@@ -179,9 +180,20 @@ enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char
   if (status == STATUS_OK)
     status = share_steps(comm, &steps, &n);
   if (status == STATUS_OK)
-    status = find_newest(comm, dir, steps, n, path_out);
+    status = try_newest(comm, dir, steps, n, use, arg, path_out);
   mem_free(steps);
   return status;
+}
+
+static enum status verify(void *arg, const char *path, bool *damaged)
+{
+  *damaged = true;
+  return checkpoint_verify(arg, path);
+}
+
+enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out)
+{
+  return checkpoint_use_newest(comm, dir, clean, verify, comm, path_out);
 }
 
 static enum status rename_stale(const char *dir, int64_t step)

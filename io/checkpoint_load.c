@@ -214,7 +214,8 @@ struct load {
   struct checkpoint_table wanted, found; /* as the caller lists them; as the file does */
   int64_t *at, *sums;
   bool *used;
-  void *buffer; /* for tensors that are moved by pieces */
+  bool about_file; /* what fails now is the file, and not what is asked of it */
+  void *buffer;    /* for tensors that are moved by pieces */
   struct checkpoint_piece *pieces;
 };
 
@@ -316,7 +317,9 @@ static enum status check_ranges(struct load *load, int64_t n)
 static enum status load_all(struct load *load, const char *path, bool check)
 {
   int64_t n = 0;
+  load->about_file = true;
   enum status status = open_structure(load->comm, path, &load->file, &load->found);
+  load->about_file = status != STATUS_OK;
   if (status == STATUS_OK)
     status = comm_agree(load->comm, match_structure(load));
   if (status == STATUS_OK) {
@@ -324,14 +327,16 @@ static enum status load_all(struct load *load, const char *path, bool check)
     const int64_t words[] = {wanted->n, wanted->n > 0 ? (int64_t)crc32_z(0, (const unsigned char *)wanted->names, (size_t)wanted->names_bytes) : 0};
     status = comm_check_same(load->comm, "the list of tensors to load", words, sizeof words);
   }
-  if (status == STATUS_OK)
-    status = comm_agree(load->comm, read_ranges(load, check, &n));
+  if (status != STATUS_OK)
+    return status;
+  load->about_file = true;
+  status = comm_agree(load->comm, read_ranges(load, check, &n));
   if (status == STATUS_OK && check)
     status = check_ranges(load, n);
   return status;
 }
 
-enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors)
+static enum status load_file(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors, bool *about_file)
 {
   if (!comm_mpi(comm))
     return status_set(STATUS_UNSUPPORTED, "checkpoints are read by MPI jobs; this one runs without MPI");
@@ -345,7 +350,22 @@ enum status checkpoint_load(struct comm *comm, const char *path, bool check, int
   mem_free(load.pieces);
   checkpoint_table_free(&load.wanted);
   checkpoint_table_free(&load.found);
+  *about_file = load.about_file;
   return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s", path);
+}
+
+enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors)
+{
+  bool about_file;
+  return load_file(comm, path, check, n, tensors, &about_file);
+}
+
+enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors, bool *damaged)
+{
+  bool about_file = false;
+  const enum status status = load_file(comm, path, true, n, tensors, &about_file);
+  *damaged = status != STATUS_OK && about_file;
+  return status;
 }
 
 enum status checkpoint_verify(struct comm *comm, const char *path)

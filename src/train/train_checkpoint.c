@@ -88,14 +88,16 @@ static enum status check_frozen(const struct train_run *run, const char *path, c
 }
 
 /* Anything but the model and what of it is frozen may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
-static enum status resume_from(struct train_run *run, const char *path)
+static enum status resume_from(void *arg, const char *path, bool *damaged)
 {
+  struct train_run *run = arg;
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
+  *damaged = status != STATUS_OK;
   if (!status)
     status = comm_agree(run->comm, check_frozen(run, path, meta.deck));
   if (!status)
-    status = weights_load(run->job, path, true);
+    status = weights_resume(run->job, path, damaged);
   if (!status)
     status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
   if (!status) {
@@ -116,17 +118,14 @@ enum status train_start_state(struct train_run *run, const char *resume)
 {
   if (!strcmp(resume, "none"))
     return weights_start(run->job);
+  bool damaged;
   if (strcmp(resume, "auto") != 0)
-    return resume_from(run, resume);
+    return resume_from(run, resume, &damaged);
 
   char *path = NULL;
   watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir);
-  enum status status = checkpoint_find(run->comm, run->checkpoint_dir, true, &path);
-  if (status)
-    return status;
-  if (path) {
-    status = resume_from(run, path);
-  } else {
+  enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir, true, resume_from, run, &path);
+  if (!status && !path) {
     status = weights_start(run->job);
     log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
   }

@@ -186,17 +186,18 @@ static enum status check_saved_deck(const struct job *job, const char *path, con
   return status;
 }
 
-static enum status load_checkpoint(struct job *job, const char *path, bool moments)
+static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)
 {
   struct checkpoint_meta meta = {0};
   struct job_state *state = NULL;
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
+  *damaged = status != STATUS_OK;
   if (!status)
     status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
   if (!status)
     status = comm_agree(job->comm, job_state_open(job, moments, false, true, &state));
   if (!status)
-    status = checkpoint_load(job->comm, path, true, state->n, state->tensor);
+    status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)
     status = comm_agree(job->comm, job_state_commit(state));
   job_state_close(state);
@@ -211,7 +212,13 @@ enum status weights_load(struct job *job, const char *path, bool moments)
   const enum status status = comm_max_i64(job->comm, &folder, 1);
   if (status)
     return status;
-  return folder ? load_folder(job, path) : load_checkpoint(job, path, moments);
+  bool damaged;
+  return folder ? load_folder(job, path) : load_checkpoint(job, path, moments, &damaged);
+}
+
+enum status weights_resume(struct job *job, const char *path, bool *damaged)
+{
+  return load_checkpoint(job, path, true, damaged);
 }
 
 enum status weights_start(struct job *job)

@@ -142,4 +142,16 @@ left() {
   train 2 damaged $steps --resume auto
   grep -q "passed over\|passing over" damaged.log || { cat damaged.log >&2; die "nobody said why the newest was passed over"; }
   same calm damaged
+
+  # So is one of which the checksum of a tensor is found to be wrong while it is loaded. One of another model is not.
+  rm -r damaged
+  cp -r calm damaged
+  last=$(newest damaged)
+  dd if=/dev/urandom of="$last" bs=1 seek=$(($(wc -c < "$last") / 4 * 3)) count=64 conv=notrunc 2> dd.err
+  fails 3 "does not match its checksum" "$SLUICE" ckpt verify "$last"
+  train 2 damaged $steps --resume auto
+  grep -q "passed over.*$(basename "$last").*does not match its checksum" damaged.log || { cat damaged.log >&2; die "nobody said which checksum is wrong"; }
+  same calm damaged
+  fails 2 "must agree" "$SLUICE" train tiny.yaml run.dir=damaged run.steps=100 model.width=96 --resume auto
+  if grep -q "passed over" fails.out; then cat fails.out >&2; die "a checkpoint of another model is passed over"; fi
 }

@@ -33,7 +33,7 @@ tests_io_test_checkpoint_beside_SOURCES = tests/io/test_checkpoint_beside.c $(io
 tests_io_test_checkpoint_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush -Wl,--wrap=fsync
 tests_io_test_checkpoint_damage_SOURCES = tests/io/test_checkpoint_damage.c $(io_sample)
 tests_io_test_checkpoint_folder_SOURCES = tests/io/test_checkpoint_folder.c $(io_sample)
-tests_io_test_checkpoint_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir
+tests_io_test_checkpoint_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=H5Dread
 tests_io_test_checkpoint_full_SOURCES = tests/io/test_checkpoint_full.c $(io_sample)
 tests_io_test_checkpoint_kill_SOURCES = tests/io/test_checkpoint_kill.c $(io_sample)
 tests_io_test_checkpoint_kill_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dcreate2

@@ -23,6 +23,8 @@
 
 struct dirent *__wrap_readdir(DIR *folder);
 struct dirent *__real_readdir(DIR *folder);
+herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
+herr_t __real_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
 
 static struct comm *job;
 static char *dir;
@@ -36,6 +38,14 @@ struct dirent *__wrap_readdir(DIR *folder)
     return NULL;
   readable -= readable > 0;
   return __real_readdir(folder);
+}
+
+static int64_t elements_read; /* by this rank */
+
+herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data)
+{
+  elements_read += space == H5S_ALL ? 0 : H5Sget_select_npoints(space); /* of tensors: a text is read whole */
+  return __real_H5Dread(dataset, type, memory, space, list, data);
 }
 
 static void save(int64_t step, int seed)
@@ -168,12 +178,10 @@ static void a_folder_that_cannot_be_read_is_told(void **state)
   expect_newest("step-00000010.h5");
 }
 
-static void wrong_checksums_are_passed_over(void **state)
+/* A number of it is another one. */
+static void spoil_data(const char *name)
 {
-  (void)state;
-  save(1, 1);
-  save(2, 2);
-  char *path = path_of("step-00000002.h5");
+  char *path = path_of(name);
   if (comm_rank(job) == 0) {
     hid_t file;
     struct hdf5_dataset dataset;
@@ -183,9 +191,82 @@ static void wrong_checksums_are_passed_over(void **state)
     assert_int_equal(hdf5_write(&dataset, (struct layout_range){12, 13}, &count), STATUS_OK);
     assert_int_equal(hdf5_finish(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
   }
-  assert_int_equal(comm_barrier(job), STATUS_OK);
-  expect_newest("step-00000001.h5");
   mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void wrong_checksums_are_passed_over(void **state)
+{
+  (void)state;
+  save(1, 1);
+  save(2, 2);
+  spoil_data("step-00000002.h5");
+  expect_newest("step-00000001.h5");
+}
+
+/* Loads into `sample`, and notes which it was asked for; `refuses` a step for a reason of its own. */
+struct resumed {
+  struct sample sample;
+  char asked[64];
+  enum status refuses;
+  int64_t refused;
+};
+
+static enum status load_into(void *arg, const char *path, bool *damaged)
+{
+  struct resumed *resumed = arg;
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(job, path, &meta);
+  *damaged = status != STATUS_OK;
+  if (!status && meta.step == resumed->refused)
+    status = status_set(resumed->refuses, "not this one");
+  checkpoint_meta_free(&meta);
+  snprintf(resumed->asked + strlen(resumed->asked), sizeof resumed->asked - strlen(resumed->asked), " %.8s", strrchr(path, '-') + 1);
+  return status ? status : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
+}
+
+/* What needs a checkpoint finds out by itself whether one is damaged, so that it is read once; what it was left half filled with is filled anew from the one before. */
+static void the_newest_that_loads_is_read_once(void **state)
+{
+  (void)state;
+  struct resumed resumed = {.refused = -1};
+  struct sample want;
+  char *found = NULL;
+  int64_t elements = 0;
+  save(10, 1);
+  save(20, 2);
+  save(30, 3);
+  sample_make(&resumed.sample, job, SPLIT_EVEN, 0, 4, false, true);
+  sample_make(&want, job, SPLIT_EVEN, 20, 2, false, true);
+  for (int t = 0; t < want.n; t++)
+    elements += want.tensor[t].range.end - want.tensor[t].range.begin;
+  spoil_data("step-00000030.h5");
+  elements_read = 0;
+  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_OK);
+  assert_int_equal(elements_read, 2 * elements); /* of the damaged one, and of the one before */
+  assert_string_equal(resumed.asked, " 00000030 00000020");
+  assert_string_equal(strrchr(found, '/') + 1, "step-00000020.h5");
+  for (int t = 0; t < want.n; t++) {
+    const struct layout_range range = want.tensor[t].range;
+    assert_memory_equal(resumed.sample.tensor[t].data, want.tensor[t].data, (size_t)(range.end - range.begin) * dtype_size(want.tensor[t].type));
+  }
+  mem_free(found);
+
+  for (enum status refuses = STATUS_USAGE; refuses <= STATUS_IO; refuses++) { /* nothing is wrong with that file */
+    resumed = (struct resumed){.sample = resumed.sample, .refuses = refuses, .refused = 20};
+    found = NULL;
+    assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), refuses);
+    assert_null(found);
+    assert_string_equal(resumed.asked, " 00000030 00000020");
+  }
+  resumed.asked[0] = '\0';
+  resumed.refused = -1;
+  resumed.sample.tensor[0].name = "unknown"; /* as by a deck of another model */
+  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_INPUT);
+  assert_string_equal(resumed.asked, " 00000030");
+  assert_null(found);
+  sample_free(&resumed.sample);
+  sample_free(&want);
 }
 
 /* Cut off the last byte. */
@@ -584,6 +665,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
       cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_read_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
+      cmocka_unit_test_setup_teardown(the_newest_that_loads_is_read_once, setup, teardown),
       cmocka_unit_test_setup_teardown(when_all_are_damaged_nothing_starts_anew, setup, teardown),
       cmocka_unit_test_setup_teardown(only_what_a_save_leaves_is_cleaned, setup, teardown),
       cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
