@@ -96,11 +96,11 @@ struct job_limits {
  * how much it can become. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
 /* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
- * each memory, need and have, and for those that are too small the deck keys that would change it. What is only a warning is logged: that copy where nothing will be saved or loaded, and
+ * each memory, need and have; with `cures` the deck keys that make all of it fit, as plans that were made with them showed, in the order of what they cost. What is only a warning is logged: that copy where nothing will be saved or loaded, and
  * memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
-enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits);
+enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits, bool cures);
 /* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is; STATUS_USAGE where
- * nobody has named one, and the one in run.dir would not be on the node's own disk. Local. */
+ * nobody has named one, and the one in run.dir would not be on the node's own disk. The lowest rank for which it does not fit looks for cures. Collective. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);

@@ -18,12 +18,16 @@ bool job_uses_disk(const struct deck *deck)
          (deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern) && deck_keeps(&pattern, KEEP_INPUT_NVME));
 }
 
+static bool is_one_node(const struct job *job)
+{
+  return comm_local_ranks(job->comm) == comm_ranks(job->comm);
+}
+
 /* run.dir lies where all nodes see it, and nobody has said where each has a disk of its own. */
 static enum status check_default(const struct job *job, const struct file_system *system)
 {
   static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
-  const bool one_node = comm_local_ranks(job->comm) == comm_ranks(job->comm);
-  if (!one_node)
+  if (!is_one_node(job))
     return status_set(STATUS_USAGE,
                       "activations or optimizer state go to NVMe, but tiers.nvme names no folder, and %s would be one for all nodes: %s", job->nvme,
                       cure);
@@ -69,4 +73,13 @@ enum status job_check_disk(const struct job *job, struct job_limits *out)
   out->disk_shared = system.reach == REACH_SHARED;
   out->no_folder = !file_exists(job->nvme);
   return STATUS_OK;
+}
+
+void job_look_at_disk(const struct job *job, struct job_limits *out)
+{
+  struct file_system system;
+  const bool found = job->nvme && !file_system_read(job->nvme, &system), named = *job->deck->tiers.nvme;
+  const bool may = found && (named || (is_one_node(job) && system.reach != REACH_SHARED));
+  out->disk = may ? system.free : 0;
+  out->disk_shared = may && system.reach == REACH_SHARED;
 }

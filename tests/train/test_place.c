@@ -148,7 +148,7 @@ static void sized_close(struct sized *sized)
 static enum status sized_check(const struct sized *sized, enum job_use use, const struct job_limits *limits)
 {
   const struct plan *plans[] = {&sized->plan};
-  return job_check_limits(&sized->job, use, 1, plans, limits);
+  return job_check_limits(&sized->job, use, 1, plans, limits, true);
 }
 
 static const struct job_limits no_limits = {.device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
@@ -171,51 +171,11 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text("the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 GiB for what stays from step to step, 2.00 GiB for "
-             "a step, "
-             "2.25 GiB for libraries) and has 7.25 GiB: use more ranks, tiers.params=host with tiers.optimizer=host, tiers.activations=keep_host:2 "
-             "or recompute, "
-             "tiers.workspace=tight, "
-             "a smaller "
-             "data.micro_batch");
-  sized.plan.tight_saves = 0; /* as where attention has no tighter way */
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.activations=keep_host:2 or recompute, a smaller data.micro_batch");
-  sized.plan.tight_saves = 1;
-  sized.plan.input.shape.keep_working = true; /* which in fp32 keeps nothing */
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.workspace=tight, a smaller data.micro_batch");
-  const enum dtype compute = sized.job.device->compute;
-  sized.job.device->compute = DTYPE_BF16;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.workspace=tight, tiers.working=gather, a smaller data.micro_batch");
-  sized.plan.input.shape.resident = 2;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.workspace=tight, tiers.working=gather, a smaller tiers.resident, a smaller data.micro_batch");
-  sized.plan.input.shape.resident = 0;
-  sized.job.device->compute = compute;
-  assert_int_equal(sized_check(&sized, JOB_EVAL, &limits), STATUS_MEMORY);
-  check_text(": use more ranks, a shorter data.sequence, a smaller data.micro_batch");
-  assert_int_equal(sized_check(&sized, JOB_GENERATE, &limits), STATUS_MEMORY);
-  check_text(": use more ranks, a shorter context=");
-
-  struct deck_shape *shape = &sized.plan.input.shape;
-  shape->tight = true;
-  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}}; /* what leaves already need not be told to */
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.optimizer=host, tiers.activations=host, a smaller data.micro_batch");
-  shape->activations.n = 1;
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("tiers.optimizer=host, tiers.activations=host, a smaller data.micro_batch");
-  shape->tight = false;
-  shape->host_state = true;
-  shape->activations = (struct deck_pattern){.n = 1, .of = {KEEP_INPUT}};
-  shape->micro_batch = 1;
-  assert_int_equal(sized_check(&sized, JOB_BENCH, &limits), STATUS_MEMORY);
-  check_text(": use more ranks, tiers.activations=host or nvme, a smaller shard.prefetch, a shorter data.sequence");
+             "a step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
   apart_set_memory(INT64_C(1) << 40, (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
   const struct plan *plans[] = {&sized.plan};
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("and has 1 B: use more ranks");
+  check_text("and has 1 B");
   apart_set_memory(-1, 0);
   sized_close(&sized);
 }
@@ -240,29 +200,16 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text(
       "the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each 10.00 GiB for what stays from step to step, 4.00 GiB for "
-      "a step; 6.00 GiB "
-      "that they share) and have 34.00 GiB: use more nodes, optim.moments=bf16, optim.state=nvme; of /dev/shm what they share needs 6.00 GiB and "
-      "has 6.00 GiB: "
-      "enough");
-  shape->moments = DTYPE_BF16;
-  shape->nvme_state = 1;
-  shape->cpu_reduce = true;
-  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS}};
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(": use more nodes, transfer.grads=gpu_reduce, tiers.activations=nvme or recompute; of");
-  shape->activations = (struct deck_pattern){.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_ACTIVATIONS}};
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(": use more nodes, transfer.grads=gpu_reduce, tiers.activations=host or recompute; of");
-
+      "a step; 6.00 GiB that they share) and have 34.00 GiB: use ");
+  check_text("more nodes with fewer ranks on each; of /dev/shm what they share needs 6.00 GiB and has 6.00 GiB: enough");
   shape->group = 1; /* each rank with a copy of its own */
   limits = no_limits;
   limits.shared = INT64_C(12) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(
-      "the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use transfer.params=shard, a larger file system there "
-      "(mount");
+  check_text("the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use a larger file system there "
+             "(mount");
 
   shape->group = 2; /* and what each has for itself */
   sized.plan.transient_bytes[TIER_SHARED] = INT64_C(1) * GI;
@@ -270,7 +217,127 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use transfer.params=shard, transfer.grads=gpu_reduce, a larger file");
+  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use transfer.params=shard, or a larger file");
+  sized_close(&sized);
+}
+
+/* ---- cures ---- */
+
+enum { MOST_KEYS = 12 };
+
+static void open_with(struct sized *sized, int n, char *const key[])
+{
+  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
+  for (int k = 0; k < n; k++)
+    must(options_assign(sized->deck.set, key[k]));
+  must(deck_check(&sized->deck));
+  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, true);
+  sized->plan = *sized->job.plan[PLAN_TRAIN];
+}
+
+/* `cure` holds keys as it is told of them: ", " and " and " between them. */
+static void check_cure(int n, char *const key[], const char *cure, const struct job_limits *limits)
+{
+  struct sized sized;
+  char *keys[MOST_KEYS], copy[2048];
+  for (int k = 0; k < n; k++)
+    keys[k] = key[k];
+  snprintf(copy, sizeof copy, "%s", cure);
+  for (char *at = copy; at;) {
+    char *comma = strstr(at, ", "), *and = strstr(at, " and "), *end = comma ? comma : and, *note;
+    assert_true(n < MOST_KEYS);
+    keys[n++] = at;
+    at = end ? end + (comma ? 2 : 5) : NULL;
+    if (end)
+      *end = 0;
+    if ((note = strstr(keys[n - 1], " (which")))
+      *note = 0;
+  }
+  open_with(&sized, n, keys);
+  if (sized_check(&sized, JOB_TRAIN, limits))
+    fail_msg("'%s' is no cure: %s", cure, status_text());
+  sized_close(&sized);
+}
+
+/* Oracle: decks with these keys, whose plans fit. How many there were. */
+static int check_cures(int n, char *const key[], const char *least, const struct job_limits *limits)
+{
+  struct sized sized;
+  char text[2048];
+  int cures = 0;
+  open_with(&sized, n, key);
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, limits), STATUS_MEMORY);
+  check_text(least);
+  const char *named = strstr(status_text(), ": use ");
+  snprintf(text, sizeof text, "%s", named ? named + strlen(": use ") : "");
+  sized_close(&sized);
+  text[strcspn(text, ";")] = 0;
+  for (char *at = *text ? text : NULL; at;) {
+    char * or = strstr(at, ", or ");
+    if (or)
+      * or = 0;
+    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 && !strstr(at, "FOLDER")) { /* not what no key does */
+      check_cure(n, key, at, limits);
+      cures++;
+    }
+    at = or ? or +5 : NULL;
+  }
+  return cures;
+}
+
+static void keys_that_are_named_make_it_fit(void **state)
+{
+  (void)state;
+  static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host", "tiers.optimizer=host"};
+  static char *const disk[] = {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "tiers.nvme=/tmp"};
+  static char *const shared[] = {"tiers.params=host", "tiers.optimizer=host", "transfer.params=full"};
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  int named = 0;
+  open_with(&sized, 1, kept);
+  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = job_device_reserve(2);
+  sized_close(&sized);
+  limits.device = device + reserve - 1;
+  assert_in_range(
+      check_cures(1, kept, ": use data.micro_batch=1, or tiers.activations=recompute, or optim.moments=bf16 (which changes the numbers)", &limits), 1,
+      3);
+  for (int64_t part = 9; part > 0; part--) { /* less and less room: the cheap ones are named no more */
+    limits.device = device / 10 * part + reserve;
+    named += check_cures(1, kept, ": ", &limits);
+  }
+  assert_true(named > 5);
+  open_with(&sized, 2, host);
+  limits = no_limits;
+  limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(2, host, ": use optim.moments=bf16 (which changes the numbers), or more nodes with fewer ranks on each", &limits), 1,
+                  3);
+  open_with(&sized, 4, disk);
+  limits = no_limits;
+  limits.disk = 2 * plan_tier_bytes(&sized.plan, TIER_DISK) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(4, disk, ": use optim.state_share=0.5, or ", &limits), 1, 3);
+  open_with(&sized, 3, shared);
+  limits = no_limits;
+  limits.shared = plan_shared_bytes(&sized.plan) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(3, shared, ": use transfer.params=shard, or a larger", &limits), 1, 3);
+}
+
+/* And where none does, that is said; a rank that is not to look for them says what it needs alone. */
+static void no_key_is_named_that_does_not_help(void **state)
+{
+  (void)state;
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  open_with(&sized, 0, NULL);
+  limits.device = 1;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("and has 1 B: none of the keys that were tried makes it fit; use GPUs with more memory");
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false), STATUS_MEMORY);
+  assert_string_equal(strstr(status_text(), " and has 1 B"), " and has 1 B");
   sized_close(&sized);
 }
 
@@ -342,13 +409,9 @@ static void the_disk_is_asked_for_its_room(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.disk--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00 GiB: use tiers.nvme=FOLDER on a "
-             "larger disk, "
-             "optim.state_share=0.5 or less, optim.moments=bf16");
+  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00 GiB: use ");
+  check_text("tiers.nvme=FOLDER on a larger disk");
   sized.plan.input.shape.nvme_state = 0;
-  sized.plan.input.shape.activations = (struct deck_pattern){.n = 1, .of = {KEEP_INPUT_NVME}};
-  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
   const struct plan *plans[] = {&sized.plan};
   char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];
@@ -358,7 +421,7 @@ static void the_disk_is_asked_for_its_room(void **state)
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
   snprintf(words, sizeof words, "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB", below);
   check_text(words);
-  check_text(": use tiers.nvme=FOLDER on a larger disk, tiers.activations=host or recompute");
+  check_text("tiers.nvme=FOLDER on a larger disk");
   assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
   sized.job.nvme = folder;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
@@ -534,7 +597,8 @@ static void state_that_cannot_be_saved_is_refused(void **state)
     if (sized_check(&sized, known[i].use, &limits) != known[i].status)
       fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
     check_text("(each 0 B for what stays from step to step, 0 B for a step, ");
-    check_text("to load and save what its device holds) and have 1.00 PiB: use more nodes, fewer ranks a node");
+    check_text("to load and save what its device holds) and have 1.00 PiB: use ");
+    check_text("more nodes with fewer ranks on each");
     sized.plan.transient_bytes[TIER_HOST] = INT64_C(1) << 50; /* that is no copy of the state */
     assert_int_equal(sized_check(&sized, known[i].use, &limits), STATUS_MEMORY);
     sized_close(&sized);
@@ -562,7 +626,7 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   check_text(
       "the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each 5.00 GiB for what stays from step to step, 1.00 GiB for "
       "a step; 8.00 MiB by which they exchange data) and have "
-      "12.01 GiB: use more nodes, optim.moments=bf16, tiers.activations=recompute, a smaller data.micro_batch");
+      "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute, or optim.moments=bf16 (which changes the numbers)");
   const struct plan *plans[] = {&sized.plan};
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
@@ -624,6 +688,8 @@ int main(void)
       cmocka_unit_test(what_does_not_go_together_is_said),
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
+      cmocka_unit_test(keys_that_are_named_make_it_fit),
+      cmocka_unit_test(no_key_is_named_that_does_not_help),
       cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
       cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
