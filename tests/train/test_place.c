@@ -564,6 +564,40 @@ static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
   system_type = 0;
 }
 
+/* A key that would use the disk is one only where there is a folder for it. */
+static bool names_nvme(int local, unsigned type)
+{
+  struct sized sized;
+  struct comm *comm;
+  static const char *const keys[] = {"run.dir=/tmp", "tiers.params=host", "tiers.optimizer=host", "tiers.activations=recompute",
+                                     "data.micro_batch=1"};
+  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    must(options_assign(sized.deck.set, keys[k]));
+  must(comm_create_fake(0, 4, local, &comm));
+  fixture_open(&sized.job, &sized.deck, comm, 0, 4, false);
+  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(1) << 55;
+  sized.job.nvme = job_nvme_folder(&sized.deck);
+  system_type = type;
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  system_type = 0;
+  check_text(": use ");
+  const bool names = strstr(status_text(), "optim.state=nvme") != NULL;
+  mem_free(sized.job.nvme);
+  sized_close(&sized);
+  return names;
+}
+
+static void nvme_is_a_cure_where_there_is_a_folder_for_it(void **state)
+{
+  (void)state;
+  assert_true(names_nvme(4, 0xef53));
+  assert_false(names_nvme(4, 0x6969));
+  assert_false(names_nvme(2, 0xef53));
+}
+
 static void one_rank_of_a_node_tries_the_folder(void **state)
 {
   (void)state;
@@ -696,6 +730,7 @@ int main(void)
       cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
       cmocka_unit_test(what_goes_to_nvme_goes_to_the_node_s_own_disk),
       cmocka_unit_test(a_shared_disk_is_asked_for_the_room_of_all_nodes),
+      cmocka_unit_test(nvme_is_a_cure_where_there_is_a_folder_for_it),
       cmocka_unit_test(one_rank_of_a_node_tries_the_folder),
       cmocka_unit_test(state_that_cannot_be_saved_is_refused),
       cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
