@@ -13,17 +13,19 @@ EXTRA_DIST += doc/layers.txt
 # What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
 EXTRA_DIST += \
 	doc/measured/h200x2.jsonl \
+	doc/measured/h200x2-second.jsonl \
 	doc/measured/h200x4.jsonl \
 	doc/measured/h200x4-second.jsonl \
 	doc/measured/h200x4-weak.jsonl \
-	doc/measured/h200x4-llama8b.txt \
-	doc/measured/h200x4-gpt2.txt \
-	doc/measured/h200x4-qwen0.5b.txt \
-	doc/measured/h200x4-qwen7b.txt
+	doc/measured/h200x2-llama8b.txt \
+	doc/measured/h200x2-gpt2.txt \
+	doc/measured/h200x2-qwen0.5b.txt \
+	doc/measured/h200x2-qwen7b.txt
 # What tests/peers/offload_table.py makes the tables of doc/offload.md of, and what else was printed.
 EXTRA_DIST += \
 	doc/measured/adam-h200.txt \
 	doc/measured/adam-h200x2.txt \
+	doc/measured/adam-h200x2-second.txt \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/io-h200.txt \
 	doc/measured/ops-h100.txt \
@@ -34,13 +36,14 @@ EXTRA_DIST += \
 	doc/measured/offload-h200x4-third.jsonl \
 	doc/measured/offload-h200x4-rates-third.yaml \
 	doc/measured/offload-h200x4-rates-resident.yaml \
-	doc/measured/sanitize-h100.txt \
-	doc/measured/sanitize.txt \
+	doc/measured/sanitize-h200.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-rates-second.yaml \
 	doc/measured/offload-h200x2-rates.yaml \
 	doc/measured/offload-h200x2-second.jsonl \
 	doc/measured/offload-h200x2-third.jsonl \
+	doc/measured/offload-h200x2-fourth.jsonl \
+	doc/measured/offload-h200x2-rates-fourth.yaml \
 	doc/measured/offload-h200x2-rates-before.yaml \
 	doc/measured/offload-h200x4-rates.yaml \
 	doc/measured/offload-h200x4-rates-sweep.yaml

@@ -10,7 +10,7 @@ for name in speed memory busy exposed forecast sweep rates adam io saves; do
 done > page.md
 cp page.md empty.md
 
-# What a trace found of a step, and the same as older files have it.
+# What a trace found of a step, and what is right of that in older files.
 trace() { echo "{\"kind\":\"trace\",\"first\":2,\"steps\":$(($1 + 2)),\"seconds\":0.3,\"steady_steps\":$1,\"step_s\":$2,\"exposed_idle_s\":$3,$exposed}"; }
 exposed='"busy_comm_s":5e-6,"exposed_comm_s":5e-6,"busy_copy_s":30e-6,"exposed_copy_s":10e-6,"busy_update_s":20e-6,"exposed_update_s":0,"busy_disk_s":0,"exposed_disk_s":0'
 
@@ -54,7 +54,7 @@ has '| qwen14b | 4 | – |  | – |  |  |'
 has '| qwen7b-offload | 4 | 10.0 | 13.0 | 13.0 | reached | 100.0 | 20.0 |'
 has '| qwen7b-offload | 4 | 2.500 | 60.0% | 20.0% | – | – | – | – | – |'
 has '| qwen7b-offload | 4 | 0 | 5.0% | 10.0% | 0.0% | 0.0% | 20.0% |'
-has '| qwen7b-offload-clip | 2 | 0 | 2.5% | 5.0% | 0.0% | 0.0% | 10.0% |'
+has '| qwen7b-offload-clip | 2 | 0 | – | – | – | – | 10.0% |'
 has '| qwen7b-memory | 4 | 2.100 | 2.000 | 1.05 | within 15% | 4.8% | 9.5% | 0.0% |'
 has '| qwen7b-offload | 4 | 2.000 | 2.500 | 0.80 | **missed** | 5.0% | 10.0% | 0.0% |'
 has '| full | cpu_reduce | host | bf16 | 4 | 2.200 | 2.000 | 1.10 | within 15% | 4.5% | 9.1% | 0.0% |'

@@ -19,6 +19,8 @@ Before <!-- measured: nothing --> and after.
 <!-- measured: attention tiny -->
 old
 <!-- end -->
+<!-- measured: graphs tiny -->
+<!-- end -->
 <!-- measured: speed -->
 old
 <!-- end -->
@@ -52,6 +54,8 @@ peer() { echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_
   run qwen7b-weak 2 9600 1 1
   run qwen7b-weak 4 9000 1 1
   run qwen7b-weak-full 2 9600 1 1 # there is no speed of one GPU
+  echo '{"kind":"row","row":"gpt2-train","gpus":4}'
+  for step in 1 2 3 4 5 6; do echo "{\"kind\":\"step\",\"step\":$step,\"tokens_per_s\":${step}40000}"; done # the first three warm up
 } > made.jsonl
 cat > trace.txt <<'END'
 rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
@@ -77,6 +81,7 @@ tiny_1b      attention backward, Hopper's             20.0 us    500.0 TFLOP/s
 tiny_1b      attention forward                        10.0 us    400.0 TFLOP/s
 tiny_1b      attention backward                       30.0 us    333.3 TFLOP/s
 tiny_1b      attention backward, tight                40.0 us    250.0 TFLOP/s
+tiny_1b      a block forward                         100.0 us as calls,      110.0 us as a graph: -10.00 % less
 plain        attention backward                       30.0 us    333.3 TFLOP/s
 END
 fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt --operations ops-tiny.txt "$@" made.jsonl; }
@@ -98,6 +103,8 @@ has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'
 has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
 has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
 has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s measured.'
+has '| tiny 1b | forward | 100.0 | 110.0 | -10.00 % |'
+has '| gpt2-train | 4 | 135k | – | 500k | – | 0.27 | – | – |  |'
 has '| tiny 1b | 20 | 500 | 30 | 333 | 40 | 1.50 |'
 has '| plain | – | – | 30 | 333 | – | – |'
 has '- speed of qwen7b on 4 GPUs: missed'

@@ -2,7 +2,7 @@
 # tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
 # run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
 # Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs;
-# qwen7b-gathered and qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients that are reduced once a step;
+# qwen7b-gathered and qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients that are reduced once a step; qwen7b-step-working, this and tiers.working=keep;
 # llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time;
 # qwen7b-recompute; gpt2-train, the steps of gpt2 in a training run of 12 steps on bytes of this folder's files, for which the line of the row is followed by the run's own step lines
 # (kind step: step, seconds, tokens_per_s), the first three of which warm up, as with gpt2; qwen7b-weak, the same work a GPU on any number of them,
@@ -105,6 +105,7 @@ for name; do
   qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
   qwen7b-gathered) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.strategy=shard_grad_op steps=2 warmup=1 ;;
   qwen7b-step) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 shard.reduce=step steps=2 warmup=1 ;;
+  qwen7b-step-working) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 shard.reduce=step tiers.working=keep steps=2 warmup=1 ;;
   qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=3 warmup=1 ;;
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
   qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;

@@ -29,7 +29,8 @@ PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
 WEAK = {"qwen7b-weak": 0.95, "qwen7b-weak-full": 0.95}  # of the speed of one GPU, at least
 # Rows of ours that do another row's work with other settings, measured beside it. The peer has one command for them all.
-SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")} | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step")}
+SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")} | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step", "step-working")} | {"gpt2-train": "gpt2"}
+WARMUP = 3  # steps of a training run that do not count
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
@@ -94,6 +95,8 @@ class Measured:
                 if record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
                 self.ours[key].append(record)
+            elif kind == "step" and record["step"] > WARMUP:
+                self.ours[key].append({"tokens_per_s_rank": record["tokens_per_s"] / key[1]})
             elif "peer" in record:
                 of = self.work(record.get("row") or key[0], record["gpus"])
                 if "failure" in record:
@@ -115,6 +118,9 @@ class Measured:
 
     def their(self, key, field):
         return self.median(self.peer, self.work(*key), field)
+
+    def has_peer(self, key):
+        return self.work(*key) in self.peer or self.work(*key) in self.failure
 
     def their_text(self, key, field, form):
         value = self.their(key, field)
@@ -179,10 +185,13 @@ def memory_table(measured, a):
     rows = []
     for machine, key in main_rows(measured):
         ours = machine.our(key, "planned_device_bytes") or machine.our(key, "planned_bytes")
-        share = ratio(ours, machine.their(key, "peak_bytes"))
+        if ours is None:  # a training run's steps say nothing of memory
+            continue
+        beside = machine if machine.has_peer(key) else measured  # one machine or another: what is allocated is the same
+        share = ratio(ours, beside.their(key, "peak_bytes"))
         asked = key[0] not in SAME_WORK
-        rows.append([key[0], gpus_of(measured, machine, key), gib(ours), machine.their_text(key, "peak_bytes", gib), text(share, ".2f"),
-                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(machine.our(key, "device_bytes")), gib(machine.their(key, "device_bytes"))])
+        rows.append([key[0], gpus_of(measured, machine, key), gib(ours), beside.their_text(key, "peak_bytes", gib), text(share, ".2f"),
+                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(machine.our(key, "device_bytes")), gib(beside.their(key, "device_bytes"))])
     return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
 
 
@@ -313,6 +322,14 @@ def attention_table(paths):
     return table(["shape", "ours, us", "TFLOP/s", "cuDNN, us", "TFLOP/s", "cuDNN where room is tight, us", "cuDNN's time / ours"], rows)
 
 
+def graphs_table(paths):
+    """Of what bench_ops printed: a block's operations as calls and as a CUDA graph."""
+    rows = []
+    for path in paths:
+        rows += re.findall(r"^(\S+)\s+a block (\w+)\s+([\d.]+) us as calls,\s+([\d.]+) us as a graph:\s+(-?[\d.]+) % less$", pathlib.Path(path).read_text(), re.MULTILINE)
+    return table(["model", "a block", "as calls, us", "as a graph, us", "less"], [[model.replace("_", " "), *cells, f"{less} %"] for model, *cells, less in rows])
+
+
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "peak": peak_table, "memory": memory_table, "weak": weak_table, "missed": missed_list}
     word, *rest = name.split()
@@ -324,6 +341,8 @@ def content(name, measured, traces, a):
         return roofline_table(a)
     if word == "attention" and len(rest) == 1:
         return attention_table(path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}")
+    if word == "graphs" and len(rest) == 1:
+        return graphs_table(path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}")
     if name == "carriers":
         return carriers_table(a.carriers)
     if name not in tables:

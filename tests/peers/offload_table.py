@@ -43,7 +43,8 @@ class Measured:
         for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
             record = json.loads(line)
             kind = "peer" if "peer" in record else record.get("kind")
-            kind = {"exposed": "trace"}.get(kind, kind)  # as older files call it, which have nothing else of it
+            if kind == "exposed":  # of older files, whose timelines placed steps wrongly against each other: for how long the compute lane ran nothing is all that is right in them
+                kind, record = "trace", {field: value for field, value in record.items() if field in ("step_s", "exposed_idle_s")}
             if kind == "row":
                 key = record["row"], record["gpus"]
             elif kind in ("bench_adam", "bench_io", "bench_rates"):
