@@ -35,7 +35,7 @@ fails 2 "train.trace (command line) is [3, 3], which holds no step" "$SLUICE" tr
 fails 2 "peak must be a number from 0" "$SLUICE" bench tiny.yaml peak=-1
 printf 'run: {steps: 5}\nmodel: {width: wide}\n' > bad.yaml
 fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
-fails 5 "tiers.activations=recompute" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
+fails 5 "use more nodes" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
 test ! -e run || die "a refused deck left a run folder"
 
 train 1 first run.steps=2 eval.every=1
