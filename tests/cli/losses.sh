@@ -98,10 +98,10 @@ clean host
 mkdir early
 mkfifo early/device.bin
 start early checkpoint.every=0 comm.timeout=1
-until grep -q "everybody waits for rank 0, which is starting: checking data" early.log; do lives early; sleep 0.1; done
+until grep -q "everybody waits for rank 0, which is starting: opening data" early.log; do lives early; sleep 0.1; done
 ends early 30
 test $status = 10 || { tail -n 20 early.log >&2; die "a start that hangs: exit $status"; }
-grep -q "^rank 1: .*starting: checking data, waiting for the other ranks" early.log || { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
+grep -q "^rank 1: .*starting: opening data, waiting for the other ranks" early.log || { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
 
 # A rank that is stopped dead is named, and the job ends by itself.
 start stopped checkpoint.every=0 comm.timeout=1
