@@ -30,7 +30,7 @@ typedef void watchdog_ask(struct watchdog_place *out); /* called on another thre
 void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name, ...) __attribute__((format(printf, 4, 5)));
 void watchdog_leave(struct exec *exec, enum watchdog_task task);
 
-/* A phase of the job's start, until the next one or watchdog_started(). `name`: "checking the corpus". It moves when this rank begins or ends a call for all ranks (comm_calls()), and with
+/* A phase of the job's start, until the next one or watchdog_started(). `name`: "opening data/wiki". It moves when this rank begins or ends a call for all ranks (comm_calls()), and with
  * progress_add(). Takes NULL. Local. */
 void watchdog_start(struct watchdog *watchdog, const char *name, ...) __attribute__((format(printf, 2, 3)));
 void watchdog_started(struct watchdog *watchdog);
