@@ -215,6 +215,7 @@ struct load {
   int64_t *at, *sums;
   bool *used;
   bool about_file; /* what fails now is the file, and not what is asked of it */
+  bool not_taken;  /* nor who takes its pieces, who failed on this rank */
   void *buffer;    /* for tensors that are moved by pieces */
   struct checkpoint_piece *pieces;
 };
@@ -247,7 +248,7 @@ static enum status match_structure(struct load *load)
 }
 
 /* The CRC is that of the bytes in memory, so that what was checked is what is used. */
-static enum status read_pieces(const struct load *load, const struct hdf5_dataset *dataset, const struct io_tensor *tensor, bool check, int64_t *crc)
+static enum status read_pieces(struct load *load, const struct hdf5_dataset *dataset, const struct io_tensor *tensor, bool check, int64_t *crc)
 {
   void *data = tensor->move ? load->buffer : tensor->data;
   uLong sum = 0;
@@ -257,8 +258,10 @@ static enum status read_pieces(const struct load *load, const struct hdf5_datase
     progress_add();
     if (status == STATUS_OK && check)
       sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
-    if (status == STATUS_OK && tensor->move)
+    if (status == STATUS_OK && tensor->move) {
       status = tensor->move(tensor, piece, data);
+      load->not_taken = status != STATUS_OK;
+    }
     if (status != STATUS_OK)
       return status;
   }
@@ -266,7 +269,7 @@ static enum status read_pieces(const struct load *load, const struct hdf5_datase
   return STATUS_OK;
 }
 
-static enum status read_tensor(const struct load *load, int t, bool check, int64_t *crc)
+static enum status read_tensor(struct load *load, int t, bool check, int64_t *crc)
 {
   const struct io_tensor *tensor = &load->tensors[t];
   const char *name = checkpoint_table_name(&load->wanted, t);
@@ -314,6 +317,15 @@ static enum status check_ranges(struct load *load, int64_t n)
   return status;
 }
 
+/* All ranks' ranges. Where one of them has no use for what it read, its disk being full for instance, nothing is said of the file. */
+static enum status read_all_ranges(struct load *load, bool check, int64_t *n)
+{
+  const enum status status = comm_agree(load->comm, read_ranges(load, check, n));
+  int64_t elsewhere = load->not_taken;
+  load->about_file = status == STATUS_OK || (comm_max_i64(load->comm, &elsewhere, 1) == STATUS_OK && !elsewhere);
+  return status;
+}
+
 static enum status load_all(struct load *load, const char *path, bool check)
 {
   int64_t n = 0;
@@ -329,8 +341,7 @@ static enum status load_all(struct load *load, const char *path, bool check)
   }
   if (status != STATUS_OK)
     return status;
-  load->about_file = true;
-  status = comm_agree(load->comm, read_ranges(load, check, &n));
+  status = read_all_ranges(load, check, &n);
   if (status == STATUS_OK && check)
     status = check_ranges(load, n);
   return status;

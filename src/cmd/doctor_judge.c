@@ -489,13 +489,13 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
                  text);
+  if ((double)disk->system.free < least_disk_bytes)
+    return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
   if (!shared && disk->system.reach == REACH_SHARED)
     return by_amount(
         found(VERDICT_WARNING, "disk",
               "%s: all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a folder on the node's own disk", text),
         rate);
-  if ((double)disk->system.free < least_disk_bytes)
-    return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
   if (disk->system.in_memory)
     return by_amount(found(VERDICT_WARNING, "disk", "%s: lies in memory and ends with the machine; use a folder on a disk", text), rate);
   if ((double)disk->system.free < good_disk_bytes)

@@ -1,8 +1,12 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "exec/watchdog_private.h"
+
+#define MOST_DOUBT_S 60 /* that a silent rank may have paused, where the limit is longer */
 
 /* Who did not answer first, then who began the fewest collectives: there the others wait. Of those, who does something by itself. */
 static int compare_places(const struct rank_place *a, const struct rank_place *b)
@@ -143,10 +147,13 @@ enum status watchdog_judge(struct watchdog *dog, bool *stuck)
     return status_prefix(status, "something does not move, and the other ranks cannot be asked");
   look_for_failures(dog);
   dog->subject = find_stuck(dog, stuck);
-  const bool stands = dog->subject < SUBJECTS;
-  if (stands && (dog->doubted || all_answered(dog)))
+  const bool stands = dog->subject < SUBJECTS, all = all_answered(dog), before = dog->doubted;
+  if (stands && (all || (before && clock_s() - dog->doubted_since_s > fmin(MOST_DOUBT_S, dog->limit_s))))
     end_by_standstill(dog);
   dog->doubted = stands;
+  if (stands && !before)
+    dog->doubted_since_s = clock_s();
+  *stuck = *stuck || !all; /* who does not answer may be the one that is stuck, and has told so */
   return STATUS_OK;
 }
 

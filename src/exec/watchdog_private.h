@@ -61,7 +61,8 @@ struct watchdog {
   char failure[512];
   /* Rank 0: until it asks all ranks; INFINITY: there is no alarm. The others: whether they raised one, and how long rank 0 has been silent since. */
   double ask_in_s, silent_s;
-  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but not all answered, and by the time it knew what the others had said was old */
+  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but not all answered, and who is silent may only have paused: it asks on for a while */
+  double doubted_since_s;
   /* For the report: when it is due, there may be no memory. */
   struct rank_state *mine, *state; /* state, answered, order, text: of all ranks, on rank 0 */
   bool *answered;
@@ -93,7 +94,7 @@ void __attribute__((format(printf, 4, 5))) watchdog_append(char *text, size_t ro
 /* Within COLLECT_S + what so many ranks take, a rank that runs at all answers. */
 double watchdog_collect_s(const struct watchdog *dog);
 /* Rank 0: where nothing goes on, or a rank has failed, the job ends here; otherwise *stuck: some rank waits for longer than the limit for one that goes
- * on, or may do so (`doubted`): it is to be asked at once. */
+ * on, or may do so (`doubted`: it is to be asked at once), or somebody did not answer, who may. */
 enum status watchdog_judge(struct watchdog *dog, bool *stuck);
 /* Another rank, for which rank 0 is silent. */
 void __attribute__((noreturn)) watchdog_end_alone(struct watchdog *dog);

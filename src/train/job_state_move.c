@@ -1,6 +1,7 @@
 /* State on its way: between a device apart, the disk and what the host reads and writes. */
 #include <string.h>
 
+#include "base/progress.h"
 #include "base/team.h"
 #include "device/moments.h"
 #include "train/job_state_private.h"
@@ -151,9 +152,11 @@ static enum status zero_range(const struct job_state *state, const struct job_st
   const int64_t size = (int64_t)dtype_size(piece->type);
   enum status status = STATUS_OK;
   memset(state->scratch, 0, JOB_STATE_SCRATCH * sizeof(float));
-  for (int64_t at = begin; at < end && !status; at += JOB_STATE_SCRATCH)
+  for (int64_t at = begin; at < end && !status; at += JOB_STATE_SCRATCH) {
+    progress_add();
     status = exec_memory_write(&state->job->memory, state->plan, piece->buffer, piece->offset + at * size,
                                (end - at < JOB_STATE_SCRATCH ? end - at : JOB_STATE_SCRATCH) * size, state->scratch);
+  }
   return status;
 }
 

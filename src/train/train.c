@@ -70,8 +70,9 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   const bool first = run->step == run->first;
   const double start = clock_s();
   struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
-  must(run, exec_begin(exec, run->step, run->step - run->skipped + 1, step.lr));
-  must(run, train_tell_step(run));
+  const enum status begun = exec_begin(exec, run->step, run->step - run->skipped + 1, step.lr);
+  must(run, train_tell_step(run)); /* also where this one ends the run */
+  must(run, begun);
   enum status status = first ? STATUS_OK : train_look_around(run, true, leaving);
   if (status)
     return status;

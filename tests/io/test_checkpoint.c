@@ -646,6 +646,29 @@ static void flushing_moves(void **state)
   assert_int_equal(more - moves, 2 * (many - few));
 }
 
+static enum status take_nothing(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  (void)tensor, (void)piece, (void)data;
+  return status_set(STATUS_IO, "a disk that is full");
+}
+
+/* Who has no room for what was read says nothing of the file: no rank calls it damaged. */
+static void what_is_not_taken_is_not_damaged(void **state)
+{
+  (void)state;
+  char *path = save(SPLIT_EVEN, 904, 4, false);
+  struct sample sample;
+  bool damaged = true;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < sample.n && comm_rank(job) == comm_ranks(job) - 1; t++)
+    sample.tensor[t].move = take_nothing;
+  assert_int_equal(checkpoint_try(job, path, sample.n, sample.tensor, &damaged), STATUS_IO);
+  assert_false(damaged);
+  assert_non_null(strstr(status_text(), "a disk that is full"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -668,6 +691,7 @@ int main(void)
       cmocka_unit_test(a_checkpoint_without_moments_says_so),
       cmocka_unit_test(other_moments_are_refused),
       cmocka_unit_test(flushing_moves),
+      cmocka_unit_test(what_is_not_taken_is_not_damaged),
       cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);
