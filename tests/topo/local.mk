@@ -5,15 +5,22 @@ check_PROGRAMS += \
 # Machines as hwloc writes them: one virtual machine's own, the others by make_machines.py.
 EXTRA_DIST += \
 	tests/topo/machines/1n8g.xml \
+	tests/topo/machines/2s4g.xml \
 	tests/topo/machines/2s4g-allowed.xml \
 	tests/topo/machines/2s4g-ht.xml \
 	tests/topo/machines/2s4g-offline.xml \
-	tests/topo/machines/2s4g.xml \
+	tests/topo/machines/bare.xml \
 	tests/topo/machines/blind.xml \
+	tests/topo/machines/forbidden.xml \
+	tests/topo/machines/half.xml \
 	tests/topo/machines/memory-alone.xml \
+	tests/topo/machines/no-dimms.xml \
 	tests/topo/machines/nps4.xml \
 	tests/topo/machines/one-side.xml \
+	tests/topo/machines/snc3.xml \
+	tests/topo/machines/unequal.xml \
 	tests/topo/machines/vm.xml \
+	tests/topo/machines/withheld.xml \
 	tests/topo/make_machines.py \
 	tests/topo/golden/1n8g.txt \
 	tests/topo/golden/2s4g.txt \

@@ -19,16 +19,19 @@ def bitmap(bits):
 
 
 class Machine:
-    """domains: of each NUMA node with cores its socket; memory_alone: (socket or None, subtype) of each node without."""
+    """domains: the socket of each NUMA node with cores; memory_alone: (socket or None, subtype) of each
+    node without; bare: domains whose cores have no NUMA node."""
 
-    def __init__(self, domains, cores, threads=1, offline=(), allowed=None, memory_alone=(), gib=64):
+    def __init__(self, domains, cores, threads=1, offline=(), allowed=None, memory_alone=(), gib=64,
+                 bare=()):
         self.lines, self.index, self.depth = [], 0, 0
         self.domains, self.cores, self.threads, self.offline = domains, cores, threads, set(offline)
         self.memory_alone, self.gib, self.total = memory_alone, gib, len(domains) * cores
+        self.bare = set(bare)
         self.all_cpus = set(range(self.total * threads))
         self.online = self.all_cpus - self.offline
         self.allowed = self.online if allowed is None else set(allowed)
-        self.nodes = set(range(len(domains) + len(memory_alone)))
+        self.nodes = set(range(len(domains) + len(memory_alone))) - self.bare
         self.bridges = {}  # of a domain, ("package", socket) or None for the root: lists of host bridges
 
     def cpus(self, core):
@@ -116,19 +119,21 @@ class Machine:
             mine = [d for d, s in enumerate(self.domains) if s == socket]
             cpus = set().union(*(self.cpus_of_domain(d) for d in mine))
             local = {len(self.domains) + i for i, (where, _) in enumerate(self.memory_alone) if where == socket}
-            self.open("Package", os_index=socket, **self.sets(cpus, set(mine) | local))
-            if len(mine) == 1:
+            self.open("Package", os_index=socket, **self.sets(cpus, set(mine) - self.bare | local))
+            if len(mine) == 1 and mine[0] not in self.bare:
                 self.node(mine[0], cpus, self.gib)
             self.nodes_alone(socket, cpus)
             for d in mine:
                 inner = self.cpus_of_domain(d)
-                if len(mine) > 1:
+                own = {d} - self.bare
+                group = len(mine) > 1 and own
+                if group:
                     self.open("Group", **self.sets(inner, {d} | local), kind=1000, subkind=0)
                     self.node(d, inner, self.gib)
                 for core in range(d * self.cores, (d + 1) * self.cores):
-                    self.core(core, {d} | local)
+                    self.core(core, own | local)
                 self.pci(d)
-                if len(mine) > 1:
+                if group:
                     self.close()
             self.pci(("package", socket))
             self.close()
@@ -180,6 +185,29 @@ def main(folder):
     blind = Machine([0, 1], cores=8)
     blind.bridges = {None: [(1, 0x01, [("gpu", 0x02), ("gpu", 0x03)]), (0, 0x20, [("workstation", 0x21)])]}
     blind.write(folder, "blind")
+
+    # sockets without DIMMs: their own nodes have no memory, two more have
+    Machine([0, 1], cores=4, gib=0, memory_alone=[(0, None), (1, None)]).write(folder, "no-dimms")
+    # dies without a memory controller, the first of the machine and the last
+    Machine([0, 0, 1, 1], cores=4, bare=[0, 3]).write(folder, "bare")
+
+    # domains of 6, 6, 5 and 5 cores, a GPU at each
+    unequal = Machine([0, 0, 1, 1], cores=6, threads=2, offline=[17, 41, 23, 47])
+    unequal.bridges = {d: [(0, 0x20 * d, [("gpu", 0x20 * d + 1)])] for d in range(4)}
+    unequal.write(folder, "unequal")
+    # domains of 5, 5 and 4 cores per socket, and four GPUs at each socket, whose buses alternate
+    snc3 = Machine([0, 0, 0, 1, 1, 1], cores=5, offline=[14, 29])
+    for s in (0, 1):
+        snc3.bridges["package", s] = [(0, 0x40 * g + 0x20 * s, [("gpu", 0x40 * g + 0x20 * s + 1)]) for g in range(4)]
+    snc3.write(folder, "snc3")
+
+    # a control group that leaves no core near the GPU
+    withheld = Machine([0, 1], cores=4, allowed=range(4, 8))
+    withheld.bridges = {0: [(0, 0x10, [("gpu", 0x11)])]}
+    withheld.write(folder, "withheld")
+    # and two machines without GPUs: one of them may be used by half, the other not at all
+    Machine([0, 1], cores=2, allowed=[2, 3]).write(folder, "half")
+    Machine([0], cores=1, allowed=[]).write(folder, "forbidden")
 
 
 if __name__ == "__main__":
