@@ -44,7 +44,8 @@ static const struct option table[] = {
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, mask),
      .value = "[]",
-     .text = "CPUs that the launcher leaves a rank, as [0-15, 16-31], or one for all; empty: as they are"},
+     .text = "CPUs that the launcher leaves each rank, as [0-15, 16-31] or "
+             "['0-7,16-23', '8-15,24-31'], or one mask for all; empty: as they are"},
     {0},
 };
 

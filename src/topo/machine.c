@@ -1,9 +1,12 @@
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "topo/place.h"
 
+enum { TOPO_CPUS = TOPO_MASK_WORDS * 64 };
 enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI vendor, and the upper byte of the class of both GPUs that drive a display and those that do not */
 
 enum status topo_check(int result, const char *call)
@@ -24,6 +27,92 @@ static enum status look_at_pci_only(hwloc_topology_t machine)
   return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT), "hwloc_topology_set_io_types_filter");
 }
 
+/* Whether the root element names a version beyond this hwloc's. */
+static bool is_of_newer_hwloc(const char *xml)
+{
+  char head[1024] = "";
+  FILE *file = fopen(xml, "re");
+  const size_t bytes = file ? fread(head, 1, sizeof head - 1, file) : 0;
+  if (file)
+    fclose(file);
+  head[bytes] = '\0';
+  const char *root = strstr(head, "<topology"), *version = root ? strstr(root, "version=\"") : NULL;
+  return version &&
+         strtol(version + strlen("version=\""), NULL, 10) > (long)(hwloc_get_api_version() >> 16);
+}
+
+static enum status refuse_xml(const char *xml)
+{
+  const unsigned version = hwloc_get_api_version() >> 16;
+  if (is_of_newer_hwloc(xml))
+    return status_set(
+        STATUS_INPUT,
+        "%s is of a newer hwloc than this program's, which is version %u: write it with "
+        "lstopo --export-xml-flags v%u",
+        xml, version, version);
+  return status_set(STATUS_INPUT, "%s is not a machine that hwloc wrote (lstopo machine.xml)", xml);
+}
+
+/* hwloc tries to build a machine of any size. Its CPUs are the product of its levels. Parentheses
+ * and brackets hold attributes and memory of a level. */
+static bool is_too_large(const char *synthetic)
+{
+  unsigned long long cpus = 1;
+  int depth = 0;
+  for (const char *at = synthetic; *at; at++) {
+    const bool begins = at == synthetic || at[-1] == ':' || isspace((unsigned char)at[-1]);
+    depth += (*at == '(' || *at == '[') - (*at == ')' || *at == ']');
+    if (depth == 0 && begins && (*at == '-' || isdigit((unsigned char)*at))) {
+      const unsigned long long n = strtoull(at, NULL, 0);
+      if (n > TOPO_CPUS)
+        return true;
+      cpus *= n > 0 ? n : 1;
+    }
+    if (cpus > TOPO_CPUS)
+      return true;
+  }
+  return false;
+}
+
+/* A set reaches to its largest number, however few CPUs it has. */
+static bool has_number_beyond(const char *list, const char *end)
+{
+  for (const char *at = list; at < end; at++)
+    if (isdigit((unsigned char)*at)) {
+      char *after;
+      if (strtoull(at, &after, 10) >= TOPO_CPUS)
+        return true;
+      at = after - 1;
+    }
+  return false;
+}
+
+static bool has_index_beyond(const char *synthetic)
+{
+  static const char key[] = "indexes=";
+  for (const char *at = strstr(synthetic, key); at; at = strstr(at + 1, key)) {
+    const char *list = at + strlen(key);
+    if (has_number_beyond(list, list + strcspn(list, " )")))
+      return true;
+  }
+  return false;
+}
+
+static enum status choose_synthetic(hwloc_topology_t machine, const char *synthetic)
+{
+  if (is_too_large(synthetic) || has_index_beyond(synthetic))
+    return status_set(
+        STATUS_USAGE,
+        "'%s' has more than %d CPUs, or indexes beyond them: describe a smaller machine", synthetic,
+        TOPO_CPUS);
+  if (hwloc_topology_set_synthetic(machine, synthetic) != 0)
+    return status_set(STATUS_USAGE,
+                      "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 "
+                      "core:4 pu:2'",
+                      synthetic, strerror(errno));
+  return STATUS_OK;
+}
+
 static enum status choose_source(hwloc_topology_t machine, const char *xml, const char *synthetic)
 {
   FILE *file = xml ? fopen(xml, "re") : NULL;
@@ -32,11 +121,8 @@ static enum status choose_source(hwloc_topology_t machine, const char *xml, cons
   if (file)
     fclose(file);
   if (xml && hwloc_topology_set_xml(machine, xml) != 0)
-    return status_set(STATUS_INPUT, "%s is not a machine that hwloc wrote (lstopo machine.xml)", xml);
-  if (synthetic && hwloc_topology_set_synthetic(machine, synthetic) != 0)
-    return status_set(STATUS_USAGE, "'%s' is not a machine in hwloc's synthetic language: %s; try 'pack:2 numa:1 core:4 pu:2'", synthetic,
-                      strerror(errno));
-  return STATUS_OK;
+    return refuse_xml(xml);
+  return synthetic ? choose_synthetic(machine, synthetic) : STATUS_OK;
 }
 
 /* With the CPUs that a control group withholds: what is near a GPU does not depend on who may use it. */
@@ -52,7 +138,7 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
   if (!status)
     status = look_at_pci_only(machine);
   if (!status && hwloc_topology_load(machine) != 0)
-    status = xml ? status_set(STATUS_INPUT, "%s is not a machine that hwloc wrote (lstopo machine.xml)", xml) : topo_check(-1, "hwloc_topology_load");
+    status = xml ? refuse_xml(xml) : topo_check(-1, "hwloc_topology_load");
   if (status) {
     hwloc_topology_destroy(machine);
     return status;
@@ -63,7 +149,11 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
 
 enum status machine_read_cpus(hwloc_topology_t machine, const char *what, const char *list, hwloc_bitmap_t out)
 {
-  if (!*list || strspn(list, "0123456789,-") != strlen(list) || hwloc_bitmap_list_sscanf(out, list) != 0)
+  const bool spelled = *list && strspn(list, "0123456789,-") == strlen(list);
+  if (spelled && has_number_beyond(list, list + strlen(list)))
+    return status_set(STATUS_USAGE, "'%s'%s has a CPU beyond %d, the last that a machine can have",
+                      list, what, TOPO_CPUS - 1);
+  if (!spelled || hwloc_bitmap_list_sscanf(out, list) != 0)
     return status_set(STATUS_USAGE, "'%s' is not a list of CPUs%s, such as 0-7,16", list, what);
   return topo_check(hwloc_bitmap_and(out, out, hwloc_topology_get_topology_cpuset(machine)), "hwloc_bitmap_and");
 }

@@ -261,8 +261,12 @@ static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
 {
   enum status status = find_scene_gpus(topo, scene);
   const int ranks = scene->ranks > 0 ? scene->ranks : topo->gpus > 0 ? topo->gpus : 1;
-  if (!status && scene->masks > 1 && scene->masks < ranks)
-    status = status_set(STATUS_USAGE, "%d masks are given for %d ranks: give one for all, or every one its own", scene->masks, ranks);
+  if (!status && scene->masks > 1 && scene->masks != ranks)
+    status = status_set(
+        STATUS_USAGE,
+        "%d masks are given for %d rank%s: give one per rank, or one for all. A mask with "
+        "commas needs quotes, as mask=[\"0-3,8-11\"]",
+        scene->masks, ranks, plural(ranks));
   if (!status)
     status = create_shares(topo, ranks);
   for (int k = 0; k < ranks && !status; k++) {

@@ -40,7 +40,8 @@ struct topo_scene {
   int gpus;                    /* -1: those that the machine shows. A machine that shows none is assumed to have so many */
   int buses;                   /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
   const char *const *bus;
-  int masks;                   /* 0: all CPUs of a machine that is described, those of this process otherwise; 1: the same for all ranks; else one a rank */
+  int masks;                   /* 1: the same for all ranks; else one per rank. 0: all CPUs of a described
+                                * machine, or the CPUs of this process */
   char *const *mask;
   double quota;                /* CPUs' worth of time of a machine that is described, 0: unlimited */
 };

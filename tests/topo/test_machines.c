@@ -472,6 +472,21 @@ static void what_does_not_fit_is_refused(void **state)
   refuse(&(struct machine){.file = "nps4", .gpus = 6, BOUND}, STATUS_USAGE, "gpus is 6, but the machine shows 4");
   refuse(&(struct machine){.file = "nps4", .gpus = 33, BOUND}, STATUS_USAGE, "gpus is 33, and a machine has 32 at most");
   refuse(&(struct machine){.file = "nps4", .gpus = -1, .ranks = 3, .mask = {"0-7", "8-15"}, BOUND}, STATUS_USAGE, "2 masks are given for 3 ranks");
+  refuse(
+      &(struct machine){
+          .file = "nps4", .gpus = -1, .ranks = 2, .mask = {"0-7", "16-23", "8-15"}, BOUND},
+      STATUS_USAGE,
+      "3 masks are given for 2 ranks: give one per rank, or one for all. A mask with commas needs "
+      "quotes");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"4000000000"}, BOUND}, STATUS_USAGE,
+         "'4000000000' has a CPU beyond 8191");
+  refuse(&(struct machine){.synthetic = "pack:2 numa:1 core:4 pu:4294967295", BOUND}, STATUS_USAGE,
+         "has more than 8192 CPUs");
+  refuse(&(struct machine){.synthetic = "pack:64 core:64 pu:64", BOUND}, STATUS_USAGE,
+         "has more than 8192 CPUs");
+  refuse(&(struct machine){.synthetic = "pu:-1", BOUND}, STATUS_USAGE, "has more than 8192 CPUs");
+  refuse(&(struct machine){.synthetic = "pu:2(indexes=0,4000000000)", BOUND}, STATUS_USAGE,
+         "or indexes beyond them");
   refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"zero"}, BOUND}, STATUS_USAGE, "'zero' is not a list of CPUs");
   refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"200-210"}, BOUND}, STATUS_LIBRARY, "no core among the CPUs");
   struct machine two = {.file = "nps4", .gpus = -1, .ranks = 2, .options = {.bind = true, .lists = 2, .list = same}};
@@ -502,6 +517,30 @@ static void a_file_that_hwloc_did_not_write_is_refused(void **state)
   assert_int_equal(remove(path), 0);
 }
 
+/* hwloc 3 writes version 3.0. hwloc 2 reads no version but its own. */
+static void a_file_of_a_newer_hwloc_is_named_so(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/sluice-machine-XXXXXX";
+  struct topo *topo = NULL;
+  const int file = mkstemp(path);
+  assert_true(file >= 0);
+  FILE *stream = fdopen(file, "w");
+  assert_non_null(stream);
+  assert_true(
+      fputs(
+          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+          "<topology version=\"9.0\">\n</topology>\n",
+          stream) >= 0 &&
+      fclose(stream) == 0);
+  setenv("HWLOC_HIDE_ERRORS", "2", 1);
+  assert_int_equal(topo_create_scene(&(struct topo_scene){.xml = path, .gpus = -1},
+                                     &(struct topo_options){.bind = true}, &topo),
+                   STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "is of a newer hwloc than this program's"));
+  assert_int_equal(remove(path), 0);
+}
+
 static int nothing_is_left(void **state)
 {
   (void)state;
@@ -518,6 +557,7 @@ int main(void)
       cmocka_unit_test(long_lists_are_told_whole),
       cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
       cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),
+      cmocka_unit_test_teardown(a_file_of_a_newer_hwloc_is_named_so, nothing_is_left),
   };
   return cmocka_run_group_tests(tests, NULL, nothing_is_left);
 }

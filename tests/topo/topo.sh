@@ -11,6 +11,7 @@ done
 "$SLUICE" topo --xml "$here/machines/nps4.xml" topo.bind=false | cmp - "$here/golden/unbound.txt" || die "topo.bind"
 "$SLUICE" topo --xml "$here/machines/one-side.xml" --ranks 1 'mask=["4-13"]' | cmp - "$here/golden/masks-few.txt" || die "mask"
 "$SLUICE" topo --machine "pack:2 numa:2 core:6 pu:1" --gpus 4 | cmp - "$here/golden/assumed.txt" || die "--machine"
+"$SLUICE" topo --machine "core:4 pu:1" --gpus 0 --ranks 2 "mask=['0,2', '1,3']" | grep -q '^1 .* 1,3  ' || die "quoted masks"
 fails 2 "both xml= and machine=" "$SLUICE" topo --xml "$here/machines/nps4.xml" --machine "pu:4"
 fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
 
