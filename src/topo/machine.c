@@ -232,6 +232,16 @@ struct bus_text machine_bus_text(int64_t bus)
   return text;
 }
 
+struct gpu_text machine_gpu_text(int64_t bus)
+{
+  struct gpu_text text;
+  if (bus < 0)
+    snprintf(text.text, sizeof text.text, "assumed GPU");
+  else
+    snprintf(text.text, sizeof text.text, "GPU %s", machine_bus_text(bus).text);
+  return text;
+}
+
 static enum status append_gpu(struct topo *topo, int64_t bus, hwloc_const_bitmap_t near)
 {
   if (topo->gpus == TOPO_GPUS)

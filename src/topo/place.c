@@ -202,6 +202,11 @@ static enum status choose_gpus(struct topo *topo)
 
 /* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
 
+const char *plural(int n)
+{
+  return n == 1 ? "" : "s";
+}
+
 char *list_text(hwloc_const_bitmap_t set)
 {
   const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
@@ -212,18 +217,43 @@ char *list_text(hwloc_const_bitmap_t set)
   return text;
 }
 
-/* A mask may be narrower than what is near. It is wrong where most of it is elsewhere. A warning less where memory is out. */
+/* Cores with a CPU in `set`, one in `within`, and none in `mask`. */
+static int count_outside(hwloc_topology_t machine, hwloc_const_bitmap_t set,
+                         hwloc_const_bitmap_t within, hwloc_const_bitmap_t mask)
+{
+  int n = 0;
+  for (hwloc_obj_t core = machine_next_core(machine, set, NULL); core;
+       core = machine_next_core(machine, set, core))
+    n += hwloc_bitmap_intersects(core->cpuset, within) &&
+         !hwloc_bitmap_intersects(core->cpuset, mask);
+  return n;
+}
+
+static int count_withheld(const struct topo *topo, const struct gpu *gpu, hwloc_const_bitmap_t mask)
+{
+  return count_outside(topo->machine, gpu->near, hwloc_topology_get_allowed_cpuset(topo->machine),
+                       mask);
+}
+
+/* A mask is wrong if most of its cores are far from the GPU and it lacks cores near the GPU. Cores
+ * are compared, because a launcher may leave one CPU of each core. If no memory is left, the rank
+ * has no warning. */
 static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu, int near)
 {
   const int given = machine_count_cores(topo->machine, share->mask);
-  if (hwloc_bitmap_isincluded(gpu->near, share->mask) || 2 * near >= given)
+  if (count_outside(topo->machine, gpu->near, gpu->near, share->mask) == 0 || 2 * near >= given)
     return;
+  const bool launcher = count_withheld(topo, gpu, share->mask) > 0;
   char *left = list_text(share->mask), *wanted = list_text(gpu->near);
   if (left && wanted)
-    share->warning = mem_printf("%d of the %d core%s that the launcher left this rank (CPUs %s) %s near its GPU %s, which CPUs %s are: %s. Let the "
-                                "launcher leave the cores alone (mpirun --bind-to none, srun --cpu-bind=none), or say which with topo.cores",
-                                near, given, given == 1 ? "" : "s", left, near == 1 ? "is" : "are", machine_bus_text(gpu->bus).text, wanted,
-                                near == 0 ? "its data crosses between NUMA domains" : "the others stay idle");
+    share->warning = mem_printf(
+        "%d of the %d core%s that %s left this rank (CPU%s %s) %s near its %s (CPU%s %s). %s. %s",
+        near, given, plural(given), launcher ? "the launcher" : "a control group",
+        plural(hwloc_bitmap_weight(share->mask)), left, near == 1 ? "is" : "are",
+        machine_gpu_text(gpu->bus).text, plural(hwloc_bitmap_weight(gpu->near)), wanted,
+        near == 0 ? "Its data crosses between NUMA domains" : "The others stay idle",
+        launcher ? "Use mpirun --bind-to none or srun --cpu-bind=none, or set topo.cores"
+                 : "Ask the batch system or the container for cores near the GPU");
   mem_free(left);
   mem_free(wanted);
 }
@@ -231,16 +261,14 @@ static void judge_mask(const struct topo *topo, struct share *share, const struc
 /* mpirun binds a rank to one core unless told otherwise. masks: of all ranks. */
 static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu, hwloc_const_bitmap_t masks)
 {
-  hwloc_bitmap_t others = hwloc_bitmap_alloc();
-  const bool known = others && hwloc_bitmap_andnot(others, gpu->near, masks) >= 0;
-  const int idle = known ? machine_count_cores(topo->machine, others) : 0;
+  const int idle = count_withheld(topo, gpu, masks);
   char *left = idle > 0 ? list_text(share->mask) : NULL;
   if (left)
-    share->warning = mem_printf("the launcher left this rank one core (CPU%s %s), and nobody the other %d near its GPU %s: let it leave the cores "
-                                "alone (mpirun --bind-to none, srun --cpu-bind=none)",
-                                hwloc_bitmap_weight(share->mask) == 1 ? "" : "s", left, idle, machine_bus_text(gpu->bus).text);
+    share->warning = mem_printf(
+        "the launcher left this rank one core (CPU%s %s), and no rank has the "
+        "other %d near its %s. Use mpirun --bind-to none or srun --cpu-bind=none",
+        plural(hwloc_bitmap_weight(share->mask)), left, idle, machine_gpu_text(gpu->bus).text);
   mem_free(left);
-  hwloc_bitmap_free(others);
 }
 
 static enum status find_near(const struct topo *topo, struct share *share, hwloc_const_bitmap_t masks)
@@ -389,8 +417,10 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
   if (!topo->options.bind || share->crowded || !(gpu || asked) || (share->cores == 1 && !asked))
     return keep_whole(share);
   if (controller >= share->cores)
-    return status_set(STATUS_USAGE, "topo.controller is %d, but rank %d of its node has %d core%s, which leaves none for math: lower it", controller,
-                      rank, share->cores, share->cores == 1 ? "" : "s");
+    return status_set(STATUS_USAGE,
+                      "topo.controller is %d, but rank %d of its node has %d core%s, which leaves "
+                      "none for math: lower it",
+                      controller, rank, share->cores, plural(share->cores));
   const int io = gpu && share->cores >= controller + 2; /* else I/O is the controller's too */
   hwloc_topology_t machine = topo->machine;
   share->split = true;
@@ -512,8 +542,10 @@ static enum status take_lists(struct topo *topo)
   if (options->lists == 0)
     return STATUS_OK;
   if (options->lists < topo->ranks)
-    return status_set(STATUS_USAGE, "topo.cores has %d list%s of CPUs for the %d ranks of a node: give every one its own", options->lists,
-                      options->lists == 1 ? "" : "s", topo->ranks);
+    return status_set(
+        STATUS_USAGE,
+        "topo.cores has %d list%s of CPUs for the %d ranks of a node: give every one its own",
+        options->lists, plural(options->lists), topo->ranks);
   hwloc_bitmap_t list = hwloc_bitmap_alloc();
   enum status status = list ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
   for (int k = 0; k < topo->ranks && !status; k++)

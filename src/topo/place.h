@@ -67,6 +67,9 @@ hwloc_obj_t machine_node_of(hwloc_obj_t core);
 bool machine_read_bus(const char *text, int64_t *out);
 struct bus_text { char text[24]; };
 struct bus_text machine_bus_text(int64_t bus);
+/* "GPU 0000:1b:00.0" or "assumed GPU", for a sentence */
+struct gpu_text { char text[32]; };
+struct gpu_text machine_gpu_text(int64_t bus);
 
 /* The GPU on this bus, by its place in topo->gpu, where it is added if it is new. */
 enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index);
@@ -77,6 +80,8 @@ enum status machine_assume_gpus(struct topo *topo, int n);
 
 /* --- the shares (place.c) */
 
+/* "s" unless n is 1 */
+const char *plural(int n);
 /* "0-3,8"; the caller frees it. NULL: status set. */
 char *list_text(hwloc_const_bitmap_t set);
 enum status share_create(struct share *share);

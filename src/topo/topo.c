@@ -98,11 +98,6 @@ static enum status create_shares(struct topo *topo, int ranks)
   return status;
 }
 
-static const char *plural(int n)
-{
-  return n == 1 ? "" : "s";
-}
-
 /* "": there are none. The caller frees it; NULL: status set. */
 static char *describe_parts(const struct share *share)
 {
@@ -131,17 +126,32 @@ static void describe_limits(const struct topo *topo, const struct share *share, 
   if (share->crowded)
     used += (size_t)snprintf(out + used, size - used, ", %d ranks on fewer cores", share->rivals);
   if (share->ordinal >= 0)
-    snprintf(out + used, size - used, ", GPU %s", machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+    snprintf(out + used, size - used, ", %s",
+             machine_gpu_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+}
+
+/* "of NUMA nodes 0-1" or "without local memory". The caller frees it; NULL: status set. */
+static char *describe_nodes(const struct share *share)
+{
+  const int n = hwloc_bitmap_weight(share->nodes);
+  if (n == 0)
+    return mem_strdup("without local memory");
+  char *nodes = list_text(share->nodes);
+  char *text = nodes ? mem_printf("of NUMA node%s %s", plural(n), nodes) : NULL;
+  mem_free(nodes);
+  return text;
 }
 
 static enum status describe(struct topo *topo)
 {
   const struct share *share = &topo->share[topo->self];
-  char limits[256], *nodes = list_text(share->nodes), *cpus = list_text(share->cpus), *parts = describe_parts(share);
+  char limits[256], *nodes = describe_nodes(share), *cpus = list_text(share->cpus),
+                    *parts = describe_parts(share);
   describe_limits(topo, share, limits, sizeof limits);
   if (nodes && cpus && parts)
-    topo->description = mem_printf("%d core%s of NUMA node%s %s (CPU%s %s)%s%s", share->cores, plural(share->cores),
-                                   plural(hwloc_bitmap_weight(share->nodes)), nodes, plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
+    topo->description =
+        mem_printf("%d core%s %s (CPU%s %s)%s%s", share->cores, plural(share->cores), nodes,
+                   plural(hwloc_bitmap_weight(share->cpus)), cpus, limits, parts);
   mem_free(nodes);
   mem_free(cpus);
   mem_free(parts);

@@ -35,6 +35,7 @@ EXTRA_DIST += \
 	tests/topo/golden/masks-few.txt \
 	tests/topo/golden/masks-nested.txt \
 	tests/topo/golden/masks-socket.txt \
+	tests/topo/golden/masks-threads.txt \
 	tests/topo/golden/masks-wrong.txt \
 	tests/topo/golden/memory-alone.txt \
 	tests/topo/golden/mixed-threads.txt \
@@ -43,5 +44,6 @@ EXTRA_DIST += \
 	tests/topo/golden/nps4.txt \
 	tests/topo/golden/one-side.txt \
 	tests/topo/golden/unbound.txt \
-	tests/topo/golden/vm.txt
+	tests/topo/golden/vm.txt \
+	tests/topo/golden/withheld.txt
 check_scripts += tests/topo/topo.sh
