@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "topo/place.h"
 
 enum { TOPO_CPUS = TOPO_MASK_WORDS * 64 };
@@ -193,14 +194,77 @@ enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t ma
   return status ? status : topo_check(hwloc_bitmap_and(out, out, mask), "hwloc_bitmap_and");
 }
 
-/* Memory without CPUs of its own (a GPU's, HBM, CXL) comes behind the node that has them, or hangs further up. */
-hwloc_obj_t machine_node_of(hwloc_obj_t core)
+/* --- domains --------------------------------------------------------------------------------- */
+
+/* A socket without DIMMs has a NUMA node, too. If no sizes are known, all nodes may have memory. */
+bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node)
 {
-  for (hwloc_obj_t around = core; around; around = around->parent)
-    for (hwloc_obj_t child = around->memory_first_child; child; child = child->memory_first_child)
-      if (child->type == HWLOC_OBJ_NUMANODE)
-        return child;
+  return node->attr->numanode.local_memory > 0 || hwloc_get_root_obj(machine)->total_memory == 0;
+}
+
+/* The first node with memory that is local to a core, of an object's memory children. Memory-side
+ * caches are between the two. */
+static hwloc_obj_t first_node(hwloc_topology_t machine, hwloc_obj_t core, hwloc_obj_t child)
+{
+  for (; child; child = child->next_sibling) {
+    const bool local = child->type == HWLOC_OBJ_NUMANODE && machine_has_memory(machine, child) &&
+                       hwloc_bitmap_intersects(child->cpuset, core->cpuset);
+    hwloc_obj_t node = local ? child : first_node(machine, core, child->memory_first_child);
+    if (node)
+      return node;
+  }
   return NULL;
+}
+
+/* Memory without CPUs of its own (of a GPU, HBM, CXL) comes after the node of the cores, or hangs
+ * further up. */
+static hwloc_obj_t node_of(hwloc_topology_t machine, hwloc_obj_t core)
+{
+  hwloc_obj_t node = NULL;
+  for (hwloc_obj_t around = core; around && !node; around = around->parent)
+    node = first_node(machine, core, around->memory_first_child);
+  return node;
+}
+
+static hwloc_obj_t package_of(hwloc_obj_t core)
+{
+  while (core && core->type != HWLOC_OBJ_PACKAGE)
+    core = core->parent;
+  return core;
+}
+
+/* Cores without local memory form a domain per package: nothing else tells how near they are. */
+static enum status add_to_domain(struct topo *topo, hwloc_obj_t core)
+{
+  const struct domain wanted = {.node = node_of(topo->machine, core), .package = package_of(core)};
+  int d = 0;
+  while (d < topo->domains && (topo->domain[d].node != wanted.node ||
+                               (!wanted.node && topo->domain[d].package != wanted.package)))
+    d++;
+  struct domain *domain = &topo->domain[d];
+  if (d == topo->domains) {
+    *domain = wanted;
+    domain->cpus = hwloc_bitmap_alloc();
+    if (!domain->cpus)
+      return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+    topo->domains++;
+  }
+  return topo_check(hwloc_bitmap_or(domain->cpus, domain->cpus, core->cpuset), "hwloc_bitmap_or");
+}
+
+enum status machine_find_domains(struct topo *topo)
+{
+  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
+  const size_t most = (size_t)machine_count_cores(topo->machine, whole);
+  void *block;
+  enum status status = mem_alloc(MEM_META, most * sizeof *topo->domain, &block);
+  if (status)
+    return status;
+  topo->domain = block;
+  for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core && !status;
+       core = machine_next_core(topo->machine, whole, core))
+    status = add_to_domain(topo, core);
+  return status;
 }
 
 /* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -309,35 +373,23 @@ enum status machine_find_gpus(struct topo *topo, int most)
   return status;
 }
 
-/* The CPUs of NUMA node number `index` of those with cores; *count: how many there are. */
-static enum status cpus_of_node(hwloc_topology_t machine, int index, hwloc_bitmap_t out, int *count)
+/* Number `index` of the domains with CPUs that may be used; NULL: there are fewer. */
+static const struct domain *usable_domain(const struct topo *topo, int index)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
-  hwloc_obj_t last = NULL;
-  enum status status = STATUS_OK;
-  int n = 0;
-  hwloc_bitmap_zero(out);
-  for (hwloc_obj_t core = machine_next_core(machine, whole, NULL); core && !status; core = machine_next_core(machine, whole, core)) {
-    hwloc_obj_t node = machine_node_of(core);
-    n += node != last;
-    last = node;
-    if (n - 1 == index)
-      status = topo_check(hwloc_bitmap_or(out, out, core->cpuset), "hwloc_bitmap_or");
-  }
-  *count = n;
-  return status;
+  hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topo->machine);
+  for (int d = 0; d < topo->domains; d++)
+    if (hwloc_bitmap_intersects(topo->domain[d].cpus, allowed) && index-- == 0)
+      return &topo->domain[d];
+  return NULL;
 }
 
 enum status machine_assume_gpus(struct topo *topo, int n)
 {
-  int nodes = 0;
-  hwloc_bitmap_t near = hwloc_bitmap_alloc();
-  enum status status = near ? cpus_of_node(topo->machine, 0, near, &nodes) : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  for (int g = 0; g < n && nodes > 0 && !status; g++) {
-    status = cpus_of_node(topo->machine, g * nodes / n, near, &nodes);
-    if (!status)
-      status = append_gpu(topo, -1, near);
-  }
-  hwloc_bitmap_free(near);
+  int usable = 0;
+  enum status status = STATUS_OK;
+  while (usable_domain(topo, usable))
+    usable++;
+  for (int g = 0; g < n && usable > 0 && !status; g++)
+    status = append_gpu(topo, -1, usable_domain(topo, g * usable / n)->cpus);
   return status;
 }

@@ -498,11 +498,11 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
 {
   enum status status = STATUS_OK;
   hwloc_bitmap_zero(share->nodes);
-  for (hwloc_obj_t core = machine_next_core(topo->machine, share->cpus, NULL); core && !status;
-       core = machine_next_core(topo->machine, share->cpus, core)) {
-    hwloc_obj_t node = machine_node_of(core);
-    if (node)
-      status = topo_check(hwloc_bitmap_set(share->nodes, node->os_index), "hwloc_bitmap_set");
+  for (int d = 0; d < topo->domains && !status; d++) {
+    const struct domain *domain = &topo->domain[d];
+    if (domain->node && hwloc_bitmap_intersects(domain->cpus, share->cpus))
+      status =
+          topo_check(hwloc_bitmap_set(share->nodes, domain->node->os_index), "hwloc_bitmap_set");
   }
   return status;
 }

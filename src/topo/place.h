@@ -7,6 +7,13 @@
 
 #include "topo/topo.h"
 
+/* Cores that share their local memory. */
+struct domain {
+  hwloc_obj_t node;    /* NUMA node with memory that they allocate from; NULL: none is local */
+  hwloc_obj_t package; /* of the first core; NULL: the machine shows none */
+  hwloc_bitmap_t cpus;
+};
+
 struct gpu {
   int64_t bus;         /* domain, bus, device and function as one number; -1: not of this machine's PCI tree, but assumed */
   hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
@@ -35,6 +42,8 @@ struct topo {
   hwloc_topology_t machine;
   struct topo_options options;
   double quota;
+  int domains;
+  struct domain *domain; /* in the order of their first cores */
   int gpus;
   struct gpu gpu[TOPO_GPUS];
   int ranks, self;
@@ -60,8 +69,10 @@ hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mas
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask);
 /* out = the CPUs in the mask of its cores begin ... end - 1. */
 enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t out);
-/* The NUMA node that a core allocates from unless told otherwise. */
-hwloc_obj_t machine_node_of(hwloc_obj_t core);
+/* Whether a NUMA node has memory. */
+bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node);
+/* All domains of topo->machine, disallowed CPUs included. topo_destroy() frees them. */
+enum status machine_find_domains(struct topo *topo);
 
 /* "0000:1b:00.0" */
 bool machine_read_bus(const char *text, int64_t *out);
@@ -75,7 +86,7 @@ struct gpu_text machine_gpu_text(int64_t bus);
 enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index);
 /* All that the machine shows, in the order of their buses, or the first `most` of them. */
 enum status machine_find_gpus(struct topo *topo, int most);
-/* `n` of them, spread evenly over the NUMA nodes with cores. */
+/* `n` of them, spread evenly over the domains with CPUs that may be used. */
 enum status machine_assume_gpus(struct topo *topo, int n);
 
 /* --- the shares (place.c) */

@@ -108,14 +108,14 @@ static struct mark mark_of(const struct topo *topo, hwloc_const_bitmap_t core)
   return mark;
 }
 
-/* Up to PICTURE_WIDTH cores from `core` on that are at its NUMA node. *next: the one behind them. */
-static int print_row(const struct topo *topo, hwloc_obj_t core, hwloc_obj_t *next, FILE *to)
+/* Prints up to PICTURE_WIDTH cores after `core` (NULL: from the first). Returns the last one. */
+static hwloc_obj_t print_row(const struct topo *topo, hwloc_const_bitmap_t cpus, hwloc_obj_t core,
+                             FILE *to)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
-  hwloc_obj_t node = machine_node_of(core);
   char owner[2 * PICTURE_WIDTH + 1], role[2 * PICTURE_WIDTH + 1], before = 0;
-  int n = 0, used = 0;
-  for (; core && n < PICTURE_WIDTH && machine_node_of(core) == node; core = machine_next_core(topo->machine, whole, core), n++) {
+  int used = 0;
+  for (int n = 0; n < PICTURE_WIDTH && machine_next_core(topo->machine, cpus, core); n++) {
+    core = machine_next_core(topo->machine, cpus, core);
     const struct mark mark = mark_of(topo, core->cpuset);
     if (n > 0 && mark.owner != before)
       owner[used] = role[used] = ' ', used++;
@@ -124,8 +124,7 @@ static int print_row(const struct topo *topo, hwloc_obj_t core, hwloc_obj_t *nex
     role[used++] = mark.role;
   }
   fprintf(to, "    rank %.*s\n    for  %.*s\n", used, owner, used, role);
-  *next = core;
-  return n;
+  return core;
 }
 
 /* A GPU stands at the node where the first CPU near it is. */
@@ -148,55 +147,62 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
   }
 }
 
-static void print_package(hwloc_obj_t core, hwloc_obj_t *last, FILE *to)
+static enum status find_packages(const struct topo *topo, hwloc_const_bitmap_t cpus,
+                                 hwloc_bitmap_t out)
 {
-  hwloc_obj_t package = core;
-  while (package && package->type != HWLOC_OBJ_PACKAGE)
-    package = package->parent;
-  if (package && package != *last)
-    fprintf(to, "package %u\n", package->logical_index);
-  *last = package;
+  enum status status = STATUS_OK;
+  hwloc_bitmap_zero(out);
+  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL);
+       package && !status;
+       package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
+    if (hwloc_bitmap_intersects(package->cpuset, cpus))
+      status = topo_check(hwloc_bitmap_set(out, package->logical_index), "hwloc_bitmap_set");
+  return status;
 }
 
-static enum status print_cores(hwloc_obj_t node, int cores, hwloc_const_bitmap_t cpus, FILE *to)
+static enum status print_packages(hwloc_const_bitmap_t packages, FILE *to)
 {
-  char *list = list_text(cpus);
+  char *list = list_text(packages);
   if (!list)
     return STATUS_MEMORY;
-  fprintf(to, "  NUMA node %u: %d core%s, CPUs %s", node ? node->os_index : 0, cores, cores == 1 ? "" : "s", list);
-  if (node && node->attr->numanode.local_memory > 0)
-    fprintf(to, ", %.1f GiB", (double)node->attr->numanode.local_memory / (1 << 30));
-  fputc('\n', to);
+  if (*list)
+    fprintf(to, "package%s %s\n", plural(hwloc_bitmap_weight(packages)), list);
   mem_free(list);
   return STATUS_OK;
 }
 
-static enum status print_node(const struct topo *topo, hwloc_obj_t first, hwloc_obj_t *next, FILE *to)
+static void print_cores(const struct topo *topo, const struct domain *domain, const char *list,
+                        FILE *to)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
-  hwloc_obj_t node = machine_node_of(first), core = first;
-  hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
-  enum status status = cpus ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  int cores = 0;
-  for (; core && machine_node_of(core) == node && !status; core = machine_next_core(topo->machine, whole, core), cores++)
-    status = topo_check(hwloc_bitmap_or(cpus, cpus, core->cpuset), "hwloc_bitmap_or");
-  if (!status)
-    status = print_cores(node, cores, cpus, to);
-  if (!status) {
-    for (core = first; core && cores > 0;)
-      cores -= print_row(topo, core, &core, to);
-    print_gpus(topo, cpus, to);
-    *next = core;
-  }
-  hwloc_bitmap_free(cpus);
-  return status;
+  const int cores = machine_count_cores(topo->machine, domain->cpus);
+  if (domain->node)
+    fprintf(to, "  NUMA node %u: ", domain->node->os_index);
+  else
+    fputs("  no local memory: ", to);
+  fprintf(to, "%d core%s, CPU%s %s", cores, plural(cores),
+          plural(hwloc_bitmap_weight(domain->cpus)), list);
+  if (domain->node && domain->node->attr->numanode.local_memory > 0)
+    fprintf(to, ", %.1f GiB", (double)domain->node->attr->numanode.local_memory / (1 << 30));
+  fputc('\n', to);
+}
+
+static enum status print_domain(const struct topo *topo, const struct domain *domain, FILE *to)
+{
+  char *list = list_text(domain->cpus);
+  if (!list)
+    return STATUS_MEMORY;
+  print_cores(topo, domain, list, to);
+  mem_free(list);
+  for (hwloc_obj_t core = NULL; machine_next_core(topo->machine, domain->cpus, core);)
+    core = print_row(topo, domain->cpus, core, to);
+  print_gpus(topo, domain->cpus, to);
+  return STATUS_OK;
 }
 
 static bool has_cores(const struct topo *topo, hwloc_obj_t node)
 {
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
-  for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core; core = machine_next_core(topo->machine, whole, core))
-    if (machine_node_of(core) == node)
+  for (int d = 0; d < topo->domains; d++)
+    if (topo->domain[d].node == node)
       return true;
   return false;
 }
@@ -205,21 +211,40 @@ static void print_memory_alone(const struct topo *topo, FILE *to)
 {
   for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, NULL); node;
        node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, node))
-    if (!has_cores(topo, node))
+    if (!has_cores(topo, node) && machine_has_memory(topo->machine, node))
       fprintf(to, "  NUMA node %u: memory alone%s%s, %.1f GiB, for no rank\n", node->os_index, node->subtype ? ", " : "",
               node->subtype ? node->subtype : "", (double)node->attr->numanode.local_memory / (1 << 30));
 }
 
+/* Domains of the same packages stand under one line. */
+static enum status print_domains(const struct topo *topo, hwloc_bitmap_t last,
+                                 hwloc_bitmap_t packages, FILE *to)
+{
+  enum status status = STATUS_OK;
+  for (int d = 0; d < topo->domains && !status; d++) {
+    status = find_packages(topo, topo->domain[d].cpus, packages);
+    if (!status && !hwloc_bitmap_isequal(packages, last))
+      status = print_packages(packages, to);
+    if (!status)
+      status = topo_check(hwloc_bitmap_copy(last, packages), "hwloc_bitmap_copy");
+    if (!status)
+      status = print_domain(topo, &topo->domain[d], to);
+  }
+  return status;
+}
+
 static enum status print_picture(const struct topo *topo, FILE *to)
 {
-  hwloc_obj_t package = NULL, core = machine_next_core(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine), NULL);
-  enum status status = STATUS_OK;
-  while (core && !status) {
-    print_package(core, &package, to);
-    status = print_node(topo, core, &core, to);
-  }
+  hwloc_bitmap_t last = hwloc_bitmap_alloc(), packages = hwloc_bitmap_alloc();
+  const bool found = last && packages;
+  enum status status =
+      found ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of packages");
+  if (!status)
+    status = print_domains(topo, last, packages, to);
   if (!status)
     print_memory_alone(topo, to);
+  hwloc_bitmap_free(packages);
+  hwloc_bitmap_free(last);
   return status;
 }
 
@@ -227,7 +252,20 @@ static enum status print_picture(const struct topo *topo, FILE *to)
 
 static void print_count(int n, const char *what, FILE *to)
 {
-  fprintf(to, "%d %s%s", n, what, n == 1 ? "" : "s");
+  fprintf(to, "%d %s%s", n, what, plural(n));
+}
+
+/* The machine's CPUs include withheld ones, but not offline ones. */
+static void print_unusable(hwloc_topology_t machine, FILE *to)
+{
+  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
+  hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(machine);
+  const int cpus = hwloc_bitmap_weight(whole), withheld = cpus - hwloc_bitmap_weight(allowed);
+  const int offline = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(machine)) - cpus;
+  if (withheld > 0)
+    fprintf(to, " (%d may not be used)", withheld);
+  if (offline > 0)
+    fprintf(to, " (and %d offline)", offline);
 }
 
 static void print_machine(const struct topo *topo, FILE *to)
@@ -235,7 +273,6 @@ static void print_machine(const struct topo *topo, FILE *to)
   hwloc_topology_t machine = topo->machine;
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
   const int packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE);
-  const int offline = hwloc_bitmap_weight(hwloc_topology_get_complete_cpuset(machine)) - hwloc_bitmap_weight(whole);
   if (packages > 0) {
     print_count(packages, "package", to);
     fputs(", ", to);
@@ -245,8 +282,7 @@ static void print_machine(const struct topo *topo, FILE *to)
   print_count(machine_count_cores(machine, whole), "core", to);
   fputs(", ", to);
   print_count(hwloc_bitmap_weight(whole), "CPU", to);
-  if (offline > 0)
-    fprintf(to, " (and %d offline)", offline);
+  print_unusable(machine, to);
   fputs(", ", to);
   print_count(topo->gpus, "GPU", to);
   fputs("\n\n", to);
@@ -275,18 +311,24 @@ static void print_workers(const struct topo *topo, FILE *to)
           to);
 }
 
-/* Where there is a choice. */
+/* Where memory of bound ranks lies, on a machine that leaves a choice. */
 static void print_memory(const struct topo *topo, FILE *to)
 {
-  int one = 0, several = 0;
+  int one = 0, several = 0, none = 0;
   for (int k = 0; k < topo->ranks; k++) {
-    one += share_binds_memory(topo, &topo->share[k]);
-    several += share_binds(topo, &topo->share[k]) && hwloc_bitmap_weight(topo->share[k].nodes) > 1;
+    const struct share *share = &topo->share[k];
+    one += share_binds_memory(topo, share);
+    several += share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) > 1;
+    none += share_binds(topo, share) && hwloc_bitmap_iszero(share->nodes);
   }
   if (one > 0)
     fputs("Host memory of a rank comes from its NUMA node, and from another one only where that is full.\n", to);
   if (several > 0)
     fputs("Host memory of a rank with several NUMA nodes comes from that of the thread that touches it first.\n", to);
+  if (none > 0)
+    fputs(
+        "Host memory of a rank without a NUMA node comes from the nodes that the kernel chooses.\n",
+        to);
 }
 
 static void print_legend(const struct topo *topo, FILE *to)

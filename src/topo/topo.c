@@ -78,6 +78,8 @@ static enum status create(const char *xml, const char *synthetic, const struct t
   struct topo *topo = block;
   topo->options = *options;
   status = machine_load(xml, synthetic, &topo->machine);
+  if (!status)
+    status = machine_find_domains(topo);
   if (status)
     topo_destroy(topo);
   else
@@ -263,6 +265,10 @@ static enum status scene_mask(const struct topo *topo, const struct topo_scene *
     return machine_read_cpus(machine, "", scene->mask[scene->masks == 1 ? 0 : rank], mask);
   if (!scene->xml && !scene->synthetic)
     return own_mask(machine, mask);
+  if (!hwloc_bitmap_intersects(hwloc_topology_get_allowed_cpuset(machine),
+                               hwloc_topology_get_topology_cpuset(machine)))
+    return status_set(STATUS_INPUT, "%s allows its processes no CPU: give them some with mask=",
+                      scene->xml ? scene->xml : scene->synthetic);
   return topo_check(hwloc_bitmap_and(mask, hwloc_topology_get_allowed_cpuset(machine), hwloc_topology_get_topology_cpuset(machine)),
                     "hwloc_bitmap_and");
 }
@@ -333,8 +339,11 @@ void topo_destroy(struct topo *topo)
     share_destroy(&topo->share[k]);
   for (int g = 0; g < topo->gpus; g++)
     hwloc_bitmap_free(topo->gpu[g].near);
+  for (int d = 0; d < topo->domains; d++)
+    hwloc_bitmap_free(topo->domain[d].cpus);
   if (topo->machine)
     hwloc_topology_destroy(topo->machine);
+  mem_free(topo->domain);
   mem_free(topo->share);
   mem_free(topo->description);
   mem_free(topo);
@@ -441,6 +450,8 @@ enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t
   enum { MOST = 1024 };
   const struct share *share = own_share(topo);
   const int64_t page = sysconf(_SC_PAGESIZE), all = (bytes + page - 1) / page, asked = all < MOST ? all : MOST;
+  if (hwloc_bitmap_iszero(share->nodes))
+    return status_set(STATUS_UNSUPPORTED, "the cores of this rank have no local memory");
   hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
   enum status status = nodes ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
   for (int64_t i = 0; i < asked && !status; i++) {

@@ -64,18 +64,23 @@ int topo_gpu(const struct topo *topo);                 /* ordinal of this rank's
 const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
 const char *topo_warning(const struct topo *topo);     /* what is wrong with the mask that this rank was given; "": nothing */
 
-/* Bind all threads that this process has to its share, or, where that is split, to the controller's part; and the memory that the calling thread and those that it starts later touch first, or have
- * a driver pin, to the NUMA node of its cores, as far as that has room: the rest comes from other nodes. A share with cores of several nodes has no such node: each page goes to that of the thread
- * that touches it first. A policy that the process was started with is kept.
- * Memory that the kernel does not let be bound is a warning. A share that is crowded (more ranks than cores) is left to the scheduler. */
+/* Binds all threads of this process to its share, or to the controller's part if the share is split.
+ * Memory is bound to the NUMA node of the share's cores, as far as that has room: the rest comes from
+ * other nodes. This holds for memory that the calling thread, or a thread that it starts later,
+ * touches first or has a driver pin. A share with cores of several nodes binds no memory: each page
+ * goes to the node of the thread that touches it first. A policy that the process was started with
+ * is kept. If the kernel does not let memory be bound, that is a warning. A rank that shares a core,
+ * because there are too few, is left to the scheduler. */
 enum status topo_bind(const struct topo *topo);
 bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
 enum status topo_bind_io(const struct topo *topo);
 
-/* Of pages: those on a NUMA node of this rank's share, on another, and those that nobody has touched, or of which the kernel does not tell. */
+/* Numbers of pages: near is on a NUMA node of this rank's share, far is on another node. nowhere is
+ * not touched yet, or unknown to the kernel. */
 struct topo_pages { int64_t near, far, nowhere; };
-/* Adds what the kernel says of up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: it says nothing. Local. */
+/* Adds up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: the kernel tells nothing, or
+ * no memory is local to this rank's cores. Local. */
 enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes, struct topo_pages *pages);
 
 /* The shares of all ranks of the machine as a table, and the machine as a picture in text. */

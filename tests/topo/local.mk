@@ -28,8 +28,10 @@ EXTRA_DIST += \
 	tests/topo/golden/2s4g-ht.txt \
 	tests/topo/golden/2s4g-offline.txt \
 	tests/topo/golden/assumed.txt \
+	tests/topo/golden/bare.txt \
 	tests/topo/golden/blind.txt \
 	tests/topo/golden/crowded.txt \
+	tests/topo/golden/half.txt \
 	tests/topo/golden/lists.txt \
 	tests/topo/golden/masks-core.txt \
 	tests/topo/golden/masks-few.txt \
@@ -41,7 +43,10 @@ EXTRA_DIST += \
 	tests/topo/golden/mixed-threads.txt \
 	tests/topo/golden/more-ranks.txt \
 	tests/topo/golden/more-threads.txt \
+	tests/topo/golden/no-dimms.txt \
 	tests/topo/golden/nps4.txt \
+	tests/topo/golden/one-core.txt \
+	tests/topo/golden/one-node.txt \
 	tests/topo/golden/one-side.txt \
 	tests/topo/golden/unbound.txt \
 	tests/topo/golden/vm.txt \

@@ -154,6 +154,34 @@ static struct machine machines[] = {
      .options = {.bind = true, .threads = 3}},
     {.file = "unbound", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"0-63", "0-63", "0-63", "0-63"}},
     {.file = "crowded", .xml = "1n8g", .cores = 24, .gpus = 8, .ranks = 16, .rows = 16, .mask = {"0-7"}, BOUND, .crowded = true},
+    /* memory: the node of a socket has none, or a core has no node; the picture is of domains */
+    {.file = "no-dimms",
+     .cores = 8,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"0-3", "4-7"},
+     .memory = "23",
+     BOUND},
+    {.file = "bare",
+     .cores = 16,
+     .gpus = 4,
+     .rows = 4,
+     .near = {"0-3", "4-7", "8-11", "12-15"},
+     .memory = "-12-",
+     BOUND},
+    {.file = "one-node",
+     .synthetic = "numa:1 pack:2 core:1 pu:1",
+     .cores = 2,
+     .rows = 1,
+     .near = {"0-1"},
+     BOUND},
+    {.file = "one-core",
+     .synthetic = "pack:2 numa:1 core:1 pu:1",
+     .cores = 2,
+     .rows = 1,
+     .near = {"0-1"},
+     BOUND},
     /* srun --hint=nomultithread leaves one CPU of each core: nothing is wrong */
     {.file = "masks-threads",
      .xml = "unequal",
@@ -163,6 +191,7 @@ static struct machine machines[] = {
      .near = {"0-5", "6-11", "12-16", "18-22"},
      .mask = {"0-23"},
      BOUND},
+    {.file = "half", .cores = 4, .gpus = 2, .rows = 2, .near = {"2", "3"}, .memory = "11", BOUND},
     {.file = "withheld",
      .cores = 8,
      .gpus = -1,
@@ -444,6 +473,19 @@ static void thousands_of_ranks_get_the_nearest_gpus(void **state)
   free(text);
 }
 
+/* --- sentences ------------------------------------------------------------------------------- */
+
+static void cores_without_local_memory_are_told(void **state)
+{
+  (void)state;
+  const struct machine m = {.file = "bare", .ranks = 4, BOUND};
+  struct topo *topo = NULL;
+  assert_int_equal(create(&m, &topo), STATUS_OK);
+  assert_string_equal(topo_description(topo),
+                      "4 cores without local memory (CPUs 0-3), of 16 cores in the machine");
+  topo_destroy(topo);
+}
+
 /* Lists of CPUs are told whole, however long: in the table, a warning and the description. */
 static void long_lists_are_told_whole(void **state)
 {
@@ -511,6 +553,8 @@ static void what_does_not_fit_is_refused(void **state)
          "or indexes beyond them");
   refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"zero"}, BOUND}, STATUS_USAGE, "'zero' is not a list of CPUs");
   refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"200-210"}, BOUND}, STATUS_LIBRARY, "no core among the CPUs");
+  refuse(&(struct machine){.file = "forbidden", BOUND}, STATUS_INPUT,
+         "forbidden.xml allows its processes no CPU: give them some with mask=");
   struct machine two = {.file = "nps4", .gpus = -1, .ranks = 2, .options = {.bind = true, .lists = 2, .list = same}};
   refuse(&two, STATUS_USAGE, "topo.cores gives ranks 0 and 1 of a node the same CPUs (0-7 and 7-15)");
   two.options.list = beyond;
@@ -576,6 +620,7 @@ int main(void)
       cmocka_unit_test(cores_are_given_once_and_near_the_gpu),
       cmocka_unit_test(ranks_get_the_nearest_gpus),
       cmocka_unit_test(thousands_of_ranks_get_the_nearest_gpus),
+      cmocka_unit_test(cores_without_local_memory_are_told),
       cmocka_unit_test(long_lists_are_told_whole),
       cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
       cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),

@@ -144,8 +144,9 @@ static void memory_is_bound_to_the_node_of_the_cores(void **state)
       {"nps4", "0000:c1:00.0", 0, 63, 1UL << 5},
       {"one-side", "0000:83:00.0", 0, 47, 1UL << 1},
       {"memory-alone", "0000:91:00.0", 0, 31, 1UL << 1}, /* not the HBM behind it */
-      {"2s4g", "0000:9a:00.0", 0, 15, 1UL << 0},         /* the mask is elsewhere: where the threads are */
-      {"2s4g", NULL, 0, 15, 1UL << 0},                   /* a rank that computes on the host */
+      {"no-dimms", NULL, 4, 7, 1UL << 3},        /* not the socket's own node, which is empty */
+      {"2s4g", "0000:9a:00.0", 0, 15, 1UL << 0}, /* the mask is elsewhere: where the threads are */
+      {"2s4g", NULL, 0, 15, 1UL << 0},           /* a rank that computes on the host */
       {"2s4g", NULL, 20, 31, 1UL << 1},
   };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -167,6 +168,8 @@ static void memory_is_left_alone_where_there_is_no_choice(void **state)
   start("2s4g", 0, 31, NULL, true); /* cores of both nodes */
   assert_int_equal(policy.calls, 0);
   assert_true(bound > 0);
+  start("bare", 0, 3, NULL, true); /* no memory is local */
+  assert_int_equal(policy.calls, 0);
   start("2s4g", 0, 31, "0000:18:00.0", false);
   assert_int_equal(policy.calls, 0);
   assert_int_equal(bound, 0);
@@ -239,6 +242,10 @@ static void pages_are_found_near_far_and_nowhere(void **state)
   assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "the kernel does not tell where memory lies: Operation not permitted"));
   pages.error = 0;
+  topo_destroy(topo);
+  topo = create("bare", 0, 3, NULL, true); /* no page is far if no memory is local */
+  assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "the cores of this rank have no local memory"));
   pages.node = NULL;
   topo_destroy(topo);
 }
