@@ -6,6 +6,7 @@ src_topo_libtopo_a_SOURCES = \
 	src/topo/place.h \
 	src/topo/print.c \
 	src/topo/quota.c \
+	src/topo/split.c \
 	src/topo/summary.c \
 	src/topo/summary.h \
 	src/topo/topo.c \

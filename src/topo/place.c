@@ -295,104 +295,6 @@ static enum status find_all_near(const struct topo *topo)
   return status;
 }
 
-/* --- shares ---------------------------------------------------------------------------------------------------------------------------------- */
-
-/* Who shares with whom, also through others: *cores and *ranks of all of them. `same`: they all may have the same cores. */
-struct rivals {
-  int cores, ranks;
-  bool same;
-};
-
-static enum status find_rivals(const struct topo *topo, const struct share *share, hwloc_bitmap_t all, struct rivals *out)
-{
-  enum status status = set_copy(all, share->near);
-  *out = (struct rivals){.same = true};
-  for (int before = -1; before != out->ranks && !status;) {
-    before = out->ranks;
-    out->ranks = 0;
-    for (int k = 0; k < topo->ranks && !status; k++) {
-      const struct share *other = &topo->share[k];
-      if (!hwloc_bitmap_intersects(other->near, all))
-        continue;
-      out->ranks++;
-      out->same = out->same && hwloc_bitmap_isequal(other->near, share->near);
-      status = topo_check(hwloc_bitmap_or(all, all, other->near), "hwloc_bitmap_or");
-    }
-  }
-  out->cores = machine_count_cores(topo->machine, all);
-  return status;
-}
-
-/* The next of those that wait: who has the fewest cores to choose from. */
-static struct share *neediest(const struct topo *topo)
-{
-  struct share *found = NULL;
-  int least = 0;
-  for (int k = 0; k < topo->ranks; k++) {
-    struct share *share = &topo->share[k];
-    const int cores = share->rivals ? 0 : machine_count_cores(topo->machine, share->near);
-    if (!share->rivals && (!found || cores < least)) {
-      found = share;
-      least = cores;
-    }
-  }
-  return found;
-}
-
-/* Part `index` of `sharers` of the first `cores` cores; one of them where they are crowded. */
-static enum status take_share(const struct topo *topo, struct share *share, hwloc_const_bitmap_t from, int cores, bool crowded, int index,
-                              int sharers)
-{
-  const int begin = (int)((int64_t)cores * index / sharers), end = crowded ? begin + 1 : (int)((int64_t)cores * (index + 1) / sharers);
-  share->rivals = sharers;
-  share->crowded = crowded;
-  share->cores = end - begin;
-  return machine_take_cores(topo->machine, from, begin, end, share->cpus);
-}
-
-/* Those that may have the same cores as `first` split what is left of them; where others want some of these too, none takes more than its part of all. */
-static enum status split_among(const struct topo *topo, const struct share *first, hwloc_bitmap_t work, hwloc_bitmap_t taken)
-{
-  struct rivals rivals;
-  enum status status = find_rivals(topo, first, work, &rivals);
-  int sharers = 0, index = 0;
-  for (int k = 0; k < topo->ranks; k++)
-    sharers += !topo->share[k].rivals && hwloc_bitmap_isequal(topo->share[k].near, first->near);
-  if (!status)
-    status = topo_check(hwloc_bitmap_andnot(work, first->near, taken), "hwloc_bitmap_andnot");
-  const bool spent = hwloc_bitmap_iszero(work);
-  if (!status && spent)
-    status = set_copy(work, first->near);
-  if (status)
-    return status;
-  const int room = machine_count_cores(topo->machine, work), part = rivals.cores / rivals.ranks * sharers;
-  const int cores = rivals.same || part >= room || part == 0 ? room : part;
-  hwloc_bitmap_t near = hwloc_bitmap_dup(first->near);
-  if (!near)
-    return status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  for (int k = 0; k < topo->ranks && !status; k++) {
-    struct share *share = &topo->share[k];
-    if (share->rivals || !hwloc_bitmap_isequal(share->near, near))
-      continue;
-    status = take_share(topo, share, work, cores, spent || cores < sharers, index++, sharers);
-    if (!status)
-      status = topo_check(hwloc_bitmap_or(taken, taken, share->cpus), "hwloc_bitmap_or");
-  }
-  hwloc_bitmap_free(near);
-  return status;
-}
-
-static enum status share_out(const struct topo *topo)
-{
-  hwloc_bitmap_t taken = hwloc_bitmap_alloc(), work = hwloc_bitmap_alloc();
-  enum status status = taken && work ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
-  for (const struct share *share = neediest(topo); share && !status; share = neediest(topo))
-    status = split_among(topo, share, work, taken);
-  hwloc_bitmap_free(work);
-  hwloc_bitmap_free(taken);
-  return status;
-}
-
 /* --- parts of a share ------------------------------------------------------------------------------------------------------------------------ */
 
 /* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and MPI's progress. */
@@ -577,7 +479,7 @@ enum status place_ranks(struct topo *topo)
   if (!status)
     status = find_all_near(topo);
   if (!status)
-    status = share_out(topo);
+    status = split_cores(topo);
   for (int k = 0; k < topo->ranks && !status; k++) {
     status = split_share(topo, k, &topo->share[k]);
     if (!status)

@@ -30,8 +30,9 @@ struct share {
   hwloc_bitmap_t cpus;      /* CPUs that it has */
   hwloc_bitmap_t controller, io, math; /* parts of them; all the same where nothing is told apart */
   hwloc_bitmap_t nodes;     /* NUMA nodes that its cores allocate from */
-  int cores, rivals;        /* rivals: ranks among which its CPUs were split, itself included */
-  bool crowded;             /* fewer cores than rivals: it has one that others have too */
+  int cores;
+  bool crowded;             /* too few cores: it shares one */
+  int rivals;               /* if crowded: ranks with too few cores together, itself included */
   bool split;               /* controller, I/O and math are told apart */
   int threads, *cpu;        /* of the math */
   int io_cpus, *io_cpu;
@@ -88,6 +89,11 @@ enum status machine_add_gpu(struct topo *topo, int64_t bus, int *index);
 enum status machine_find_gpus(struct topo *topo, int most);
 /* `n` of them, spread evenly over the domains with CPUs that may be used. */
 enum status machine_assume_gpus(struct topo *topo, int n);
+
+/* --- cores (split.c) */
+
+/* Gives every rank CPUs of its set `near`: `cpus`, `cores`, `crowded`, `rivals`. Local. */
+enum status split_cores(const struct topo *topo);
 
 /* --- the shares (place.c) */
 

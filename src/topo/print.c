@@ -331,18 +331,37 @@ static void print_memory(const struct topo *topo, FILE *to)
         to);
 }
 
-static void print_legend(const struct topo *topo, FILE *to)
+/* Says which cores are too few. */
+static enum status print_crowd(const struct topo *topo, FILE *to)
 {
-  bool crowded = false;
-  for (int k = 0; k < topo->ranks; k++)
-    crowded = crowded || topo->share[k].crowded;
+  hwloc_bitmap_t masks = hwloc_bitmap_alloc();
+  bool crowded = false, near = false;
+  enum status status = masks ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of CPUs");
+  for (int k = 0; k < topo->ranks && !status; k++) {
+    const struct share *share = &topo->share[k];
+    crowded = crowded || share->crowded;
+    near = near || (share->crowded && !hwloc_bitmap_isequal(share->near, share->mask));
+    status = topo_check(hwloc_bitmap_or(masks, masks, share->mask), "hwloc_bitmap_or");
+  }
+  if (!status && crowded)
+    fprintf(
+        to,
+        "There are more ranks than cores%s. The scheduler places the ranks that share a core.\n",
+        machine_count_cores(topo->machine, masks) < topo->ranks ? ""
+        : near                                                  ? " near a GPU"
+                                                                : " in a mask of the launcher");
+  hwloc_bitmap_free(masks);
+  return status;
+}
+
+static enum status print_legend(const struct topo *topo, FILE *to)
+{
   fputs("\nc controller, i I/O, m math (optimizer workers), . nobody's, * of several ranks\n", to);
   print_workers(topo, to);
   print_memory(topo, to);
-  if (crowded)
-    fputs("There are more ranks than cores: they are left to the scheduler.\n", to);
-  else if (!topo->options.bind)
+  if (!topo->options.bind)
     fputs("topo.bind=false: nothing is bound.\n", to);
+  return print_crowd(topo, to);
 }
 
 enum status topo_print(const struct topo *topo, FILE *to)
@@ -355,7 +374,7 @@ enum status topo_print(const struct topo *topo, FILE *to)
   }
   if (status)
     return status;
-  print_legend(topo, to);
+  status = print_legend(topo, to);
   print_warnings(topo, to);
-  return STATUS_OK;
+  return status;
 }

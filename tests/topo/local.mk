@@ -31,11 +31,14 @@ EXTRA_DIST += \
 	tests/topo/golden/bare.txt \
 	tests/topo/golden/blind.txt \
 	tests/topo/golden/crowded.txt \
+	tests/topo/golden/crowded-near.txt \
 	tests/topo/golden/half.txt \
 	tests/topo/golden/lists.txt \
 	tests/topo/golden/masks-core.txt \
 	tests/topo/golden/masks-few.txt \
 	tests/topo/golden/masks-nested.txt \
+	tests/topo/golden/masks-overlap.txt \
+	tests/topo/golden/masks-siblings.txt \
 	tests/topo/golden/masks-socket.txt \
 	tests/topo/golden/masks-threads.txt \
 	tests/topo/golden/masks-wrong.txt \
@@ -48,7 +51,9 @@ EXTRA_DIST += \
 	tests/topo/golden/one-core.txt \
 	tests/topo/golden/one-node.txt \
 	tests/topo/golden/one-side.txt \
+	tests/topo/golden/snc3.txt \
 	tests/topo/golden/unbound.txt \
+	tests/topo/golden/unequal.txt \
 	tests/topo/golden/vm.txt \
 	tests/topo/golden/withheld.txt
 check_scripts += tests/topo/topo.sh

@@ -154,6 +154,15 @@ static struct machine machines[] = {
      .options = {.bind = true, .threads = 3}},
     {.file = "unbound", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4, .near = {"0-63", "0-63", "0-63", "0-63"}},
     {.file = "crowded", .xml = "1n8g", .cores = 24, .gpus = 8, .ranks = 16, .rows = 16, .mask = {"0-7"}, BOUND, .crowded = true},
+    /* more ranks than cores near their GPUs, but not than cores */
+    {.file = "crowded-near",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 16,
+     .rows = 16,
+     BOUND,
+     .crowded = true},
     /* memory: the node of a socket has none, or a core has no node; the picture is of domains */
     {.file = "no-dimms",
      .cores = 8,
@@ -182,6 +191,23 @@ static struct machine machines[] = {
      .rows = 1,
      .near = {"0-1"},
      BOUND},
+    /* domains of different sizes: a rank has cores of one; and GPUs of both packages */
+    {.file = "unequal",
+     .cores = 24,
+     .gpus = 0,
+     .ranks = 4,
+     .rows = 4,
+     .near = {"0-5,24-29", "6-11,30-35", "12-16,36-40", "18-22,42-46"},
+     .memory = "0123",
+     BOUND},
+    {.file = "snc3",
+     .cores = 30,
+     .gpus = -1,
+     .ranks = 6,
+     .rows = 6,
+     .near = {"0-4", "15-19", "5-9", "20-24", "10-13", "25-28"},
+     .memory = "031425",
+     BOUND},
     /* srun --hint=nomultithread leaves one CPU of each core: nothing is wrong */
     {.file = "masks-threads",
      .xml = "unequal",
@@ -190,6 +216,22 @@ static struct machine machines[] = {
      .rows = 4,
      .near = {"0-5", "6-11", "12-16", "18-22"},
      .mask = {"0-23"},
+     BOUND},
+    {.file = "masks-overlap",
+     .synthetic = "numa:1 core:4 pu:1",
+     .cores = 4,
+     .ranks = 3,
+     .rows = 3,
+     .near = {"2", "0", "3"},
+     .mask = {"0,2", "0,3", "3"},
+     BOUND},
+    {.file = "masks-siblings",
+     .synthetic = "numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)",
+     .cores = 4,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"1,3,5,7", "0,2"},
+     .mask = {"0-7", "0,2"},
      BOUND},
     {.file = "half", .cores = 4, .gpus = 2, .rows = 2, .near = {"2", "3"}, .memory = "11", BOUND},
     {.file = "withheld",
@@ -473,6 +515,84 @@ static void thousands_of_ranks_get_the_nearest_gpus(void **state)
   free(text);
 }
 
+/* --- masks that overlap ---------------------------------------------------------------------- */
+
+enum { FEW = 6 };
+
+/* "0,3" for bits 0 and 3. */
+static char *list_of(unsigned bits)
+{
+  char text[2 * FEW + 1] = "";
+  for (int cpu = 0; cpu < FEW; cpu++)
+    if (bits >> cpu & 1)
+      snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d", *text ? "," : "", cpu);
+  return mem_strdup(text);
+}
+
+/* Hall's theorem: each rank can have its own core unless k ranks have fewer than k cores. */
+static bool can_be_apart(const unsigned *mask, int ranks)
+{
+  for (unsigned some = 1; some < 1U << ranks; some++) {
+    unsigned cores = 0;
+    for (int k = 0; k < ranks; k++)
+      cores |= some >> k & 1 ? mask[k] : 0;
+    if (__builtin_popcount(cores) < __builtin_popcount(some))
+      return false;
+  }
+  return true;
+}
+
+/* Each rank has cores of its mask, no core has two ranks, and no core of a mask idles. */
+static void check_apart(const char *text, const unsigned *mask, int ranks)
+{
+  static struct row rows[RANKS];
+  unsigned given = 0, wanted = 0;
+  assert_int_equal(read_rows(text, rows), ranks);
+  for (int k = 0; k < ranks; k++) {
+    unsigned own = 0;
+    for (int cpu = 0; cpu < FEW; cpu++)
+      own |= (unsigned)rows[k].list[2][cpu] << cpu;
+    if (own == 0 || own & given || own & ~mask[k])
+      fail_msg("rank %d shares a core, or has one that it may not:\n%s", k, text);
+    given |= own;
+    wanted |= mask[k];
+  }
+  if (given != wanted)
+    fail_msg("a core is idle:\n%s", text);
+}
+
+static void ranks_have_their_own_cores_where_masks_overlap(void **state)
+{
+  (void)state;
+  uint32_t random = 1;
+  int apart = 0, shared = 0;
+  for (int i = 0; i < 300; i++) {
+    unsigned mask[FEW];
+    char *list[FEW];
+    const int ranks = 2 + i % (FEW - 1);
+    for (int k = 0; k < ranks; k++) {
+      random = random * 1664525 + 1013904223; /* Numerical Recipes */
+      mask[k] = (random >> 16) % ((1U << FEW) - 1) + 1;
+      mask[k] &= i % 2 ? mask[k] : random >> 24 | 1U << k; /* half of them have fewer cores */
+      mask[k] = mask[k] ? mask[k] : 1;
+      list[k] = list_of(mask[k]);
+    }
+    char *text = print_scene(&(struct topo_scene){
+        .synthetic = "numa:2 core:3 pu:1", .ranks = ranks, .masks = ranks, .mask = list});
+    const bool possible = can_be_apart(mask, ranks);
+    if (possible)
+      check_apart(text, mask, ranks);
+    if (possible == (strstr(text, "There are more ranks than cores") != NULL))
+      fail_msg("sharing is told otherwise:\n%s", text);
+    apart += possible;
+    shared += !possible;
+    for (int k = 0; k < ranks; k++)
+      mem_free(list[k]);
+    free(text);
+  }
+  assert_true(apart > 30 && shared > 30);
+}
+
 /* --- sentences ------------------------------------------------------------------------------- */
 
 static void cores_without_local_memory_are_told(void **state)
@@ -620,6 +740,7 @@ int main(void)
       cmocka_unit_test(cores_are_given_once_and_near_the_gpu),
       cmocka_unit_test(ranks_get_the_nearest_gpus),
       cmocka_unit_test(thousands_of_ranks_get_the_nearest_gpus),
+      cmocka_unit_test(ranks_have_their_own_cores_where_masks_overlap),
       cmocka_unit_test(cores_without_local_memory_are_told),
       cmocka_unit_test(long_lists_are_told_whole),
       cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
