@@ -141,7 +141,7 @@ const struct command command_topo = {
     .usage = "[DECK] [--xml FILE | --machine TEXT] [--gpus N] [--ranks K] [key=value ...]",
     .summary = "show which GPU, cores and memory each rank of a node gets",
     .text = "Each rank has the GPU nearest to the CPUs that its launcher left it, and of these the ones near its GPU; ranks that have the same ones "
-            "split them. Beside a "
+            "split them. Fewer ranks than GPUs are spread over the packages. Beside a "
             "GPU its cores are split into the\n"
             "controller (threads that drive lanes, and MPI), one core for I/O, and math: the optimizer's workers. Printed as a table and as a "
             "picture, with a "

@@ -53,9 +53,20 @@ static const struct gpu *gpu_of(const struct topo *topo, const struct share *sha
 
 /* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
 
-/* Every row has one of few columns, each of which takes `room` rows. */
+/* Assignments differ by chains of exchanges, in each of which a GPU gives one rank away and takes
+ * one: at most TOPO_GPUS ranks move, however many there are. So a step of distance outweighs the
+ * order of these ranks, and an uneven number of ranks outweighs their distance. A GPU that a rank
+ * does not see outweighs all of that. */
+enum { STEP_COST = 1 << 20, UNEVEN = 1 << 28, NEVER = 1 << 30 };
+_Static_assert(TOPO_GPUS *TOPO_GPUS *TOPO_GPUS < STEP_COST, "order never outweighs distance");
+_Static_assert(TOPO_GPUS * 4 * STEP_COST < UNEVEN, "distance never leaves a GPU idle");
+_Static_assert(TOPO_GPUS * 4 * STEP_COST + UNEVEN < NEVER,
+               "no rank has a GPU that it does not see");
+
+/* Every row has one of few columns, each of which takes `room` rows. A row beyond `even` costs
+ * UNEVEN. */
 struct matching {
-  int columns, room;
+  int columns, even, room;
   const int64_t *cost; /* [rows][columns] */
   int *column_of;      /* of the rows that have been placed */
   int placed[TOPO_GPUS];
@@ -99,9 +110,11 @@ static int search(const struct matching *m, int row, int from[TOPO_GPUS])
           better = true;
         }
   }
-  for (int c = 0; c < m->columns; c++)
+  for (int c = 0; c < m->columns; c++) {
+    least[c] += m->placed[c] >= m->even ? UNEVEN : 0;
     if (m->placed[c] < m->room && (end < 0 || least[c] < least[end]))
       end = c;
+  }
   return end;
 }
 
@@ -128,10 +141,15 @@ static void place_row(struct matching *m, int row)
       add_moves(m, r);
 }
 
-/* So that the sum of costs is the least: one row after the other, each by the shortest path (Busacker and Gowen 1960). There is room for all. */
-static void match(int rows, int columns, int room, const int64_t *cost, int *column_of)
+/* So that the sum of costs is the least: one row after the other, each by the shortest path
+ * (Busacker and Gowen 1960). There is room for all. */
+static void match(int rows, int columns, const int64_t *cost, int *column_of)
 {
-  struct matching m = {.columns = columns, .room = room, .cost = cost, .column_of = column_of};
+  struct matching m = {.columns = columns,
+                       .even = rows / columns,
+                       .room = (rows + columns - 1) / columns,
+                       .cost = cost,
+                       .column_of = column_of};
   for (int c = 0; c < columns; c++)
     forget_moves(&m, c);
   for (int r = 0; r < rows; r++)
@@ -158,37 +176,71 @@ static int ordinal_of(const struct share *share, int gpu)
   return -1;
 }
 
-/* Assignments differ by rings of exchanges, in each of which a GPU gives one rank away and takes one: against a step of distance stands the order of TOPO_GPUS ranks, however many there are. */
-enum { STEP_COST = 1 << 20, NEVER = 1 << 28 };
-_Static_assert(TOPO_GPUS *TOPO_GPUS *TOPO_GPUS < STEP_COST, "order never outweighs distance");
-_Static_assert(TOPO_GPUS * 4 * STEP_COST < NEVER, "distance never outweighs what is not seen");
+static int package_of(const struct topo *topo, const struct gpu *gpu)
+{
+  hwloc_obj_t package = NULL;
+  do
+    package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package);
+  while (package && !hwloc_bitmap_intersects(package->cpuset, gpu->near));
+  return package ? (int)package->logical_index : 0;
+}
+
+/* GPUs by package, each in the order of buses. */
+static void order_gpus(const struct topo *topo, int order[TOPO_GPUS])
+{
+  for (int g = 0; g < topo->gpus; g++) {
+    const int package = package_of(topo, &topo->gpu[g]);
+    int at = g;
+    for (; at > 0 && package_of(topo, &topo->gpu[order[at - 1]]) > package; at--)
+      order[at] = order[at - 1];
+    order[at] = g;
+  }
+}
+
+/* The GPU of a rank if all are equally near. Fewer ranks than GPUs are spread, so that they have
+ * the cores and the memory channels of all packages. */
+static int expected_gpu(const struct topo *topo, int rank)
+{
+  int order[TOPO_GPUS];
+  bool taken[TOPO_GPUS] = {false};
+  if (topo->ranks >= topo->gpus)
+    return (int)((int64_t)rank * topo->gpus / topo->ranks);
+  order_gpus(topo, order);
+  for (int k = 0; k < topo->ranks; k++)
+    taken[order[k * topo->gpus / topo->ranks]] = true;
+  int gpu = 0;
+  for (int before = taken[0]; before <= rank; before += taken[gpu])
+    gpu++;
+  return gpu;
+}
 
 /* Distance first, then the ranks' order: the square keeps it where several orders are as near. */
-static int64_t cost_of(const struct topo *topo, int rank, int gpu)
+static int64_t cost_of(const struct topo *topo, int rank, int expected, int gpu)
 {
   const struct share *share = &topo->share[rank];
-  const int64_t expected = topo->ranks > topo->gpus ? (int64_t)rank * topo->gpus / topo->ranks : rank;
   if (ordinal_of(share, gpu) < 0)
     return NEVER;
   return (int64_t)STEP_COST * distance(topo, share->mask, topo->gpu[gpu].near) + (gpu - expected) * (gpu - expected);
 }
 
-/* Every rank the nearest GPU that it sees; more than one on a GPU only where they outnumber them. */
+/* Every rank gets the nearest GPU that it sees. If the ranks see all GPUs, the numbers of ranks per
+ * GPU differ by one at most. */
 static enum status choose_gpus(struct topo *topo)
 {
   if (topo->gpus == 0)
     return STATUS_OK;
-  const int each = (topo->ranks + topo->gpus - 1) / topo->gpus;
   int64_t *cost = NULL;
   int *gpu = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * sizeof *cost, (void **)&cost);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof *gpu, (void **)&gpu);
-  for (int k = 0; k < topo->ranks && !status; k++)
+  for (int k = 0; k < topo->ranks && !status; k++) {
+    const int expected = expected_gpu(topo, k);
     for (int g = 0; g < topo->gpus; g++)
-      cost[(int64_t)k * topo->gpus + g] = cost_of(topo, k, g);
+      cost[(int64_t)k * topo->gpus + g] = cost_of(topo, k, expected, g);
+  }
   if (!status)
-    match(topo->ranks, topo->gpus, each, cost, gpu);
+    match(topo->ranks, topo->gpus, cost, gpu);
   for (int k = 0; k < topo->ranks && !status; k++) {
     struct share *share = &topo->share[k];
     const int ordinal = ordinal_of(share, gpu[k]);

@@ -1,9 +1,15 @@
-/* Which GPU, cores and memory of this machine belong to this rank (hwloc). Knows nothing of MPI: the caller brings what the ranks know of themselves.
+/* Finds the GPU, the cores and the memory of each rank of a machine (hwloc). It knows nothing of MPI:
+ * the caller brings what the ranks know of themselves.
  *
- * A launcher either gives every rank its own mask (mpirun --bind-to socket, srun --cpu-bind=cores) or the same one to all (--bind-to none, a container). Each rank
- * gets the GPU nearest to its mask, and of the mask those cores that are near its GPU; ranks that have the same ones split them in contiguous blocks.
- * Beside a GPU a rank's cores are split once more: the controller (threads that drive lanes, and MPI), one core for I/O, and the math of the host: optimizer workers.
- * Without a GPU they are all for math. */
+ * A launcher either gives each rank its own mask (mpirun --bind-to socket, srun --cpu-bind=cores),
+ * or all ranks the same mask (--bind-to none, a container). Each rank gets the GPU nearest to its
+ * mask. No GPU idles while another one has two ranks. Fewer ranks than GPUs are spread over the
+ * packages. Each rank gets cores of its mask that are near its GPU. Ranks that may have the same
+ * cores split them, along NUMA domains if their number fits the number of ranks.
+ *
+ * The cores of a rank with a GPU have three parts: the controller (threads that drive lanes, and
+ * MPI), one core for I/O, and the math of the host (optimizer workers). Without a GPU, all cores are
+ * for math. */
 #ifndef SLUICE_TOPO_TOPO_H
 #define SLUICE_TOPO_TOPO_H
 

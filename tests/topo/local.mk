@@ -32,9 +32,12 @@ EXTRA_DIST += \
 	tests/topo/golden/blind.txt \
 	tests/topo/golden/crowded.txt \
 	tests/topo/golden/crowded-near.txt \
+	tests/topo/golden/few-alternate.txt \
+	tests/topo/golden/few-ranks.txt \
 	tests/topo/golden/half.txt \
 	tests/topo/golden/lists.txt \
 	tests/topo/golden/masks-core.txt \
+	tests/topo/golden/masks-even.txt \
 	tests/topo/golden/masks-few.txt \
 	tests/topo/golden/masks-nested.txt \
 	tests/topo/golden/masks-overlap.txt \
