@@ -177,10 +177,12 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
   return walk->status == STATUS_OK ? 0 : -1;
 }
 
+/* Native order, because HDF5 1.10 builds a table of the links for any other order. If a block of the
+ * group's index is damaged, it frees entries of the table that it has not filled. */
 static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
 {
   hdf5_lock();
-  herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit, walk);
+  herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit, walk);
   if (walk->status == STATUS_OK)
     walk->status = hdf5_check(done, STATUS_INPUT, "list what is in it");
   hdf5_unlock();
@@ -217,7 +219,7 @@ enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out)
     checkpoint_table_free(&table);
     return status;
   }
-  if (table.n > 0) /* HDF5 sorts by group and then by name, which is another order where a name has bytes below '/' */
+  if (table.n > 0)
     qsort_r(table.entry, (size_t)table.n, sizeof *table.entry, compare_entries, table.names);
   *out = table;
   return STATUS_OK;

@@ -25,6 +25,7 @@ check_scripts += \
 	tests/cli/spy_judge.sh \
 	tests/cli/stopping.sh \
 	tests/cli/tokenizer.sh \
+	tests/cli/untrusted.sh \
 	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \

@@ -18,7 +18,7 @@
 #include "io/file.h"
 #include "sample.h"
 
-enum { SEED = 11, STEP = 40 };
+enum { SEED = 11, STEP = 40, WIDE = 60 };
 
 /* For LeakSanitizer: HDF5 forgets what it has read of an object header when it finds it damaged. */
 const char *__lsan_default_suppressions(void);
@@ -126,6 +126,60 @@ static void flipped_metadata(void **state)
     (void)try_bad("inversion", at);
     poke(at, bytes[at]);
   }
+}
+
+/* A model of 60 tensors: HDF5 keeps the links of such a group in a fractal heap and a B-tree of
+ * several levels, and those of a group of at most 8 in its header. */
+static enum status use_wide(struct io_tensor tensor[WIDE], const char *path)
+{
+  static char name[WIDE][40];
+  static float data[WIDE][3];
+  for (int t = 0; t < WIDE; t++) {
+    snprintf(name[t], sizeof name[t], "transformer.h.%d.mlp.weight", t);
+    for (int i = 0; i < 3; i++)
+      data[t][i] = path ? 0 : (float)(3 * t + i);
+    tensor[t] = (struct io_tensor){.group = "model",
+                                   .name = name[t],
+                                   .type = DTYPE_F32,
+                                   .ndim = 1,
+                                   .shape = {3},
+                                   .range = {0, 3},
+                                   .data = data[t],
+                                   .writer = comm_rank(job) == 0};
+  }
+  return path ? checkpoint_load(job, path, true, WIDE, tensor) : STATUS_OK;
+}
+
+/* One flipped bit in each block of the group's index. */
+static void flipped_index_blocks(void **state)
+{
+  (void)state;
+  static const char *const kinds[] = {"BTHD", "BTIN", "BTLF", "FRHP", "FHIB", "FHDB"};
+  struct io_tensor tensor[WIDE];
+  struct checkpoint_meta meta = {.step = STEP + 1, .deck = "run: {steps: 10}\n", .version = "sluice test"};
+  char *path = NULL, *wide = NULL;
+  size_t wide_size = 0;
+  assert_int_equal(use_wide(tensor, NULL), STATUS_OK);
+  assert_int_equal(checkpoint_save(job, dir, &meta, WIDE, tensor, &path), STATUS_OK);
+  assert_int_equal(use_wide(tensor, path), STATUS_OK);
+  assert_true(((float *)tensor[WIDE - 1].data)[2] == 3 * WIDE - 1);
+  assert_int_equal(file_read_all(path, 1 << 24, &wide, &wide_size), STATUS_OK);
+  write_bad(wide, wide_size);
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    const char *at = memmem(wide, wide_size, kinds[k], 4);
+    assert_non_null(at);
+    for (; at; at = memmem(at + 1, wide_size - (size_t)(at + 1 - wide), kinds[k], 4)) {
+      const size_t place = (size_t)(at - wide) + 20; /* between signature and checksum */
+      poke(place, (char)(wide[place] ^ 1));
+      assert_int_equal(checkpoint_verify(job, bad), STATUS_INPUT);
+      assert_non_null(strstr(status_text(), "incorrect metadata checksum"));
+      assert_int_equal(use_wide(tensor, bad), STATUS_INPUT);
+      poke(place, wide[place]);
+    }
+  }
+  assert_int_equal(use_wide(tensor, bad), STATUS_OK); /* whole again */
+  mem_free(path);
+  mem_free(wide);
 }
 
 static void flipped_data_names_the_dataset(void **state)
@@ -539,9 +593,15 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(flipped_bytes), cmocka_unit_test(flipped_metadata), cmocka_unit_test(flipped_data_names_the_dataset),
-      cmocka_unit_test(truncated),     cmocka_unit_test(foreign_files),    cmocka_unit_test(not_even_a_file),
-      cmocka_unit_test(no_permission), cmocka_unit_test(untrue_files),
+      cmocka_unit_test(flipped_bytes),
+      cmocka_unit_test(flipped_metadata),
+      cmocka_unit_test(flipped_index_blocks),
+      cmocka_unit_test(flipped_data_names_the_dataset),
+      cmocka_unit_test(truncated),
+      cmocka_unit_test(foreign_files),
+      cmocka_unit_test(not_even_a_file),
+      cmocka_unit_test(no_permission),
+      cmocka_unit_test(untrue_files),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
