@@ -8,6 +8,8 @@
 #include "io/checkpoint_private.h"
 
 enum { MOST_TEXT = 64 << 20 };
+/* A run adds at most 2^32 steps of 2^30 samples, so no position in the data order overflows. */
+static const int64_t SAMPLES_END = INT64_C(1) << 62;
 
 void checkpoint_meta_free(struct checkpoint_meta *meta)
 {
@@ -39,6 +41,23 @@ static enum status check_format(hid_t file)
   return status;
 }
 
+/* Training goes on from these numbers. A skipped step is one of the steps; Adam's bias correction
+ * counts the others. */
+static enum status check_numbers(const struct checkpoint_meta *meta)
+{
+  if (meta->step < 0 || meta->samples < 0 || meta->skipped < 0)
+    return status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative", (long long)meta->step, (long long)meta->samples,
+                      (long long)meta->skipped);
+  if (meta->skipped > meta->step)
+    return status_set(STATUS_INPUT, "it says that %lld steps were skipped, which is more than the %lld steps that it has", (long long)meta->skipped,
+                      (long long)meta->step);
+  if (meta->samples >= SAMPLES_END)
+    return status_set(STATUS_INPUT, "it says that %lld samples were seen; fewer than 2^62 are possible", (long long)meta->samples);
+  if (meta->ranks < 1)
+    return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
+  return STATUS_OK;
+}
+
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors)
 {
   struct checkpoint_meta meta = {0};
@@ -53,9 +72,8 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
   enum status status = check_format(file);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
-  if (status == STATUS_OK && (meta.step < 0 || meta.samples < 0 || meta.skipped < 0))
-    status = status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative", (long long)meta.step, (long long)meta.samples,
-                        (long long)meta.skipped);
+  if (status == STATUS_OK)
+    status = check_numbers(&meta);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
   if (status == STATUS_OK)

@@ -31,6 +31,7 @@ void checkpoint_table_free(struct checkpoint_table *table)
 struct builder {
   struct checkpoint_table table;
   int64_t entries_room, names_room;
+  int64_t bytes; /* of the tensors of a file */
 };
 
 static enum status grow(int64_t used, int64_t more, size_t size, int64_t *room, void **data)
@@ -162,6 +163,8 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
   status = hdf5_close(dataset.id, status);
   if (status != STATUS_OK)
     return status;
+  if (__builtin_add_overflow(builder->bytes, dataset.elements * (int64_t)dtype_size(dataset.type), &builder->bytes))
+    return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
   entry.crc = crc;
   return append(builder, group_name, name, entry);
 }

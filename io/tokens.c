@@ -414,5 +414,6 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
 
 int64_t token_order(uint64_t seed, int64_t windows, int64_t index)
 {
-  return (int64_t)rng_permute(rng_key_make(seed, "order"), (uint64_t)(index / windows), (uint64_t)windows, (uint64_t)(index % windows));
+  const uint64_t n = (uint64_t)windows, at = (uint64_t)index;
+  return (int64_t)rng_permute(rng_key_make(seed, "order"), at / n, n, at % n);
 }

@@ -136,6 +136,17 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
   return status;
 }
 
+/* `last` becomes a bool, which other bytes than 0 and 1 do not make. */
+static enum status check_row(const struct field *field, int64_t n, const unsigned char *row)
+{
+  if (field->at != offsetof(struct shard_info, last))
+    return STATUS_OK;
+  for (int64_t i = 0; i < n; i++)
+    if (row[i] > 1)
+      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible", field->name, i, row[i]);
+  return STATUS_OK;
+}
+
 static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
 {
   unsigned char *row = NULL;
@@ -143,6 +154,8 @@ static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
   for (int f = 0; f < ROW_FIELDS && status == STATUS_OK; f++) {
     const size_t size = dtype_size(row_fields[f].type);
     status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row);
+    if (status == STATUS_OK)
+      status = check_row(&row_fields[f], n, row);
     for (int64_t i = 0; i < n && status == STATUS_OK; i++)
       memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
   }
@@ -150,9 +163,10 @@ static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
   return status;
 }
 
+/* bytes >= 0 */
 static bool lies_inside(const struct shard_info *info, int64_t at, int64_t bytes)
 {
-  return at >= 0 && at <= info->bytes - bytes;
+  return at >= 0 && info->bytes >= bytes && at <= info->bytes - bytes;
 }
 
 static bool is_shard(const struct shard_info *info, enum token_split split, int64_t group, int64_t part)

@@ -18,7 +18,8 @@ double rng_uniform(struct rng_key key, uint64_t hi, uint64_t lo); /* [0, 1), 53 
 /* out[i] = mean + std * normal number (first + i) of stream (key, hi), i < n: Box-Muller on pairs, each element a pure function of its index. */
 void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n, float mean, float std, float *out);
 
-/* A pseudo-random permutation of 0..n-1 (keyed Feistel network with cycle walking): image of i. O(1) memory. n >= 1. */
+/* A pseudo-random permutation of 0..n-1 (keyed Feistel network with cycle walking): image of i.
+ * O(1) memory. n >= 1, i < n. */
 uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i);
 
 #endif

@@ -31,7 +31,7 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 // clang-format off: one row an option
 const struct option deck_table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
-    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INFINITY, .unit = "steps", .text = "optimizer steps to train"},
+    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32, .unit = "steps", .text = "optimizer steps to train"},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
      .text = "the run saves and leaves before so long has passed, with two steps, a checkpoint and 10 s to spare; 0: only SLURM_JOB_END_TIME"},
     {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,

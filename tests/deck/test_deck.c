@@ -161,6 +161,7 @@ static void test_impossible_combinations(void **state)
        "train.trace (command line) is [8, 7], which holds no step: the first number is the first step, the second the one behind the last"},
       {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
       {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
+      {"run.steps=4294967297", "command line: run.steps must be an integer from 1 to 4294967296, not '4294967297'"},
       {"model.layers=65537", "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
       {"model.window_from=65537", "command line: model.window_from must be an integer from 0 to 65536, not '65537'"},
       {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},

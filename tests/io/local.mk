@@ -32,6 +32,7 @@ tests_io_test_checkpoint_SOURCES = tests/io/test_checkpoint.c $(io_sample)
 tests_io_test_checkpoint_beside_SOURCES = tests/io/test_checkpoint_beside.c $(io_sample)
 tests_io_test_checkpoint_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush -Wl,--wrap=fsync
 tests_io_test_checkpoint_damage_SOURCES = tests/io/test_checkpoint_damage.c $(io_sample)
+tests_io_test_checkpoint_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size
 tests_io_test_checkpoint_folder_SOURCES = tests/io/test_checkpoint_folder.c $(io_sample)
 tests_io_test_checkpoint_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=readdir -Wl,--wrap=H5Dread
 tests_io_test_checkpoint_full_SOURCES = tests/io/test_checkpoint_full.c $(io_sample)

@@ -71,7 +71,7 @@ void sample_make(struct sample *sample, struct comm *comm, enum sample_split spl
   *sample = (struct sample){.n = (int)(sizeof shapes / sizeof shapes[0]) + big};
   sample->meta = (struct checkpoint_meta){.step = step,
                                           .samples = step * 8 + seed,
-                                          .skipped = 1,
+                                          .skipped = step > 0,
                                           .seed = 0xfedcba9876543210u,
                                           .deck = mem_strdup("run: {steps: 10}\nmodel: {arch: gpt2}\n"),
                                           .version = mem_strdup("sluice test")};

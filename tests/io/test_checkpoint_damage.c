@@ -34,6 +34,16 @@ static size_t stride(size_t plain, size_t sanitized)
   return sanitizer && sanitizer[0] && strcmp(sanitizer, "no") != 0 ? sanitized : plain;
 }
 
+/* In place of 0, for forged files. */
+static hsize_t stored_if_none;
+hsize_t __real_H5Dget_storage_size(hid_t dataset);
+hsize_t __wrap_H5Dget_storage_size(hid_t dataset);
+hsize_t __wrap_H5Dget_storage_size(hid_t dataset)
+{
+  const hsize_t stored = __real_H5Dget_storage_size(dataset);
+  return stored ? stored : stored_if_none;
+}
+
 static struct comm *job;
 static char *dir, *good, *bad, *bytes;
 static size_t size;
@@ -349,6 +359,18 @@ static void negative_step(hid_t file)
 {
   put_number(file, "step", DTYPE_I64, -1);
 }
+static void skipped_more(hid_t file)
+{
+  put_number(file, "skipped", DTYPE_I64, STEP + 1);
+}
+static void far_samples(hid_t file)
+{
+  put_number(file, "samples", DTYPE_I64, INT64_C(1) << 62);
+}
+static void no_ranks(hid_t file)
+{
+  put_number(file, "ranks", DTYPE_I64, 0);
+}
 static void drop_seed(hid_t file)
 {
   assert_true(H5Adelete(file, "seed") >= 0);
@@ -468,6 +490,24 @@ static void huge(hid_t file)
 {
   replace_one(file, H5T_IEEE_F64LE, 2, (hsize_t[]){(hsize_t)1 << 40, (hsize_t)1 << 40}, H5P_DEFAULT);
 }
+/* Two tensors of 2^62 bytes each, of which a forged file says that they are stored. */
+static void huge_together(hid_t file)
+{
+  const hsize_t dims[] = {(hsize_t)1 << 30, (hsize_t)1 << 29};
+  replace_one(file, H5T_IEEE_F64LE, 2, dims, H5P_DEFAULT);
+  assert_true(H5Lmove(file, "model/one", file, "model/two", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  hid_t space = H5Screate_simple(2, dims, NULL), one = H5Dcreate2(file, "model/one", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        two = H5Dopen2(file, "model/two", H5P_DEFAULT);
+  for (int i = 0; i < 2; i++) {
+    put_number(i ? two : one, "elements", DTYPE_I64, INT64_C(1) << 59);
+    assert_int_equal(hdf5_set_number(i ? two : one, "crc32", DTYPE_U32, &(uint32_t){0}), STATUS_OK);
+  }
+  H5Sclose(space);
+  H5Dclose(one);
+  H5Dclose(two);
+  put_number(file, "tensors", DTYPE_I64, 13);
+  stored_if_none = (hsize_t)1 << 62;
+}
 static void big_endian(hid_t file)
 {
   replace_one(file, H5T_IEEE_F64BE, 1, &(hsize_t){1}, H5P_DEFAULT);
@@ -513,6 +553,9 @@ static const struct {
     {wide_version, "the attribute format_version is not of type int32", true},
     {unmark, "it is incomplete", true},
     {negative_step, "step -1", true},
+    {skipped_more, "it says that 41 steps were skipped, which is more than the 40 steps that it has", true},
+    {far_samples, "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
+    {no_ranks, "it says that 0 ranks wrote it", true},
     {drop_seed, "the attribute seed is missing", true},
     {drop_deck, "there is no dataset deck", true},
     {variable_deck, "deck is not text of fixed length", true},
@@ -533,6 +576,7 @@ static const struct {
     {five_dimensions, "one has 5 dimensions", false},
     {no_elements, "dimension 0 of one is 0", false},
     {huge, "one: ", false},
+    {huge_together, "its tensors have more than 2^63 bytes", false},
     {big_endian, "one has a number type that Sluice does not write", false},
     {text_tensor, "one has a number type that Sluice does not write", false},
 };
@@ -560,6 +604,7 @@ static void untrue_files(void **state)
     assert_int_equal(status, changes[i].meta ? STATUS_INPUT : STATUS_OK);
     if (status == STATUS_OK)
       checkpoint_meta_free(&meta);
+    stored_if_none = 0;
   }
 }
 

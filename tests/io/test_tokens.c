@@ -259,6 +259,12 @@ static void test_order(void **state)
   int64_t order[64];
   for (int64_t i = 0; i < 64; i++)
     order[i] = token_order(5, 1000, 37 * i);
+  static const int64_t far[] = {INT64_MAX, -1, INT64_MIN}; /* no position of a run, but each gives a window */
+  for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+    alarm(20);
+    assert_in_range(token_order(5, 1000, far[i]), 0, 999);
+    alarm(0);
+  }
   OK(comm_check_same(job, "the order", order, sizeof order));
 }
 
@@ -530,6 +536,18 @@ static void spoil_index(const char *dir, const char *attribute, int64_t value)
   OK(hdf5_finish(file, hdf5_set_number(file, attribute, DTYPE_I64, &value)));
 }
 
+/* One byte for all rows, which C's bool may not hold. */
+static void spoil_last(const char *path, int64_t n, unsigned char value)
+{
+  unsigned char row[16];
+  hid_t file = H5I_INVALID_HID;
+  memset(row, value, sizeof row);
+  assert_in_range(n, 1, sizeof row);
+  OK(hdf5_open(path, true, &file));
+  assert_true(H5Ldelete(file, "last", H5P_DEFAULT) >= 0);
+  OK(hdf5_finish(file, hdf5_write_row(file, "last", DTYPE_U8, n, row)));
+}
+
 static void check_index_refused(const char *dir, const char *says)
 {
   check_refused(dir, SPLIT_TRAIN, says);
@@ -558,13 +576,14 @@ static void test_wrong_index(void **state)
   } wrong[] = {{offsetof(struct shard_info, part), 7},
                {offsetof(struct shard_info, part_tokens), -1},
                {offsetof(struct shard_info, tokens_at), 1 << 20},
+               {offsetof(struct shard_info, bytes), INT64_MIN},
                {offsetof(struct shard_info, documents_at), -1}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     if (root) {
-      int64_t *field = (int64_t *)(void *)((char *)&shards[4] + wrong[i].at), before = *field;
-      *field = wrong[i].value;
-      OK(shard_index_write(dir, n, shards));
-      *field = before;
+      struct shard_info changed[9]; /* a copy, because writing sorts it */
+      memcpy(changed, shards, sizeof changed);
+      *(int64_t *)(void *)((char *)&changed[4] + wrong[i].at) = wrong[i].value;
+      OK(shard_index_write(dir, n, changed));
     }
     check_index_refused(dir, "or what it says of one cannot be");
   }
@@ -583,6 +602,11 @@ static void test_wrong_index(void **state)
     }
     check_index_refused(dir, spoiled[i].says);
   }
+  if (root) {
+    OK(shard_index_write(dir, n, shards));
+    spoil_last(path, n, 255);
+  }
+  check_index_refused(dir, "its last of shard 0 is 255; 0 and 1 are possible");
   if (root) {
     OK(file_read_all(shard, 1 << 20, &bytes, &n_bytes));
     OK(file_write_all(path, bytes, n_bytes));
