@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "io/checkpoint_private.h"
 
@@ -76,6 +77,8 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
     status = check_numbers(&meta);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
+  if (status == STATUS_OK)
+    printable_make(meta.version);
   if (status == STATUS_OK)
     status = hdf5_read_text(file, "deck", MOST_TEXT, &meta.deck);
   if (status != STATUS_OK) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
 
@@ -107,7 +108,9 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta, con
   fprintf(to, "deck\n");
   for (const char *line = meta->deck; *line;) {
     int length = (int)strcspn(line, "\n");
-    fprintf(to, "  %.*s\n", length, line);
+    fputs("  ", to);
+    printable_put(line, (size_t)length, to);
+    putc('\n', to);
     line += length + (line[length] == '\n');
   }
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "io/checkpoint_private.h"
 
 int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20, checkpoint_flush_bytes = 1 << 30;
@@ -142,10 +143,19 @@ struct walk {
   enum status status;
 };
 
+static enum status check_name(const char *what, const char *name)
+{
+  if (printable_is(name))
+    return STATUS_OK;
+  return status_set(STATUS_INPUT, "the name of %s %s holds control characters", what, name);
+}
+
 static enum status read_entry(hid_t group, const char *group_name, const char *name, struct builder *builder)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
-  enum status status = hdf5_open_dataset(group, name, &dataset);
+  enum status status = check_name("dataset", name);
+  if (status == STATUS_OK)
+    status = hdf5_open_dataset(group, name, &dataset);
   if (status != STATUS_OK)
     return status;
   struct checkpoint_entry entry = {.type = dataset.type, .ndim = dataset.ndim, .elements = dataset.elements};
@@ -199,7 +209,9 @@ static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, 
   if (strcmp(name, "deck") == 0)
     return 0;
   hid_t group = H5I_INVALID_HID;
-  walk->status = hdf5_open_group(root, name, &group);
+  walk->status = check_name("group", name);
+  if (walk->status == STATUS_OK)
+    walk->status = hdf5_open_group(root, name, &group);
   if (walk->status != STATUS_OK)
     return -1;
   walk->group = name;

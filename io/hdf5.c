@@ -1,5 +1,4 @@
 /* The lock, the check of return codes, types and groups. */
-#include <ctype.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,9 +74,6 @@ static void tidy_reason(char *reason)
     memmove(reason, found, length);
     reason[length] = '\0';
   }
-  for (char *c = reason; *c; c++)
-    if (iscntrl((unsigned char)*c))
-      *c = ' ';
 }
 
 enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)

@@ -395,12 +395,11 @@ const struct json_node *json_find(const struct json_node *object, const char *ke
 
 /* --- typed access --------------------------------------------------------------------------------------------------------------- */
 
-/* Text of a stranger's: printable, and no longer than a sentence bears. */
+/* Text of a file, cut to a length that suits a sentence. */
 static size_t put_quoted(char *to, size_t room, const char *text, size_t bytes)
 {
-  size_t used = 0;
-  for (size_t i = 0; i < bytes && i < QUOTED_MOST && used + 1 < room; i++)
-    to[used++] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? '?' : text[i];
+  const size_t most = room - 1 < QUOTED_MOST ? room - 1 : QUOTED_MOST, used = bytes < most ? bytes : most;
+  memcpy(to, text, used);
   to[used] = '\0';
   return used;
 }

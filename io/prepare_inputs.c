@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "io/text_input.h"
 #include "io/tokenizer.h"
 
@@ -70,10 +71,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
 
 static bool is_plain_name(const char *name)
 {
-  for (const char *c = name; *c; c++)
-    if ((unsigned char)*c < 0x20)
-      return false;
-  return utf8_find_invalid(name, strlen(name)) < 0;
+  return printable_is(name) && utf8_find_invalid(name, strlen(name)) < 0;
 }
 
 static enum status add_file(struct prepare_inputs *inputs, const char *path, const char *name, int64_t bytes)

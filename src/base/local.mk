@@ -13,6 +13,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/log.h \
 	src/base/mem.c \
 	src/base/mem.h \
+	src/base/printable.c \
+	src/base/printable.h \
 	src/base/progress.c \
 	src/base/progress.h \
 	src/base/rng.c \

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/printable.h"
 
 enum { LINE_SIZE = 4096, MOST_KEPT = 8 };
 
@@ -51,9 +52,7 @@ static void format_line(char *line, const char *format, va_list args)
 {
   if (vsnprintf(line, LINE_SIZE, format, args) < 0)
     snprintf(line, LINE_SIZE, "%s", format);
-  for (char *c = line; *c; c++)
-    if (*c == '\n' || *c == '\r')
-      *c = ' ';
+  printable_make(line);
 }
 
 /* A log file that cannot be written is given up with one message: it must not end the run. */
@@ -201,10 +200,13 @@ void log_failure(const char *text)
 {
   if (log_state.rank != 0)
     return;
+  char line[LINE_SIZE];
+  snprintf(line, sizeof line, "%s", text);
+  printable_make(line);
   pthread_mutex_lock(&log_state.mutex);
   clear_progress();
-  fprintf(stderr, "sluice: %s\n", text);
-  write_file("error: ", text);
+  fprintf(stderr, "sluice: %s\n", line);
+  write_file("error: ", line);
   pthread_mutex_unlock(&log_state.mutex);
 }
 

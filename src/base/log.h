@@ -1,6 +1,8 @@
-/* Messages for people. One process-wide log: a terminal (stderr) and, when opened, a file. Thread-safe.
+/* Messages for people. One process-wide log: a terminal (stderr) and, when opened, a file.
+ * Thread-safe.
  *
- * On ranks other than 0 only warnings and errors are printed, prefixed with the rank. Messages never contain newlines. */
+ * On ranks other than 0 only warnings and errors are printed, prefixed with the rank. A message is
+ * one line: its control characters are replaced as by printable_make(). */
 #ifndef SLUICE_BASE_LOG_H
 #define SLUICE_BASE_LOG_H
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 enum { TEXT_SIZE = 2048 };
 
 static _Thread_local char text[TEXT_SIZE];
@@ -25,7 +27,8 @@ static const struct {
     [STATUS_INTERNAL] = {"internal", 70},
 };
 
-/* The arguments may point into `text` (a caller that rephrases status_text()), so format beside it first. */
+/* The arguments may point into `text` (a caller that rephrases status_text()), so a second buffer
+ * takes the sentence first. Sentences quote files and their names. */
 static void format_text(const char *suffix, const char *format, va_list args)
 {
   char fresh[TEXT_SIZE];
@@ -34,6 +37,7 @@ static void format_text(const char *suffix, const char *format, va_list args)
     snprintf(fresh, sizeof fresh, "%s", format);
   if (suffix && length >= 0 && length < TEXT_SIZE)
     snprintf(fresh + length, sizeof fresh - (size_t)length, ": %s", suffix);
+  printable_make(fresh);
   memcpy(text, fresh, sizeof text);
 }
 

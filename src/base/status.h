@@ -20,7 +20,8 @@ enum status {
   STATUS_INTERNAL     /* a bug in Sluice */
 };
 
-/* Record `code` and a printf-formatted sentence (no newline, at most 2047 bytes) for this thread. Returns `code`. Local. */
+/* Record `code` and a printf-formatted sentence (at most 2047 bytes) for this thread. Control
+ * characters are replaced as by printable_make(). Returns `code`. Local. */
 enum status status_set(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Put "PREFIX: " in front of the recorded sentence (a file's name, a rank). Returns `code` unchanged. Local. */

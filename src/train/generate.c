@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/printable.h"
 
 /* What rank 0 tells the others after each step. */
 struct word {
@@ -129,7 +130,7 @@ static void print_whole_characters(struct generation *g, bool last)
     int64_t valid = utf8_find_invalid(g->text, (size_t)g->bytes);
     if (valid < 0)
       valid = g->bytes;
-    fwrite(g->text, 1, (size_t)valid, stdout);
+    printable_put(g->text, (size_t)valid, stdout);
     memmove(g->text, g->text + valid, (size_t)(g->bytes - valid));
     g->bytes -= valid;
     if (g->bytes == 0 || (g->bytes < 4 && !last))
@@ -347,7 +348,7 @@ static enum status begin_with_prompt(struct generation *g)
   if (!status)
     status = share_line(g);
   if (!status && is_root(g))
-    fwrite(options->prompt, 1, options->prompt_bytes, stdout);
+    printable_put(options->prompt, options->prompt_bytes, stdout);
   return status;
 }
 

@@ -18,11 +18,14 @@ struct generate_options {
   struct sample_options sample;
 };
 
-/* Continue the prompt and write to stdout as tokens come (rank 0), in whole characters. Rank 0 alone reads, picks and writes: `tokenizer` is its own (unused with ids, and
- * on other ranks: NULL), and the text is the same on any number of ranks.
- * When the context is as long as the cache (the plan's capacity) it slides: its last half stays and is computed anew. The same holds for a prompt that is longer.
- * Interactive: each line is continued, and the context goes on from line to line as if all had been typed on one page; "/new" begins a new one, the end of the input leaves.
- * Collective. */
+/* Continue the prompt and write to stdout as tokens come (rank 0), in whole characters, with
+ * control characters replaced as by printable_put(). Rank 0 alone reads, picks and writes:
+ * `tokenizer` is its own (unused with ids, and on other ranks: NULL). The text is the same on any
+ * number of ranks.
+ * When the context is as long as the cache (the plan's capacity) it slides: its last half stays and
+ * is computed again. The same holds for a prompt that is longer.
+ * Interactive: each line is continued. The context goes on from line to line as if all lines had
+ * been typed on one page. "/new" begins a new page, and the end of the input leaves. Collective. */
 enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/printable.h"
 
 /* --- the end of the job --------------------------------------------------------------------------------------------------------- */
 
@@ -87,9 +88,7 @@ static void read_reason(int fd, char *out, size_t room)
   const ssize_t n = fd >= 0 ? read(fd, out, room - 1) : 0;
   out[n > 0 ? n : 0] = '\0';
   out[strcspn(out, "\r\n")] = '\0';
-  for (char *c = out; *c; c++)
-    if (*c < ' ' || *c > '~')
-      *c = '?';
+  printable_make(out);
 }
 
 bool stop_file_take(struct stop_file *file, double now_s)

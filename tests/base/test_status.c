@@ -45,6 +45,17 @@ static void test_length(void **state)
   assert_int_equal(strlen(status_text()), 2047);
 }
 
+static void test_controls(void **state)
+{
+  (void)state;
+  status_set(STATUS_INPUT, "tensor %s",
+             "a\033]52;c;QQ==\007\n\xc2\x9b"
+             "2J");
+  assert_string_equal(status_text(), "tensor a?]52;c;QQ==? ?2J");
+  status_prefix(STATUS_INPUT, "%s", "f\r\b.h5");
+  assert_string_equal(status_text(), "f ?.h5: tensor a?]52;c;QQ==? ?2J");
+}
+
 static enum status fail_elsewhere(void *arg)
 {
   (void)arg;
@@ -102,8 +113,8 @@ static void test_clock(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix), cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
-      cmocka_unit_test(test_codes), cmocka_unit_test(test_clock),
+      cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),   cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
+      cmocka_unit_test(test_codes), cmocka_unit_test(test_controls), cmocka_unit_test(test_clock),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -436,6 +436,16 @@ static void linked_group(hid_t file)
   assert_true(H5Lcreate_soft("/model", file, "alias", H5P_DEFAULT, H5P_DEFAULT) >= 0);
 }
 
+static void control_in_name(hid_t file)
+{
+  assert_true(H5Lmove(file, "model/one", file, "model/o\033[2Jne", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+}
+
+static void control_in_group(hid_t file)
+{
+  assert_true(H5Lmove(file, "exp_avg", file, "exp\302\233avg", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+}
+
 static void group_for_tensor(hid_t file)
 {
   hid_t group;
@@ -568,6 +578,8 @@ static const struct {
     {dangling_link, "link is a link to elsewhere", false},
     {outside_link, "link is a link to elsewhere", false},
     {linked_group, "alias is a link to elsewhere", false},
+    {control_in_name, "the name of dataset o?[2Jne holds control characters", false},
+    {control_in_group, "the name of group exp?avg holds control characters", false},
     {group_for_tensor, "inner is not a dataset", false},
     {chunked, "one is not stored contiguously", false},
     {external_storage, "one is not stored contiguously", false},

@@ -171,7 +171,7 @@ static void a_file_is_taken_once(void **state)
   assert_string_equal(file.reason, "");
   put("a\tb\033[2J");
   assert_true(stop_file_take(&file, 10));
-  assert_string_equal(file.reason, "a?b?[2J");
+  assert_string_equal(file.reason, "a b?[2J");
   stop_file_close(&file);
 }
 
