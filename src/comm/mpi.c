@@ -1,9 +1,11 @@
+#include <errno.h>
 #include <limits.h>
 #include <mpi.h>
 #if defined(OPEN_MPI)
 #include <mpi-ext.h>
 #endif
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -401,9 +403,14 @@ static enum status find_ranks(struct mpi_comm *comm)
   return status ? status : describe(&comm->base);
 }
 
+/* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. The
+ * component sm makes a semaphore in /dev/shm that is named after the file alone. Any user of the
+ * node could make it first and hang the save. The other components work in the file's folder. */
 static enum status start_mpi(int *argc, char ***argv)
 {
   int provided;
+  if (setenv("OMPI_MCA_sharedfp", "^sm", 0) != 0)
+    return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
   enum status status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (status)
     return status;

@@ -1,6 +1,7 @@
 /* Saving and loading. Oracles: the bytes of a function of (tensor, position); plain serial HDF5 calls; zlib's CRC-32 over whole tensors; the same file, bit by bit,
  * from every way to spread the tensors over the ranks. */
 /* ranks: 1 2 3 4 */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,6 +42,29 @@ static char *save(enum sample_split split, int64_t step, int seed, bool big)
   assert_int_equal(sample_wrong(&sample, seed), 0); /* saving changes nothing */
   sample_free(&sample);
   return path;
+}
+
+/* Any user may make this semaphore, which Open MPI's shared file pointers would wait for. */
+static void a_planted_semaphore_is_not_met(void **state)
+{
+  (void)state;
+  const char zeros[32] = {0};
+  int64_t step = 10000000 + getpid();
+  assert_int_equal(comm_broadcast(job, &step, sizeof step, 0), STATUS_OK);
+  char *name = mem_printf("/dev/shm/sem.OMPIO_.step-%08lld.h5.tmp", (long long)step);
+  int fd = comm_rank(job) == 0 ? open(name, O_WRONLY | O_CREAT | O_EXCL, 0666) : -1;
+  int64_t planted = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros;
+  assert_int_equal(comm_sum_i64(job, &planted, 1), STATUS_OK);
+  if (planted) {
+    alarm(60); /* a save that waits is ended */
+    mem_free(save(SPLIT_EVEN, step, 7, false));
+    alarm(0);
+  }
+  if (fd >= 0)
+    assert_true(close(fd) == 0 && unlink(name) == 0);
+  mem_free(name);
+  if (!planted)
+    skip();
 }
 
 static void every_split_is_read_by_every_split(void **state)
@@ -672,6 +696,7 @@ static void what_is_not_taken_is_not_damaged(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_planted_semaphore_is_not_met),
       cmocka_unit_test(every_split_is_read_by_every_split),
       cmocka_unit_test(the_file_does_not_depend_on_the_split),
       cmocka_unit_test(plain_hdf5_sees_true_tensors),
