@@ -218,7 +218,8 @@ static enum status open_files(struct bench *bench)
     status = status_set(STATUS_UNSUPPORTED, "the file system of %s takes no direct I/O: there is nothing to compare the store with", dir);
   else if (bench->file < 0)
     status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(errno));
-  unlink(path); /* it lives until it is closed */
+  else
+    unlink(path); /* it lives until it is closed */
   const int64_t bytes = bench->pieces * bench->values.piece;
   if (!status)
     status = file_reserve_open(bench->file, path, bytes);

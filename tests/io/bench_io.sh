@@ -38,3 +38,12 @@ refuses 2 'direct I/O moves whole blocks of 4096 bytes' piece=5000
 refuses 2 'is less than piece=' size=1Mi piece=2Mi
 refuses 2 'sice' sice=1Mi
 refuses 5 '[0-9] [KMGTP]*i*B free: name a folder on a larger disk' size=900Ti piece=1Mi
+
+# A file that was there first, of the name that this process takes, is refused and left alone.
+status=0
+sh -c 'echo mine >"$1/sluice-bench-0-$$" && exec "$2" bench io dir="$1" size=8Mi piece=1Mi seconds=0' sh "$dir/disk" "$SLUICE" >"$dir/out" 2>&1 || status=$?
+if test "$status" != 4 || ! grep -q 'cannot create .*: File exists' "$dir/out" || test "$(cat "$dir/disk"/sluice-bench-0-*)" != mine; then
+  echo "bench io over another's file: status $status" >&2
+  cat "$dir/out" >&2
+  exit 1
+fi
