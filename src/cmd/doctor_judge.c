@@ -381,6 +381,9 @@ struct finding judge_hdf5(const char *built, const char *loaded, bool parallel)
     return everywhere(found(VERDICT_FAULT, "HDF5", "%s without MPI-IO: build Sluice with a parallel HDF5 (Debian: libhdf5-openmpi-dev)", loaded));
   if (strcmp(built, loaded) != 0)
     return everywhere(found(VERDICT_FAULT, "HDF5", "%s is loaded, but Sluice was built with %s: load that module, or build again", loaded, built));
+  if (compare_versions(loaded, "1.14") < 0)
+    return everywhere(
+        found(VERDICT_OK, "HDF5", "%s, parallel; a forged file can crash it (older than 1.14): open only files that you trust", loaded));
   return everywhere(found(VERDICT_OK, "HDF5", "%s, parallel", loaded));
 }
 

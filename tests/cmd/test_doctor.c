@@ -492,7 +492,9 @@ static void gpu_libraries(void **state)
 static void libraries(void **state)
 {
   (void)state;
-  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK, "1.10.8, parallel");
+  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK, "1.10.8, parallel; a forged file can crash it (older than 1.14)");
+  is(judge_hdf5("1.13.3", "1.13.3", true), VERDICT_OK, "open only files that you trust");
+  assert_null(strstr(judge_hdf5("1.14.0", "1.14.0", true).text, "forged"));
   is(judge_hdf5("1.10.8", "1.14.0", true), VERDICT_FAULT, "built with 1.10.8");
   is(judge_hdf5("1.10.8", "1.10.8", false), VERDICT_FAULT, "parallel HDF5");
   is(judge_counters("7.0.0", 3, ""), VERDICT_OK, "7.0.0, 3 counters");
