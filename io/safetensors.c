@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,8 +15,8 @@ enum { LENGTH_BYTES = 8, HEADER_MOST = 100000000 /* as in the reference implemen
 
 struct safetensors {
   char *path;
-  unsigned char *map;
-  size_t bytes;
+  int fd;
+  int64_t bytes;
   struct json_tree *header; /* names and type names lie in it */
   int64_t n;
   struct st_tensor *tensor;
@@ -95,7 +94,7 @@ static enum status read_offsets(const struct json_node *node, const struct safet
   if (!status)
     status = json_get_whole(json_next(first), begin, data_bytes, &end);
   tensor->bytes = end - begin;
-  tensor->data = file->map + (file->bytes - (size_t)data_bytes) + begin;
+  tensor->at = file->bytes - data_bytes + begin;
   return status;
 }
 
@@ -112,7 +111,7 @@ static enum status read_tensor(const struct json_node *node, const struct safete
 {
   const struct json_node *type = json_find(node, "dtype"), *shape = json_find(node, "shape"), *offsets = json_find(node, "data_offsets");
   int bits = 0;
-  *tensor = (struct st_tensor){.name = json_key(node, NULL), .file = file->path};
+  *tensor = (struct st_tensor){.name = json_key(node, NULL), .file = file->path, .fd = file->fd};
   if (!type || !shape || !offsets || json_length(node) != 3)
     return json_fail(node, "is not an object of dtype, shape and data_offsets");
   enum status status = read_type(type, tensor, &bits);
@@ -148,8 +147,8 @@ static enum status read_tensors(struct safetensors *file, int64_t data_bytes)
 static int compare_places(const void *a, const void *b)
 {
   const struct st_tensor *left = *(const struct st_tensor *const *)a, *right = *(const struct st_tensor *const *)b;
-  if (left->data != right->data)
-    return left->data < right->data ? -1 : 1;
+  if (left->at != right->at)
+    return left->at < right->at ? -1 : 1;
   return (left->bytes > right->bytes) - (left->bytes < right->bytes);
 }
 
@@ -161,17 +160,17 @@ static int compare_names(const void *a, const void *b)
 /* One tensor behind the other, from the first byte of the data to the last. */
 static enum status check_places(struct safetensors *file, int64_t data_bytes)
 {
-  const unsigned char *at = file->map + (file->bytes - (size_t)data_bytes), *end = file->map + file->bytes;
+  int64_t at = file->bytes - data_bytes;
   qsort(file->by_name, (size_t)file->n, sizeof *file->by_name, compare_places);
   for (int64_t i = 0; i < file->n; i++) {
     const struct st_tensor *tensor = file->by_name[i];
-    if (tensor->data != at)
+    if (tensor->at != at)
       return status_set(STATUS_INPUT, "%s: the bytes of tensor %.*s %s", file->path, NAME_SHOWN, tensor->name,
-                        tensor->data < at ? "overlap those of another" : "do not begin where those before them end");
+                        tensor->at < at ? "overlap those of another" : "do not begin where those before them end");
     at += tensor->bytes;
   }
-  if (at != end)
-    return status_set(STATUS_INPUT, "%s: the last %lld bytes belong to no tensor", file->path, (long long)(end - at));
+  if (at != file->bytes)
+    return status_set(STATUS_INPUT, "%s: the last %lld bytes belong to no tensor", file->path, (long long)(file->bytes - at));
   return STATUS_OK;
 }
 
@@ -188,21 +187,50 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
   return status;
 }
 
-static enum status read_header(struct safetensors *file)
+/* Bytes of the file, which another program may cut meanwhile. */
+static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes, void *out)
 {
-  uint64_t length = 0;
-  memcpy(&length, file->map, LENGTH_BYTES);
-  if (length > HEADER_MOST || length > file->bytes - LENGTH_BYTES)
-    return status_set(STATUS_INPUT, "%s: a header of %llu bytes in a file of %zu: this is no safetensors file, or it is truncated", file->path,
-                      (unsigned long long)length, file->bytes);
-  const char *text = (const char *)file->map + LENGTH_BYTES;
-  if (length == 0 || text[0] != '{')
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)at + (off_t)done);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+    if (got == 0)
+      return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path, (long long)at + (long long)done);
+    done += (size_t)got;
+  }
+  return STATUS_OK;
+}
+
+static enum status parse_header(struct safetensors *file, const char *text, size_t length)
+{
+  if (text[0] != '{')
     return status_set(STATUS_INPUT, "%s: the header does not begin with '{': this is no safetensors file", file->path);
-  const int64_t data_bytes = (int64_t)(file->bytes - LENGTH_BYTES - length);
+  const int64_t data_bytes = file->bytes - LENGTH_BYTES - (int64_t)length;
   enum status status = json_tree_parse(file->path, text, length, &file->header);
   if (!status)
     status = read_tensors(file, data_bytes);
   return status ? status : sort_tensors(file, data_bytes);
+}
+
+static enum status read_header(struct safetensors *file)
+{
+  uint64_t length = 0;
+  char *text = NULL;
+  enum status status = read_bytes(file->fd, file->path, 0, LENGTH_BYTES, &length);
+  if (status)
+    return status;
+  if (length > HEADER_MOST || length > (uint64_t)(file->bytes - LENGTH_BYTES))
+    return status_set(STATUS_INPUT, "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, or it is truncated", file->path,
+                      (unsigned long long)length, (long long)file->bytes);
+  status = mem_alloc(MEM_META, (size_t)length + 1, (void **)&text);
+  if (!status)
+    status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
+  if (!status)
+    status = parse_header(file, text, length);
+  mem_free(text);
+  return status;
 }
 
 /* --- one file ------------------------------------------------------------------------------------------------------------------- */
@@ -212,31 +240,20 @@ static enum status failed(const char *doing, const char *path)
   return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
 }
 
-static enum status map_open(int fd, struct safetensors *file)
+static enum status open_file(struct safetensors *file)
 {
   struct stat info;
-  if (fstat(fd, &info) != 0)
+  file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+  if (file->fd < 0)
+    return failed("open", file->path);
+  if (fstat(file->fd, &info) != 0)
     return failed("read", file->path);
   if (!S_ISREG(info.st_mode))
     return status_set(STATUS_INPUT, "%s is not a regular file", file->path);
   if (info.st_size < LENGTH_BYTES)
     return status_set(STATUS_INPUT, "%s holds %lld bytes: this is no safetensors file, or it is truncated", file->path, (long long)info.st_size);
-  void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-  if (map == MAP_FAILED)
-    return failed("map", file->path);
-  file->map = map;
-  file->bytes = (size_t)info.st_size;
+  file->bytes = info.st_size;
   return STATUS_OK;
-}
-
-static enum status map_file(struct safetensors *file)
-{
-  int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
-  if (fd < 0)
-    return failed("open", file->path);
-  enum status status = map_open(fd, file);
-  close(fd); /* was only read: nothing can be lost */
-  return status;
 }
 
 enum status safetensors_open(const char *path, struct safetensors **out)
@@ -245,8 +262,9 @@ enum status safetensors_open(const char *path, struct safetensors **out)
   enum status status = mem_alloc(MEM_META, sizeof *file, (void **)&file);
   if (status)
     return status;
+  file->fd = -1;
   file->path = mem_strdup(path);
-  status = file->path ? map_file(file) : STATUS_MEMORY;
+  status = file->path ? open_file(file) : STATUS_MEMORY;
   if (!status)
     status = read_header(file);
   if (status) {
@@ -261,8 +279,8 @@ void safetensors_close(struct safetensors *file)
 {
   if (!file)
     return;
-  if (file->map && munmap(file->map, file->bytes) != 0)
-    abort(); /* what was mapped can be unmapped */
+  if (file->fd >= 0)
+    close(file->fd); /* was only read: nothing can be lost */
   json_tree_free(file->header);
   mem_free(file->by_name);
   mem_free(file->tensor);
@@ -294,8 +312,8 @@ const struct st_tensor *safetensors_find(const struct safetensors *file, const c
 
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out)
 {
-  enum { PART = 4096 };
-  uint16_t part[PART]; /* aligned, which the file is not */
+  enum { PART = 1 << 15 };
+  uint16_t part[PART];
   if (!tensor->known)
     return status_set(STATUS_INPUT, "%s: tensor %.*s has type %s and %d dimensions; F32, BF16 and F16 with at most %d dimensions are read",
                       tensor->file, NAME_SHOWN, tensor->name, tensor->type_name, tensor->ndim, LAYOUT_MAX_DIMS);
@@ -304,16 +322,16 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
   if (range.begin < 0 || range.end > tensor->elements)
     return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld", (long long)range.begin, (long long)range.end,
                       tensor->name, (long long)tensor->elements);
-  if (tensor->type == DTYPE_F32) {
-    memcpy(out, tensor->data + range.begin * 4, (size_t)(range.end - range.begin) * 4);
-    return STATUS_OK;
-  }
-  for (int64_t at = range.begin; at < range.end; at += PART) {
+  if (tensor->type == DTYPE_F32)
+    return read_bytes(tensor->fd, tensor->file, tensor->at + range.begin * 4, (size_t)(range.end - range.begin) * 4, out);
+  enum status status = STATUS_OK;
+  for (int64_t at = range.begin; at < range.end && !status; at += PART) {
     const size_t n = range.end - at < PART ? (size_t)(range.end - at) : PART;
-    memcpy(part, tensor->data + at * 2, n * 2);
-    dtype_convert(out + (at - range.begin), DTYPE_F32, part, tensor->type, n);
+    status = read_bytes(tensor->fd, tensor->file, tensor->at + at * 2, n * 2, part);
+    if (!status)
+      dtype_convert(out + (at - range.begin), DTYPE_F32, part, tensor->type, n);
   }
-  return STATUS_OK;
+  return status;
 }
 
 /* --- a folder ------------------------------------------------------------------------------------------------------------------- */

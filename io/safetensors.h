@@ -1,5 +1,5 @@
 /* Hugging Face's safetensors files (https://github.com/huggingface/safetensors, format 0.x): 8 bytes of header length, a JSON header {name: {dtype, shape, data_offsets}}, data.
- * Mapped, never read whole: what a rank does not touch costs it nothing. Header, offsets and sizes are checked before anything is believed: overlaps, holes, offsets beyond
+ * Never read whole: what a rank does not ask for costs it nothing. Header, offsets and sizes are checked before anything is believed: overlaps, holes, offsets beyond
  * the file, shapes whose product overflows or does not match their bytes, names that occur twice: STATUS_INPUT naming file and tensor. */
 #ifndef SLUICE_IO_SAFETENSORS_H
 #define SLUICE_IO_SAFETENSORS_H
@@ -16,7 +16,8 @@ struct st_tensor {
   int64_t shape[LAYOUT_MAX_DIMS]; /* of tensors with more dimensions `known` is false */
   int64_t elements;
   int64_t bytes;
-  const unsigned char *data;      /* in the mapping; no alignment is promised */
+  int64_t at;                     /* its first byte in the file */
+  int fd;                         /* of the file, open until safetensors_close() */
   const char *file;               /* path, for messages */
 };
 
@@ -36,7 +37,8 @@ int64_t safetensors_folder_count(const struct safetensors_folder *folder);
 const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *folder, int64_t i);
 const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder, const char *name);
 
-/* Elements [range) as fp32, exactly. STATUS_INPUT where the type is not one of the three. Local. */
+/* Elements [range) as fp32, exactly. STATUS_INPUT if the type is not one of the three, or if the file
+ * was cut since it was opened. Local. */
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out);
 
 /* Writing a model folder: model.safetensors, or model-00001-of-0000N.safetensors and so on with an index where one file would hold more than `most_bytes` of data. All ranks

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine.h"
 #include "io/json_tree.h"
@@ -54,7 +55,7 @@ static int32_t *read_ints(const struct st_tensor *tensor)
   assert_string_equal(tensor->type_name, "I32");
   int32_t *out = malloc((size_t)tensor->bytes);
   assert_non_null(out);
-  memcpy(out, tensor->data, (size_t)tensor->bytes);
+  assert_int_equal(pread(tensor->fd, out, (size_t)tensor->bytes, tensor->at), tensor->bytes);
   return out;
 }
 
