@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/bpe_train.h"
 #include "io/file.h"
@@ -316,13 +317,23 @@ static enum status decode(const struct arguments *arguments)
 
 /* ---- show */
 
+static bool is_escaped(char c)
+{
+  return (unsigned char)c < 0x20 || c == 0x7F || c == '\\';
+}
+
+/* Controls beyond ASCII have no escape here and are replaced. */
 static void print_quoted(const char *text)
 {
-  for (; *text; text++)
-    if ((unsigned char)*text < 0x20 || *text == 0x7F || *text == '\\')
+  while (*text) {
+    size_t plain = 0;
+    while (!is_escaped(text[plain]))
+      plain++;
+    printable_put(text, plain, stdout);
+    text += plain;
+    for (; *text && is_escaped(*text); text++)
       printf("\\x%02x", (unsigned char)*text);
-    else
-      putchar(*text);
+  }
 }
 
 static enum status show_added(const struct tokenizer *tokenizer, const struct json_node *root)
@@ -364,7 +375,9 @@ static void show_pattern(const char *pattern)
   for (int i = 0; patterns[i]; i++)
     if (strcmp(split_pattern(patterns[i]), pattern) == 0)
       name = patterns[i];
-  printf("pattern     %s%s%s\n", name ? name : "", name ? ": " : "", pattern);
+  printf("pattern     %s%s", name ? name : "", name ? ": " : "");
+  printable_put(pattern, strlen(pattern), stdout);
+  putchar('\n');
 }
 
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)

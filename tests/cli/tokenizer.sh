@@ -51,6 +51,11 @@ test "$("$SLUICE" tokenizer encode gpt2.1 text='<|im_start|>' --plain | wc -w)" 
 for line in 'vocabulary  900 tokens' 'pattern     llama3: (?i:' '898  <|endoftext|>  (end of text)' '899  <|im_start|>'; do
   grep -qF "$line" show.out || { cat show.out >&2; die "show does not say '$line'"; }
 done
+# Control characters of a file do not reach the terminal: escape, and the one character that means escape and [.
+cp -r gpt2.1 hostile
+sed 's/"<|im_start|>"/"<\\u001b\\u009b|im_start|>"/' gpt2.1/tokenizer.json > hostile/tokenizer.json
+"$SLUICE" tokenizer show hostile > show.out
+grep -qF '<\x1b?|im_start|>' show.out || { cat show.out >&2; die "show of a token with control characters"; }
 "$SLUICE" tokenizer show gpt2.1 | grep -q "^pattern     gpt2: 's|'t" || die "show of a tokenizer that splits by ByteLevel alone"
 "$SLUICE" tokenizer show "$top_srcdir/tests/io/data/bpe" | grep -q '756  <|endoftext|>' || die "show of vocab.json"
 
