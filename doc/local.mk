@@ -63,9 +63,10 @@ man_pages = \
 	doc/man/sluice-train.1
 if MAN_PAGES
 nodist_man1_MANS = $(man_pages)
+nodist_man5_MANS = doc/man/sluice-deck.5
 endif
-CLEANFILES += $(man_pages)
+CLEANFILES += $(man_pages) doc/man/sluice-deck.5
 
-$(man_pages): sluice$(EXEEXT)
-	$(AM_V_GEN)$(MKDIR_P) doc/man && page=`basename $@ .1` && \
+$(man_pages) doc/man/sluice-deck.5: sluice$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) doc/man && page=`basename $@ | sed 's/\.[15]$$//'` && \
 	./sluice$(EXEEXT) --man `echo $$page | sed 's/^sluice-*//'` >$@.part && mv $@.part $@

@@ -17,6 +17,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/printable.h \
 	src/base/progress.c \
 	src/base/progress.h \
+	src/base/prose.c \
+	src/base/prose.h \
 	src/base/rng.c \
 	src/base/rng.h \
 	src/base/status.c \

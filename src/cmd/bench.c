@@ -26,7 +26,7 @@ static const struct option table[] = {
      .least = 1,
      .most = 1e6,
      .unit = "steps",
-     .text = "timed steps"},
+     .text = "Number of timed steps."},
     {.name = "warmup",
      .type = OPTION_INT,
      .offset = offsetof(struct values, warmup),
@@ -34,7 +34,7 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e6,
      .unit = "steps",
-     .text = "steps before the clock starts; with 0 it starts at rest, else from the end of the last of them"},
+     .text = "Steps before the clock starts. 0: the clock starts while all lanes are idle."},
     {.name = "peak",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, peak),
@@ -42,12 +42,13 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "TFLOP/s",
-     .text = "measured matrix peak of a rank's device; with it the share that the model makes of it (MFU) is told"},
+     .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
+             "is reported."},
     {.name = "results",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, results),
      .value = "",
-     .text = "append the result to this file as a JSON line"},
+     .text = "File to append the result to, as a JSON line."},
     {.name = NULL},
 };
 
@@ -398,32 +399,35 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
 }
 
+static const struct command *const parts[] = {&bench_adam_help, &bench_io_help, &bench_rates_help, NULL};
+
 const struct command command_bench = {
     .name = "bench",
     .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...] | adam [key=value ...] | io [key=value ...] | rates [key=value ...]",
-    .summary = "speed of training steps on random tokens, of the host's optimizer, of the way to NVMe, of all that a plan is predicted from",
-    .text =
-        "Runs the deck's training step without data, checkpoints or logs and reports tokens/s, the rate of the model's matrix products "
-        "(and their share of peak=), device memory, how busy each lane was, and what was counted on rank 0: cycles, instructions and misses of "
-        "the last-level cache through PAPI, or "
-        "where the machine has no hardware counters, processor time, page faults and context switches. With train.trace= another line of results= "
-        "says "
-        "what of the traced steps communication, copies, updates and the disk took, and how much of it was exposed.\n\n"
-        "sluice bench adam measures the AdamW step of host masters (tiers.optimizer=host) beside the same loads and stores without the "
-        "arithmetic, which is what memory allows: parameters/s, GB/s and the "
-        "share. Its keys: n= (parameters of a rank, 268435456 or what memory allows), threads= (of a rank), kernel= (generic, avx2, avx512, or "
-        "all), master=, grad=, moments= (fp32, bf16, fp16), copy= "
-        "(none, fp32, bf16, fp16), rounding= (nearest, stochastic), seconds=, results=.\n\n"
-        "sluice bench io measures the store behind tiers on NVMe beside direct I/O on the same file system: GB/s of writing and reading, and the "
-        "share. Its keys: dir= (a folder on the disk), size= "
-        "(bytes of a rank and pass), piece= (bytes of a call), threads= (pieces in flight by direct I/O), seconds=, results=.\n\n"
-        "sluice bench rates measures what sluice plan rates=FILE predicts a step from, on all ranks at once: products, memory, links, copies between "
-        "host and device both ways at a time, updates and sums in host memory, the disk. Its keys: out= (the file to write), dir= (a folder on the "
-        "disk; empty: none), bytes= (of a copy, a collective, an array of an update), device= (auto, host, cuda), threads= (of a rank), seconds= "
-        "(a rate), results=.",
+    .summary = "measure training steps, the optimizer, NVMe and rates",
+    .text = "sluice bench DECK runs the deck's training step on random tokens, without "
+            "checkpoints or a log file. It reports tokens per second, the rate of the matrix "
+            "products (with peak= also the MFU), device memory and how busy each lane was.\n"
+            "\n"
+            "On rank 0 it counts cycles, instructions and last-level cache misses through PAPI. "
+            "On a machine without hardware counters it counts processor time, page faults and "
+            "context switches. With train.trace= another line of results= has the time of "
+            "communication, copies, updates and the disk in the traced steps, and how much of it "
+            "was exposed.\n"
+            "\n"
+            "Three more measurements have a page of their own:\n"
+            "  adam  the host's AdamW step, compared with what memory allows: sluice bench adam "
+            "--help\n"
+            "  io  the NVMe store, compared with direct I/O: sluice bench io --help\n"
+            "  rates  the rates that sluice plan predicts from: sluice bench rates --help",
+    .examples = "  mpirun -n 4 sluice bench inputs/qwen2.5-7b.yaml peak=790\n"
+                "  sluice bench adam threads=16\n"
+                "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n",
     .options = table,
+    .parts = parts,
     .values_size = sizeof(struct values),
     .takes_deck = true,
+    .lists_keys = true,
     .uses_mpi = true,
     .least_words = 1,
     .most_words = 1,

@@ -34,49 +34,54 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e12,
      .unit = "parameters",
-     .text = "of a rank, rounded down to a multiple of 32; 0: 268435456, or fewer where memory is short"},
+     .text = "Parameters per rank, rounded down to a multiple of 32. 0: 268435456, or fewer if "
+             "memory is short."},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
      .value = "0",
      .least = 0,
      .most = 4096,
-     .text = "of a rank; 0: as many as it trains with"},
+     .text = "Threads per rank, 0 for as many as in training."},
     {.name = "kernel",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, kernel),
      .value = "",
-     .text = "generic, avx2 or avx512, or `all` that this processor runs; empty: the best"},
+     .text = "Kernel to measure. Empty: the best one.\n"
+             "  generic  plain C\n"
+             "  avx2  AVX2\n"
+             "  avx512  AVX-512\n"
+             "  all  all that this processor runs"},
     {.name = "master",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, master),
      .value = "fp32",
      .choices = type_names,
-     .text = "type of the masters"},
+     .text = "Data type of the master weights."},
     {.name = "grad",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, grad),
      .value = "fp32",
      .choices = type_names,
-     .text = "type of the gradients"},
+     .text = "Data type of the gradients."},
     {.name = "moments",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, moments),
      .value = "fp32",
      .choices = type_names,
-     .text = "type of both moments"},
+     .text = "Data type of both moments."},
     {.name = "copy",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, copy),
      .value = "bf16",
      .choices = copy_names,
-     .text = "type of the working copy that is written in the same pass"},
+     .text = "Data type of the working copy. It is written in the same pass."},
     {.name = "rounding",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, rounding),
      .value = "nearest",
      .choices = rounding_names,
-     .text = "of masters and moments to a 16-bit type"},
+     .text = "Rounding of masters and moments to a 16-bit type."},
     {.name = "seconds",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, seconds),
@@ -84,12 +89,12 @@ static const struct option table[] = {
      .least = 0,
      .most = 86400,
      .unit = "s",
-     .text = "a kernel is measured for this long, but for three passes at least"},
+     .text = "Time per kernel. At least three passes are measured."},
     {.name = "results",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, results),
      .value = "",
-     .text = "append the results to this file, a JSON line for each kernel"},
+     .text = "File to append the results to. One JSON line per kernel."},
     {.name = NULL},
 };
 
@@ -416,3 +421,16 @@ enum status bench_adam(struct comm *comm, int n, char *const assignments[], int 
   tear_down(&bench);
   return status;
 }
+
+const struct command bench_adam_help = {
+    .name = "bench adam",
+    .usage = "[key=value ...]",
+    .summary = "measure the AdamW step of masters in host memory",
+    .text = "Measures the update of tiers.optimizer=host, and the same loads and stores without "
+            "arithmetic, which show what memory allows. It reports parameters per second, GB/s "
+            "and the ratio of the two.",
+    .examples = "  sluice bench adam\n"
+                "  mpirun -n 4 --bind-to none sluice bench adam kernel=all moments=bf16\n"
+                "  sluice bench adam threads=16 results=adam.jsonl\n",
+    .options = table,
+};

@@ -29,7 +29,7 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, dir),
      .value = ".",
-     .text = "folder on the disk to measure (tiers.nvme of a deck)"},
+     .text = "Folder on the disk to measure (tiers.nvme of a deck)."},
     {.name = "size",
      .type = OPTION_INT,
      .offset = offsetof(struct values, size),
@@ -37,7 +37,7 @@ static const struct option table[] = {
      .least = BLOCK_BYTES,
      .most = 1e15,
      .unit = OPTIONS_BYTES,
-     .text = "what a rank writes and reads in a pass; twice that is needed on the disk"},
+     .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},
     {.name = "piece",
      .type = OPTION_INT,
      .offset = offsetof(struct values, piece),
@@ -45,14 +45,14 @@ static const struct option table[] = {
      .least = BLOCK_BYTES,
      .most = 1e12,
      .unit = OPTIONS_BYTES,
-     .text = "of a call: as large as a block's activations"},
+     .text = "Bytes per call, such as the activations of a block."},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
      .value = "4",
      .least = 1,
      .most = MOST_THREADS,
-     .text = "pieces in flight by direct I/O"},
+     .text = "Pieces in flight by direct I/O."},
     {.name = "seconds",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, seconds),
@@ -60,12 +60,12 @@ static const struct option table[] = {
      .least = 0,
      .most = 86400,
      .unit = "s",
-     .text = "go on for this long, but for one pass of each kind at least"},
+     .text = "Time of the measurement. At least one pass of each kind is measured."},
     {.name = "results",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, results),
      .value = "",
-     .text = "append the result to this file as a JSON line"},
+     .text = "File to append the result to, as a JSON line."},
     {.name = NULL},
 };
 
@@ -340,3 +340,15 @@ enum status bench_io(struct comm *comm, int n, char *const assignments[], int *e
   options_destroy(set);
   return status;
 }
+
+const struct command bench_io_help = {
+    .name = "bench io",
+    .usage = "[key=value ...]",
+    .summary = "measure the store of tiers on NVMe",
+    .text = "Measures the store behind tiers on NVMe and direct I/O on the same file system. It "
+            "reports GB/s of writing and reading, and the ratio of the two.",
+    .examples = "  sluice bench io dir=/local/disk\n"
+                "  mpirun -n 4 sluice bench io dir=/local/disk size=16Gi\n"
+                "  sluice bench io dir=/local/disk threads=8 results=io.jsonl\n",
+    .options = table,
+};

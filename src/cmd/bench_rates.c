@@ -33,12 +33,13 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, out),
      .value = "",
-     .text = "write the rates to this file, as sluice plan rates= reads them"},
+     .text = "File to write the rates to, for sluice plan rates=."},
     {.name = "dir",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, dir),
      .value = "",
-     .text = "folder on the disk to measure (tiers.nvme of a deck); empty: none"},
+     .text = "Folder on the disk to measure (tiers.nvme of a deck). Empty: the disk is not "
+             "measured."},
     {.name = "bytes",
      .type = OPTION_INT,
      .offset = offsetof(struct values, bytes),
@@ -46,20 +47,20 @@ static const struct option table[] = {
      .least = LEAST_BYTES,
      .most = 1 << 30,
      .unit = OPTIONS_BYTES,
-     .text = "of a copy, of a collective, and of each array of an update"},
+     .text = "Bytes of a copy, of a collective, and of an array."},
     {.name = "device",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, device),
      .value = "auto",
      .choices = wheres,
-     .text = "what computes; auto: GPUs where there are any"},
+     .text = "Device that computes. auto: GPUs if there are any."},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
      .value = "0",
      .least = 0,
      .most = 4096,
-     .text = "of a rank; 0: as many as it trains with"},
+     .text = "Threads per rank, 0 for as many as in training."},
     {.name = "seconds",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, seconds),
@@ -67,12 +68,12 @@ static const struct option table[] = {
      .least = 0,
      .most = 3600,
      .unit = "s",
-     .text = "a rate is measured for about this long"},
+     .text = "Approximate time per rate."},
     {.name = "results",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, results),
      .value = "",
-     .text = "append the result to this file as a JSON line"},
+     .text = "File to append the result to, as a JSON line."},
     {.name = NULL},
 };
 
@@ -666,3 +667,16 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
   tear_down(&bench);
   return status;
 }
+
+const struct command bench_rates_help = {
+    .name = "bench rates",
+    .usage = "[key=value ...]",
+    .summary = "measure the rates that sluice plan predicts a step from",
+    .text = "Measures on all ranks at the same time: matrix products, memory, links, copies "
+            "between host and device in both directions, updates and sums in host memory, and the "
+            "disk. sluice plan DECK rates=FILE reads the result.",
+    .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
+                "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
+                "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",
+    .options = table,
+};

@@ -22,12 +22,13 @@ static const struct option table[] = {
      .offset = offsetof(struct values, dtype),
      .value = "deck",
      .choices = dtypes,
-     .text = "export: type of the weights; deck: model.dtype of the checkpoint's deck"},
+     .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck."},
     {.name = "tokenizer",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
      .value = "",
-     .text = "export: folder whose tokenizer files go with the model; empty: where the run began (train.init), or its data"},
+     .text = "Export: folder of the tokenizer files to copy. Empty: the folder of train.init, or "
+             "of the training data."},
     {.name = "shard_bytes",
      .type = OPTION_INT,
      .offset = offsetof(struct values, shard_bytes),
@@ -35,7 +36,7 @@ static const struct option table[] = {
      .least = 1,
      .most = 1e18,
      .unit = OPTIONS_BYTES,
-     .text = "export: weights in one file at most"},
+     .text = "Export: largest size of one weight file."},
     {.name = NULL},
 };
 
@@ -167,17 +168,26 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_ckpt = {
     .name = "ckpt",
-    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE MODEL_FOLDER [key=value ...]",
-    .summary = "list, show, verify and compare checkpoints; exchange them with Hugging Face",
-    .text =
-        "ls: a line for each checkpoint of a folder (a run folder's ckpt/). show: meta data and tensors, of a run folder's newest. verify: structure "
-        "and every checksum, "
-        "in parallel under mpirun.\n"
-        "diff: what differs between two files; exit code 1 if anything does.\n"
-        "import: a checkpoint (.h5) of step 0, without optimizer state, from a Hugging Face model folder (config.json, one or many safetensors "
-        "files).\n"
-        "export: such a folder, which transformers loads as it is, from a checkpoint or from a run folder's newest one, with the tokenizer's files. "
-        "Both stream the tensors, in parallel under mpirun; neither overwrites a model.",
+    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
+             "[key=value ...]",
+    .summary = "list, show, verify, compare, import and export checkpoints",
+    .text = "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "
+            "folder\n"
+            "  show  print the metadata and tensors of a checkpoint, or of a run folder's newest "
+            "one\n"
+            "  verify  check the structure and every checksum, in parallel under mpirun\n"
+            "  diff  print the differences between two checkpoints; the exit code is 1 if there "
+            "are any\n"
+            "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
+            "Hugging Face model folder (config.json and safetensors)\n"
+            "  export  write a model folder that transformers loads, with the tokenizer's files, "
+            "from a checkpoint or from a run folder's newest one\n"
+            "\n"
+            "Import and export stream the tensors, in parallel under mpirun. They do not "
+            "overwrite a model.",
+    .examples = "  sluice ckpt ls runs/quickstart\n"
+                "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
+                "  sluice ckpt export runs/qwen2.5-7b tuned/\n",
     .options = table,
     .values_size = sizeof(struct values),
     .uses_mpi = true,

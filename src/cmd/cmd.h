@@ -19,10 +19,13 @@ struct arguments {
 
 struct command {
   const char *name, *usage, *summary; /* usage: what follows the name */
-  const char *text;                   /* a paragraph or more for --help and the man page */
+  const char *text;                   /* for --help and the man page, as base/prose.h has it */
+  const char *examples;               /* lines of at most 80 columns, each with its line break */
   const struct option *options;       /* own keys, NULL: none */
+  const struct command *const *parts; /* measurements that have options of their own, for help alone; NULL: none */
   size_t values_size;                 /* of the struct they describe */
   bool takes_deck;                    /* other keys are deck keys */
+  bool lists_keys;                    /* most deck keys matter, so --help names them */
   bool uses_mpi;
   int least_words, most_words;                                           /* most -1: any */
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
@@ -52,9 +55,12 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
 /* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and train.init is needed no more. Collective. */
 enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out);
 
-/* --help and --man, both from the tables. */
+/* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: no key or section is named `part`. */
+void help_print_short(const struct command *command);
 void help_print(const struct command *command);
+enum status help_print_keys(const char *part);
 void help_print_man(const struct command *command);
+void help_print_man_deck(void);
 void help_print_all(const struct command *const list[]);
 void help_print_man_all(const struct command *const list[]);
 void version_print(void);

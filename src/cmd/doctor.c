@@ -34,7 +34,8 @@ static const struct option table[] = {
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, dir),
      .value = "",
-     .text = "folders to look at, as run.dir would be; none: of a deck run.dir and the one for what goes to NVMe, or the working folder"},
+     .text = "Folders to test, such as a run.dir. Empty: run.dir and the NVMe folder of the deck, "
+             "or the working folder."},
     {.name = "size",
      .type = OPTION_INT,
      .offset = offsetof(struct values, size),
@@ -42,7 +43,7 @@ static const struct option table[] = {
      .least = 4 << 20,
      .most = 1e12,
      .unit = OPTIONS_BYTES,
-     .text = "most that each node writes into a folder to measure its speed"},
+     .text = "Most bytes that each node writes to a folder."},
     {.name = "seconds",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, seconds),
@@ -50,7 +51,8 @@ static const struct option table[] = {
      .least = 0.001,
      .most = 3600,
      .unit = "s",
-     .text = "longest that it writes, but for what is on its way to the disk then"},
+     .text = "Longest time of a write test. Data that is on its way to the disk then is still "
+             "written."},
     {.name = NULL},
 };
 
@@ -478,14 +480,23 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 const struct command command_doctor = {
     .name = "doctor",
     .usage = "[DECK] [dir=FOLDER,...] [size=256Mi] [seconds=2] [key=value ...]",
-    .summary = "tell in one page what the machine offers, what is wrong with it, and the cure",
-    .text = "Start it as a training run is started (srun or mpirun, the same nodes and ranks) and put what it prints into a ticket: the build, MPI, "
-            "GPUs, libraries, limits, memory, clocks and folders of all nodes.\n"
-            "With a deck also whether its training would begin here, as sluice train would say: its device, its ranks, its memory and its data.\n"
-            "Each line is ok, a warning (it runs, but not as it could) or a fault (it will not), with the cure; exit code 1 if there is a fault. Of "
-            "several nodes the worst is told, with its name.\n"
-            "In each folder every node writes and removes a file. Names of users are left out, and so is the environment but for settings of "
-            "MPI and UCX.",
+    .summary = "report what the machine offers, what is wrong, and the cure",
+    .text = "Start it as you start training: with the same launcher, nodes and ranks. Put its "
+            "output into a support ticket. It reports the build, MPI, GPUs, libraries, limits, "
+            "memory, clocks and folders of all nodes.\n"
+            "\n"
+            "With a deck it also says whether training would start here: device, ranks, memory "
+            "and data.\n"
+            "\n"
+            "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
+            "(training does not run), with the cure. If there is a fault, the exit code is 1. Of "
+            "several nodes the worst is reported with its name.\n"
+            "\n"
+            "Every node writes and removes a file in each folder. User names are left out. Of the "
+            "environment only settings of MPI and UCX are shown.",
+    .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
+                "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
+                "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

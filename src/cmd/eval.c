@@ -13,7 +13,8 @@ static const struct option table[] = {
      .type = OPTION_BOOL,
      .offset = offsetof(struct values, untrained),
      .value = "false",
-     .text = "evaluate the model as a fresh run begins, for comparison: initialised, or with the weights of train.init"},
+     .text = "Evaluate the model as a new run starts it. Weights are random or those of "
+             "train.init. Use it for comparison."},
     {.name = NULL},
 };
 
@@ -66,10 +67,15 @@ const struct command command_eval = {
     .name = "eval",
     .usage = "DECK|RUN_FOLDER|CHECKPOINT|MODEL_FOLDER [key=value ...] [--untrained]",
     .summary = "loss, perplexity and bits per byte on the validation split",
-    .text = "The whole validation split of data.val (or data.train) in parallel over the ranks, or its first eval.batches batches. A deck or a run "
-            "folder stands for its newest\n"
-            "checkpoint that verifies; MODEL_FOLDER is one of Hugging Face's. A token is scored given those before it in its window of data.sequence "
-            "tokens.",
+    .text = "Evaluates the validation split of data.val (or of data.train) in parallel over the "
+            "ranks. eval.batches limits it to the first batches.\n"
+            "\n"
+            "A deck or a run folder stands for its newest checkpoint that verifies. MODEL_FOLDER "
+            "is a Hugging Face model folder. A token is scored with the tokens before it in its "
+            "window of data.sequence tokens as context.",
+    .examples = "  sluice eval runs/quickstart\n"
+                "  mpirun -n 4 sluice eval runs/gpt2-62m eval.batches=20\n"
+                "  sluice eval models/Qwen2.5-0.5B data.val=data/corpus data.sequence=1024\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

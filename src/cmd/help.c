@@ -1,100 +1,230 @@
+/* Help and man pages, all from the tables of options. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/prose.h"
 #include "cmd/cmd.h"
 #include "config.h"
 
-void help_print(const struct command *command)
+static const char exit_codes[] = "  0  done\n"
+                                 "  1  plan: it does not fit; ckpt diff: the files differ; doctor: there is a fault\n"
+                                 "  2  the deck or the command line is wrong\n"
+                                 "  3  an input cannot be used\n"
+                                 "  4  a file cannot be read or written\n"
+                                 "  5  not enough memory\n"
+                                 "  6  a library failed (MPI, CUDA, NCCL, HDF5)\n"
+                                 "  7  a loss or a gradient is not finite (optim.nonfinite)\n"
+                                 "  8  this build or this machine does not support it\n"
+                                 "  9  the plan is not safe\n"
+                                 "  10  another rank failed first, or no rank made progress within comm.timeout\n"
+                                 "  70  a fault of Sluice\n"
+                                 "  75  train: stopped and saved; --resume auto continues\n"
+                                 "  128+N  signal N ended a rank; 137 (SIGKILL) often means that memory ran out\n";
+
+static const char deck_text[] = "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" with "
+                                "\"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The command line "
+                                "wins over the deck.\n"
+                                "\n"
+                                "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024). "
+                                "An unknown key is an error that names the nearest known key.";
+
+static void print_usage(const struct command *command)
 {
-  printf("usage: sluice %s %s\n\n%s\n\n%s\n", command->name, command->usage, command->summary, command->text);
+  const int at = (int)strlen("usage: sluice ") + (int)strlen(command->name) + 1;
+  printf("usage: sluice %s ", command->name);
+  prose_wrap(command->usage, at, at, prose_columns(), stdout);
+  printf("\nsluice %s: %s\n", command->name, command->summary);
+}
+
+static int rare_options(const struct option *option)
+{
+  int n = 0;
+  for (; option && option->name; option++)
+    n += option->rare;
+  return n;
+}
+
+static void print_pointers(const struct command *command, bool shorter)
+{
+  printf("\nExamples:\n%s\n", command->examples);
+  if (command->takes_deck)
+    printf("Deck keys:     sluice help keys [SECTION|KEY], or man 5 sluice-deck\n");
+  if (shorter)
+    printf("More help:     sluice %s --help\n", command->name);
+}
+
+void help_print_short(const struct command *command)
+{
+  const int rare = rare_options(command->options);
+  print_usage(command);
   if (command->options) {
     printf("\nOptions (key=value or --key value):\n");
-    options_print_help(command->options, stdout);
+    options_print_brief(command->options, false, stdout);
   }
-  if (command->takes_deck) {
-    printf("\nDeck keys (in the YAML file, or key=value on the command line):\n");
-    options_print_help(deck_table, stdout);
+  if (rare > 0)
+    printf("  ... and %d more\n", rare);
+  print_pointers(command, true);
+}
+
+void help_print(const struct command *command)
+{
+  print_usage(command);
+  putchar('\n');
+  prose_print(command->text, 0, prose_columns(), stdout);
+  if (command->options) {
+    printf("\nOptions (key=value or --key value):\n\n");
+    options_print_help(command->options, NULL, prose_columns(), stdout);
+  } else {
+    putchar('\n');
   }
+  if (command->lists_keys) {
+    printf("Deck keys (in the deck, or key=value on the command line):\n");
+    options_print_brief(deck_table, true, stdout);
+    putchar('\n');
+  }
+  printf("Exit codes:\n");
+  prose_print(exit_codes, 0, prose_columns(), stdout);
+  print_pointers(command, false);
+}
+
+static void print_sections(void)
+{
+  char text[400] = "Sections:";
+  const char *last = "";
+  size_t length = 0;
+  for (const struct option *option = deck_table; option->name; option++) {
+    const size_t section = strcspn(option->name, "."), used = strlen(text);
+    if (section != length || strncmp(option->name, last, length) != 0)
+      snprintf(text + used, sizeof text - used, " %.*s", (int)section, option->name);
+    last = option->name;
+    length = section;
+  }
+  prose_wrap(text, 0, 2, prose_columns(), stdout);
+}
+
+enum status help_print_keys(const char *part)
+{
+  if (!part) {
+    prose_print(deck_text, 0, prose_columns(), stdout);
+    printf("\n\n");
+    print_sections();
+    putchar('\n');
+  }
+  if (options_print_help(deck_table, part, prose_columns(), stdout) > 0)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "there is no deck key or section '%s': sluice help keys lists all of them", part);
 }
 
 void help_print_all(const struct command *const list[])
 {
-  printf("Sluice trains transformer language models, sharded over MPI ranks.\n\nusage: sluice SUBCOMMAND ...        (mpirun -n RANKS sluice "
-         "SUBCOMMAND ... on several ranks)\n\n");
+  printf("usage: sluice SUBCOMMAND ...\n"
+         "       mpirun -n RANKS sluice SUBCOMMAND ...\n\n"
+         "Sluice trains transformer language models, sharded over MPI ranks.\n\nSubcommands:\n");
   for (int i = 0; list[i]; i++)
     printf("  %-10s %s\n", list[i]->name, list[i]->summary);
-  printf("\n  sluice SUBCOMMAND --help     its arguments\n  sluice --version             version and configuration\n");
+  printf("\nHelp:\n"
+         "  sluice SUBCOMMAND -h                 options and examples\n"
+         "  sluice SUBCOMMAND --help             all about a subcommand\n"
+         "  sluice help keys [SECTION|KEY]       the keys of a deck\n"
+         "  sluice --version                     version, libraries and configuration\n");
 }
 
-/* Text as troff: backslashes, and control characters at the start of a line, are escaped. */
-static void print_troff(const char *text)
+/* --- man pages ------------------------------------------------------------------------------ */
+
+static void put(const char *text)
 {
-  bool line_start = true;
-  for (; *text; text++) {
-    if (line_start && (*text == '.' || *text == '\''))
-      fputs("\\&", stdout);
-    if (*text == '\\')
-      fputs("\\e", stdout);
-    else if (*text == '-')
-      fputs("\\-", stdout);
-    else
-      fputc(*text, stdout);
-    line_start = *text == '\n';
-  }
-  fputc('\n', stdout);
+  prose_escape_man(text, strlen(text), stdout);
 }
 
-static void print_man_title(const char *name)
+static void print_man_title(const char *name, int section)
 {
   printf(".TH ");
   for (; *name; name++)
-    fputc(toupper((unsigned char)*name), stdout);
-  printf(" 1 \"\" \"Sluice %s\" \"User Commands\"\n", PACKAGE_VERSION);
+    putchar(toupper((unsigned char)*name));
+  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION, section == 1 ? "User Commands" : "File Formats");
 }
 
 static void print_exit_status(void)
 {
-  printf(".SH EXIT STATUS\n0 done; 1 (ckpt diff) the files differ, (plan) it does not fit, (doctor) there is a fault; 2 usage; 3 bad input; 4 "
-         "reading or writing failed; 5 out of memory; 6 a library "
-         "failed; 7 a loss or gradient was "
-         "not finite; "
-         "8 not supported by this build; 9 the plan is not safe; 10 another rank failed first; 70 a bug; 75 stopped by a signal, saved, to be "
-         "resumed.\n");
+  printf(".SH EXIT STATUS\n");
+  prose_print_man(exit_codes, stdout);
+}
+
+static void print_synopsis(const struct command *command)
+{
+  printf(".B sluice %s\n", command->name);
+  put(command->usage);
+  putchar('\n');
+}
+
+static void print_man_examples(const char *examples)
+{
+  printf(".SH EXAMPLES\n.nf\n");
+  for (size_t length; *examples; examples += length + (examples[length] == '\n')) {
+    length = strcspn(examples, "\n");
+    prose_escape_man(examples, length, stdout);
+    putchar('\n');
+  }
+  printf(".fi\n");
+}
+
+static void print_part(const struct command *part)
+{
+  printf(".SS sluice %s\n", part->name);
+  print_synopsis(part);
+  printf(".PP\n");
+  prose_print_man(part->text, stdout);
+  options_print_man(part->options, stdout);
 }
 
 void help_print_man(const struct command *command)
 {
   char name[64];
   snprintf(name, sizeof name, "sluice-%s", command->name);
-  print_man_title(name);
+  print_man_title(name, 1);
   printf(".SH NAME\nsluice\\-%s \\- ", command->name);
-  print_troff(command->summary);
-  printf(".SH SYNOPSIS\n.B sluice %s\n", command->name);
-  print_troff(command->usage);
+  put(command->summary);
+  printf("\n.SH SYNOPSIS\n");
+  print_synopsis(command);
   printf(".SH DESCRIPTION\n");
-  print_troff(command->text);
+  prose_print_man(command->text, stdout);
   if (command->options) {
-    printf(".SH OPTIONS\n");
+    printf(".SH OPTIONS\nWrite key=value or \\-\\-key value.\n");
     options_print_man(command->options, stdout);
   }
-  if (command->takes_deck) {
-    printf(".SH DECK KEYS\n");
-    options_print_man(deck_table, stdout);
+  if (command->parts) {
+    printf(".SH OTHER MEASUREMENTS\n");
+    for (int i = 0; command->parts[i]; i++)
+      print_part(command->parts[i]);
   }
+  print_man_examples(command->examples);
   print_exit_status();
-  printf(".SH SEE ALSO\n.BR sluice (1)\n");
+  printf(".SH SEE ALSO\n.BR sluice (1)%s\n", command->takes_deck ? ",\n.BR sluice\\-deck (5)" : "");
+}
+
+void help_print_man_deck(void)
+{
+  print_man_title("sluice-deck", 5);
+  printf(".SH NAME\nsluice\\-deck \\- the YAML file that describes a run\n.SH DESCRIPTION\n");
+  prose_print_man(deck_text, stdout);
+  printf(".SH KEYS\n");
+  options_print_man(deck_table, stdout);
+  printf(".SH SEE ALSO\n.BR sluice (1),\n.BR sluice\\-train (1)\n");
 }
 
 void help_print_man_all(const struct command *const list[])
 {
-  print_man_title("sluice");
-  printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n.SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun "
-         "\\-n\nRANKS\n.B sluice\nSUBCOMMAND ...\n");
-  printf(".SH SUBCOMMANDS\n");
+  print_man_title("sluice", 1);
+  printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n"
+         ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B sluice\nSUBCOMMAND ...\n"
+         ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that describes a run, is "
+         "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
   for (int i = 0; list[i]; i++) {
     printf(".TP\n.BR sluice\\-%s (1)\n", list[i]->name);
-    print_troff(list[i]->summary);
+    put(list[i]->summary);
+    putchar('\n');
   }
   print_exit_status();
+  printf(".SH SEE ALSO\n.BR sluice\\-deck (5)\n");
 }

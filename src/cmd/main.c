@@ -11,10 +11,10 @@ static const struct command *const commands[] = {
     &command_train, &command_eval,      &command_generate, &command_prepare, &command_plan, &command_ckpt,
     &command_bench, &command_tokenizer, &command_topo,     &command_doctor,  NULL};
 
-static bool wants(int argc, char **argv, int first, const char *flag, const char *shorter)
+static bool wants(int argc, char **argv, int first, const char *flag)
 {
   for (int i = first; i < argc; i++)
-    if (!strcmp(argv[i], flag) || (shorter && !strcmp(argv[i], shorter)))
+    if (!strcmp(argv[i], flag))
       return true;
   return false;
 }
@@ -69,6 +69,50 @@ static int run(const struct command *command, int argc, char **argv)
   return exit_code;
 }
 
+/* `sluice bench io` has a page of its own. */
+static const struct command *find_part(const struct command *command, const char *word)
+{
+  char name[64];
+  snprintf(name, sizeof name, "%s %s", command->name, word ? word : "");
+  for (int i = 0; command->parts && command->parts[i]; i++)
+    if (!strcmp(command->parts[i]->name, name))
+      return command->parts[i];
+  return command;
+}
+
+/* sluice help [keys [PART] | SUBCOMMAND [PART]] */
+static int help(int argc, char **argv)
+{
+  if (argc < 3) {
+    help_print_all(commands);
+    return 0;
+  }
+  if (!strcmp(argv[2], "keys")) {
+    const enum status status = help_print_keys(argc > 3 ? argv[3] : NULL);
+    return status ? fail(status) : 0;
+  }
+  const struct command *command = command_find(commands, argv[2]);
+  if (!command)
+    return fail(STATUS_USAGE);
+  help_print(find_part(command, argc > 3 ? argv[3] : NULL));
+  return 0;
+}
+
+static int man(int argc, char **argv)
+{
+  const bool deck = argc > 2 && !strcmp(argv[2], "deck");
+  const struct command *command = argc > 2 && !deck ? command_find(commands, argv[2]) : NULL;
+  if (argc > 2 && !deck && !command)
+    return fail(STATUS_USAGE);
+  if (deck)
+    help_print_man_deck();
+  else if (command)
+    help_print_man(command);
+  else
+    help_print_man_all(commands);
+  return 0;
+}
+
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
@@ -76,24 +120,23 @@ static int dispatch(int argc, char **argv)
     version_print();
     return 0;
   }
-  if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+  if (!strcmp(name, "help"))
+    return help(argc, argv);
+  if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
     help_print_all(commands);
     return argc > 1 ? 0 : 2;
   }
-  if (!strcmp(name, "--man") && argc == 2) {
-    help_print_man_all(commands);
-    return 0;
-  }
-  const bool man = !strcmp(name, "--man");
-  const struct command *command = command_find(commands, man ? argv[2] : name);
+  if (!strcmp(name, "--man"))
+    return man(argc, argv);
+  const struct command *command = command_find(commands, name);
   if (!command)
     return fail(STATUS_USAGE);
-  if (man) {
-    help_print_man(command);
+  if (wants(argc, argv, 2, "--help")) {
+    help_print(find_part(command, argv[2]));
     return 0;
   }
-  if (wants(argc, argv, 2, "--help", "-h")) {
-    help_print(command);
+  if (wants(argc, argv, 2, "-h")) {
+    help_print_short(find_part(command, argv[2]));
     return 0;
   }
   return run(command, argc, argv);

@@ -31,45 +31,53 @@ static const struct option table[] = {
      .value = "1",
      .least = 1,
      .most = 1e6,
-     .text = "plan for this many ranks"},
+     .text = "Number of ranks to plan for."},
     {.name = "rank",
      .type = OPTION_INT,
      .offset = offsetof(struct values, rank),
      .value = "0",
      .least = 0,
      .most = 1e6,
-     .text = "print the plan of this rank"},
+     .text = "Print the plan of this rank."},
     {.name = "local_ranks",
      .type = OPTION_INT,
      .offset = offsetof(struct values, local_ranks),
      .value = "8",
      .least = 1,
      .most = 1e4,
-     .text = "ranks on a node, for shard.group=node, host= and what goes between nodes"},
+     .text = "Ranks per node. Used for shard.group=node, for host= and for the bytes sent between "
+             "nodes."},
     {.name = "threads",
      .type = OPTION_INT,
      .offset = offsetof(struct values, threads),
      .value = "0",
      .least = 0,
      .most = 4096,
-     .text = "threads of a rank, for workspace sizes; 0: run.threads of the deck, or 1"},
-    {.name = "mode", .type = OPTION_CHOICE, .offset = offsetof(struct values, mode), .value = "train", .choices = modes, .text = "which plan"},
-    {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "print the instructions"},
+     .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
+    {.name = "mode",
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct values, mode),
+     .value = "train",
+     .choices = modes,
+     .text = "Which plan: train, eval or generate."},
+    {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "Print the instructions."},
     {.name = "gpu",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, gpu),
      .value = "",
-     .text = "say whether a rank fits on this GPU: " FIT_GPUS ", or a size such as 64GiB"},
+     .text = "Say whether a rank fits on this GPU. One of " FIT_GPUS ", or a size such as 64GiB."},
     {.name = "host",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, host),
      .value = "",
-     .text = "say whether the ranks of a node fit into its memory, a size such as 512GiB; with gpu= that is what they need to load and save"},
+     .text = "Say whether the ranks of a node fit in this memory. A size such as 512GiB. With gpu= "
+             "it covers loading and saving."},
     {.name = "rates",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, rates),
      .value = "",
-     .text = "file with lines such as 'gemm: 700000': the rates below that are not given here"},
+     .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
+             "700000'. The options below take precedence."},
     {.name = "gemm",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.gemm),
@@ -77,7 +85,8 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e12,
      .unit = "GFLOP/s",
-     .text = "measured matrix rate of a rank (sluice bench); with it the step time is predicted"},
+     .text = "Measured matrix rate of a rank. With it the time of a step is predicted.",
+     .rare = true},
     {.name = "memory",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.memory),
@@ -85,7 +94,8 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured memory rate of a rank"},
+     .text = "Measured memory bandwidth of a rank.",
+     .rare = true},
     {.name = "link",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.link),
@@ -93,7 +103,8 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured link rate of a rank"},
+     .text = "Measured link bandwidth of a rank.",
+     .rare = true},
     {.name = "latency",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.latency),
@@ -101,7 +112,8 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "us",
-     .text = "measured latency of a message"},
+     .text = "Measured latency of a message.",
+     .rare = true},
     {.name = "h2d",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.h2d),
@@ -109,7 +121,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured rate of a rank's copies to its device, while all ranks of a node copy both ways"},
+     .text = "Measured copy rate of a rank to its device. All ranks of the node copy in both "
+             "directions at the same time.",
+     .rare = true},
     {.name = "d2h",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.d2h),
@@ -117,7 +131,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "the same from its device"},
+     .text = "Measured copy rate of a rank from its device. All ranks of the node copy in both "
+             "directions at the same time.",
+     .rare = true},
     {.name = "h2d_alone",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.h2d_alone),
@@ -125,7 +141,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured rate of a rank's copies to its device, while it copies both ways and no other rank of the node does; 0: h2d"},
+     .text = "Copy rate to the device of a rank alone, 0 for h2d. The rank copies in both "
+             "directions and no other rank of the node copies.",
+     .rare = true},
     {.name = "d2h_alone",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.d2h_alone),
@@ -133,7 +151,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "the same from its device; 0: d2h"},
+     .text = "Copy rate from the device of a rank alone, 0 for d2h. The rank copies in both "
+             "directions and no other rank of the node copies.",
+     .rare = true},
     {.name = "host_memory",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.host_memory),
@@ -141,7 +161,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured rate of a rank's updates in host memory, bytes read and written, while all ranks of a node do them"},
+     .text = "Measured rate of a rank's updates in host memory. It counts bytes read and written "
+             "while all ranks of the node update.",
+     .rare = true},
     {.name = "host_link",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.host_link),
@@ -149,7 +171,8 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured rate between ranks on hosts, for transfer.grads=cpu_reduce"},
+     .text = "Measured bandwidth between ranks in host memory. For transfer.grads=cpu_reduce.",
+     .rare = true},
     {.name = "disk_write",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.disk_write),
@@ -157,7 +180,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "measured rate of a rank's writes to NVMe, while all ranks of a node write"},
+     .text = "Measured rate of a rank's writes to NVMe. All ranks of the node write at the same "
+             "time.",
+     .rare = true},
     {.name = "disk_read",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, measured.disk_read),
@@ -165,7 +190,9 @@ static const struct option table[] = {
      .least = 0,
      .most = 1e9,
      .unit = "GB/s",
-     .text = "the same of reads"},
+     .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
+             "time.",
+     .rare = true},
     {.name = NULL},
 };
 
@@ -435,35 +462,44 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 const struct command command_plan = {
     .name = "plan",
     .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host SIZE] [--rates FILE] [key=value ...]",
-    .summary = "print and verify the schedule of a step, and what it needs in memory",
-    .text =
-        "Needs neither MPI nor the memory that the model would need. Prints the instruction list with the waits of each instruction, the bytes "
-        "per tier by purpose, and the result of\n"
-        "verify; with more ranks than a node has also the bytes that a node sends to others in a step, for each strategy; with measured rates "
-        "(gemm=, memory=, link= and so on, or rates=FILE) also the predicted time of a step and what of it is exposed, "
-        "and with tiers.params=host which transfer.params and transfer.grads are predicted fastest; with gpu= or host= also what a rank needs of a "
-        "GPU, or its node's ranks of the node's memory, whether it fits, and what would fit if it does not: then the exit status is 1. "
-        "gpu=, as run.device=cuda, plans for GPUs where there are none, too.\n\n"
-        "Rows of the memory table, of what stays from step to step (persistent) and of what is in use when the arena that buffers take turns in is "
-        "fullest (transient):\n"
-        "  parameters            what this rank owns of the fp32 masters\n"
-        "  gathered parameters   whole units in the type that is computed in, while they are used\n"
-        "  working copy          what this rank owns in that type, beside the masters\n"
-        "  moments               AdamW's two\n"
-        "  gradients             what this rank owns of them, reduced\n"
-        "  whole-unit gradients  those of a unit before they are reduced\n"
-        "  staging               where a reduction receives, and moments pass on their way from and to the disk\n"
-        "  landed gradients      on the host, not reduced or not added up yet\n"
-        "  activations           what blocks keep for the backward pass\n"
-        "  residual stream       what one block hands to the next, and its gradient\n"
-        "  work                  scratch memory of one operation\n"
-        "  tokens                of the step and of the next one\n"
-        "  keys and values       of what was generated so far\n"
-        "  results               loss, norm and what follows from them\n"
-        "  lost to packing       gaps between transient buffers",
+    .summary = "print and verify the schedule of a step and its memory",
+    .text = "Needs neither MPI nor the memory of the model. It prints the instructions with their "
+            "waits, the bytes per memory tier and purpose, and the result of the verification.\n"
+            "\n"
+            "With more ranks than a node has, it also prints the bytes that a node sends to other "
+            "nodes per step, for each strategy. With measured rates it also predicts the time of "
+            "a step and the exposed parts. With tiers.params=host it then names the fastest "
+            "transfer.params and transfer.grads.\n"
+            "\n"
+            "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
+            "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
+            "GPUs even if this machine has none.\n"
+            "\n"
+            "Rows of the memory table. Persistent bytes stay from step to step. Transient bytes "
+            "are those in use when the shared arena is fullest.\n"
+            "  parameters  this rank's share of the fp32 masters\n"
+            "  gathered parameters  whole units in the compute type, while they are in use\n"
+            "  working copy  this rank's share in the compute type, in addition to the masters\n"
+            "  moments  the two moments of AdamW\n"
+            "  gradients  this rank's share of the reduced gradients\n"
+            "  whole-unit gradients  gradients of a unit before the reduction\n"
+            "  staging  receive buffers of reductions, and moments on their way to and from the "
+            "disk\n"
+            "  landed gradients  gradients on the host, not yet reduced or not yet added up\n"
+            "  activations  kept by blocks for the backward pass\n"
+            "  residual stream  the output of a block and its gradient\n"
+            "  work  scratch memory of one operation\n"
+            "  tokens  of this step and of the next one\n"
+            "  keys and values  of the tokens generated so far\n"
+            "  results  loss, gradient norm and values derived from them\n"
+            "  lost to packing  gaps between transient buffers",
+    .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
+                "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100 list=false\n"
+                "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
+    .lists_keys = true,
     .least_words = 1,
     .most_words = 1,
     .run = run,

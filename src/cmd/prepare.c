@@ -20,38 +20,50 @@ static const char *const specials[] = {[SPECIAL_TOKEN] = "token", [SPECIAL_TEXT]
 static const char *const invalids[] = {[INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
 
 static const struct option table[] = {
-    {.name = "out", .type = OPTION_STRING, .offset = offsetof(struct values, out), .value = NULL, .text = "folder for the token shards"},
+    {.name = "out", .type = OPTION_STRING, .offset = offsetof(struct values, out), .value = NULL, .text = "Folder for the token shards."},
     {.name = "tokenizer",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
      .value = "bytes",
-     .text = "bytes: 256 bytes and end of text; a folder with tokenizer.json, or with vocab.json and merges.txt; gpt2: the latter, in tokenizer_dir"},
+     .text = "Tokenizer.\n"
+             "  bytes  the 256 byte values and an end of text\n"
+             "  gpt2  vocab.json and merges.txt in tokenizer_dir\n"
+             "  FOLDER  a folder with tokenizer.json, or with vocab.json and merges.txt"},
     {.name = "tokenizer_dir",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer_dir),
      .value = "",
-     .text = "folder of vocab.json and merges.txt, for gpt2"},
+     .text = "Folder with vocab.json and merges.txt, for gpt2."},
     {.name = "special",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, special),
      .value = "token",
      .choices = specials,
-     .text = "added tokens of tokenizer.json that are written in the text, as <|im_start|>: token: they become those tokens, as in the reference "
-             "library; text: they are text like any other"},
+     .text = "Meaning of special tokens in the text, as <|im_start|>.\n"
+             "  token  they are the added tokens of tokenizer.json, as in the reference library\n"
+             "  text  they are ordinary text"},
     {.name = "invalid",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, invalid),
      .value = "refuse",
      .choices = invalids,
-     .text = "bytes that are no UTF-8: refuse: stop, naming file and byte; replace: U+FFFD in their place"},
+     .text = "What to do with bytes that are not UTF-8.\n"
+             "  refuse  stop and name the file and the byte\n"
+             "  replace  write U+FFFD in their place"},
     {.name = "val",
      .type = OPTION_REAL,
      .offset = offsetof(struct values, val),
      .value = "0.01",
      .least = 0,
      .most = 0.5,
-     .text = "share of the documents for validation"},
-    {.name = "seed", .type = OPTION_INT, .offset = offsetof(struct values, seed), .value = "1", .least = 0, .most = 9e15, .text = "of the split"},
+     .text = "Share of the documents for validation."},
+    {.name = "seed",
+     .type = OPTION_INT,
+     .offset = offsetof(struct values, seed),
+     .value = "1",
+     .least = 0,
+     .most = 9e15,
+     .text = "Seed of the split into training and validation."},
     {.name = "shard_tokens",
      .type = OPTION_INT,
      .offset = offsetof(struct values, shard_tokens),
@@ -59,7 +71,7 @@ static const struct option table[] = {
      .least = 1024,
      .most = 4e9,
      .unit = "tokens",
-     .text = "a shard is closed when it holds this many"},
+     .text = "Tokens per shard."},
     {.name = NULL},
 };
 
@@ -114,10 +126,15 @@ const struct command command_prepare = {
     .usage = "INPUT ... out=DIR [tokenizer=bytes|gpt2|FOLDER] [tokenizer_dir=DIR] [special=token|text] [invalid=refuse|replace] [val=0.01] [seed=1] "
              "[shard_tokens=64Mi]",
     .summary = "turn text into token shards",
-    .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array (.json) of objects with \"text\" and optionally "
-            "\"title\". Files are shared out among the\n"
-            "ranks; the shards are the same bytes for any number of ranks. An interrupted call goes on where it stopped when it is given again. The "
-            "tokenizer's files are kept beside the shards.",
+    .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "
+            "(.json). The objects of JSON inputs have \"text\" and perhaps \"title\".\n"
+            "\n"
+            "The ranks share the files. The shards have the same bytes for any number of ranks. "
+            "An interrupted command continues if it is given again. The tokenizer's files are "
+            "copied to the folder of the shards.",
+    .examples = "  sluice prepare corpus/ out=data/corpus\n"
+                "  sluice prepare wiki.jsonl out=data/wiki tokenizer=models/Qwen2.5-0.5B\n"
+                "  mpirun -n 8 sluice prepare corpus/ out=data/corpus tokenizer=tok val=0.005\n",
     .options = table,
     .values_size = sizeof(struct values),
     .uses_mpi = true,

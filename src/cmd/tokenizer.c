@@ -34,7 +34,7 @@ static const struct option table[] = {
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, input),
      .value = "",
-     .text = "train: files and folders of text, as sluice prepare takes them"},
+     .text = "Train: files and folders of text. The formats are those of sluice prepare."},
     {.name = "vocab",
      .type = OPTION_INT,
      .offset = offsetof(struct values, vocab),
@@ -42,25 +42,25 @@ static const struct option table[] = {
      .least = 257,
      .most = 1 << 24,
      .unit = "tokens",
-     .text = "train: how many in all: 256 bytes, merges and special tokens"},
+     .text = "Train: vocabulary size. It counts the 256 bytes, the merges and the special tokens."},
     {.name = "pattern",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, pattern),
      .value = "gpt2",
      .choices = patterns,
-     .text = "train: how text is split into words, which no token crosses"},
+     .text = "Train: how text is split into words. No token crosses a word."},
     {.name = "special",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, special),
      .value = "<|endoftext|>",
-     .text = "train: special tokens; the first one is the end of text"},
+     .text = "Train: special tokens. The first one is the end of text."},
     {.name = "min_count",
      .type = OPTION_INT,
      .offset = offsetof(struct values, min_count),
      .value = "2",
      .least = 1,
      .most = 9e15,
-     .text = "train: pairs that occur less often are not merged"},
+     .text = "Train: rarer pairs are not merged."},
     {.name = "word_most",
      .type = OPTION_INT,
      .offset = offsetof(struct values, word_most),
@@ -68,13 +68,14 @@ static const struct option table[] = {
      .least = 0,
      .most = 9e15,
      .unit = OPTIONS_BYTES,
-     .text = "train: longer words (runs of spaces, base64) are left out; 0: none are"},
-    {.name = "text", .type = OPTION_STRING, .offset = offsetof(struct values, text), .value = "", .text = "encode: this text instead of a file"},
+     .text = "Train: longest word that is used, 0 for no limit. Longer words, such as runs of "
+             "spaces or base64, are left out."},
+    {.name = "text", .type = OPTION_STRING, .offset = offsetof(struct values, text), .value = "", .text = "Encode: this text instead of a file."},
     {.name = "plain",
      .type = OPTION_BOOL,
      .offset = offsetof(struct values, plain),
      .value = "false",
-     .text = "encode: special tokens that are written in the text are text like any other"},
+     .text = "Encode: treat special tokens as ordinary text."},
     {.name = NULL},
 };
 
@@ -448,16 +449,21 @@ const struct command command_tokenizer = {
     .name = "tokenizer",
     .usage = "train OUT input=FILE|FOLDER[,...] | encode FOLDER [text=... | FILE] | decode FOLDER [FILE] | show FOLDER",
     .summary = "train, try and show a tokenizer",
-    .text = "train: make a byte-level BPE vocabulary of the text in files and folders, which are shared out among the ranks, and write "
-            "tokenizer.json and "
-            "tokenizer_config.json to OUT,\n"
-            "the same bytes for any number of ranks, for sluice prepare and for transformers. encode: print the ids of a text, a line for each "
-            "document: a text "
-            "file or standard input is one\n"
-            "document, JSON Lines and JSON arrays hold one an object. decode: print the text of such ids. show: kind, vocabulary, pattern and added "
-            "tokens. FOLDER "
-            "holds tokenizer.json, or\n"
-            "vocab.json and merges.txt.",
+    .text = "  train  make a byte-level BPE vocabulary and write tokenizer.json and "
+            "tokenizer_config.json to OUT\n"
+            "  encode  print the ids of a text, one line per document\n"
+            "  decode  print the text of such ids\n"
+            "  show  print the kind, vocabulary, pattern and added tokens\n"
+            "\n"
+            "For train the ranks share the input files. The result has the same bytes for any "
+            "number of ranks. sluice prepare and transformers read it.\n"
+            "\n"
+            "For encode a text file or standard input is one document. JSON Lines and JSON arrays "
+            "hold one document per object. FOLDER holds tokenizer.json, or vocab.json and "
+            "merges.txt.",
+    .examples = "  sluice tokenizer train tok input=corpus/ vocab=32000\n"
+                "  sluice tokenizer encode tok text=\"The gate opens\"\n"
+                "  sluice tokenizer show models/Qwen2.5-0.5B\n",
     .options = table,
     .values_size = sizeof(struct values),
     .uses_mpi = true,

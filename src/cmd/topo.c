@@ -19,19 +19,20 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, xml),
      .value = "",
-     .text = "a machine as hwloc wrote it (lstopo machine.xml); empty: this one"},
+     .text = "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this machine."},
     {.name = "machine",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, machine),
      .value = "",
-     .text = "a machine in hwloc's synthetic language, such as 'pack:2 numa:1 core:4 pu:2'"},
+     .text = "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 pu:2'."},
     {.name = "gpus",
      .type = OPTION_INT,
      .offset = offsetof(struct values, gpus),
      .value = "-1",
      .least = -1,
      .most = TOPO_GPUS,
-     .text = "as if there were so many GPUs; -1: those that the machine shows. A machine that shows none has them spread evenly"},
+     .text = "Number of GPUs to assume, -1 for those of the machine. If the machine shows no GPUs, "
+             "they are spread evenly over it."},
     {.name = "ranks",
      .type = OPTION_INT,
      .offset = offsetof(struct values, ranks),
@@ -39,13 +40,13 @@ static const struct option table[] = {
      .least = 0,
      .most = 4096,
      .unit = "ranks",
-     .text = "on the machine; 0: those of this job on this node, or one per GPU"},
+     .text = "Ranks on the machine. 0: the ranks of this job on this node, or one per GPU."},
     {.name = "mask",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, mask),
      .value = "[]",
-     .text = "CPUs that the launcher leaves each rank, as [0-15, 16-31] or "
-             "['0-7,16-23', '8-15,24-31'], or one mask for all; empty: as they are"},
+     .text = "CPUs that the launcher gives each rank, such as [0-15, 16-31] or "
+             "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: as they are."},
     {0},
 };
 
@@ -140,16 +141,21 @@ const struct command command_topo = {
     .name = "topo",
     .usage = "[DECK] [--xml FILE | --machine TEXT] [--gpus N] [--ranks K] [key=value ...]",
     .summary = "show which GPU, cores and memory each rank of a node gets",
-    .text = "Each rank has the GPU nearest to the CPUs that its launcher left it, and of these the ones near its GPU; ranks that have the same ones "
-            "split them. Fewer ranks than GPUs are spread over the packages. Beside a "
-            "GPU its cores are split into the\n"
-            "controller (threads that drive lanes, and MPI), one core for I/O, and math: the optimizer's workers. Printed as a table and as a "
-            "picture, with a "
-            "warning for every rank whose CPUs are not near\n"
-            "its GPU. Under mpirun or srun: as a job with this deck would bind, on the node of rank 0. Alone: for --ranks ranks that share the CPUs "
-            "of this "
-            "process. With --xml or --machine: for any other machine.\n"
-            "topo.cores, topo.controller and run.threads change it.",
+    .text = "Each rank gets the GPU nearest to the CPUs that its launcher gave it. Of these CPUs "
+            "it uses the ones near its GPU. Ranks with the same CPUs split them. If there are "
+            "fewer ranks than GPUs, the ranks are spread over the packages.\n"
+            "\n"
+            "With a GPU the cores of a rank are split: controller cores for the threads that "
+            "drive lanes and MPI, one core for I/O, and the others for math. The keys topo.cores, "
+            "topo.controller and run.threads change the split.\n"
+            "\n"
+            "The result is a table and a picture, with a warning for every rank whose CPUs are "
+            "not near its GPU. Under mpirun or srun it shows the binding of a job with this deck, "
+            "on the node of rank 0. Without a launcher it shows --ranks ranks that share the CPUs "
+            "of this process. With --xml or --machine it shows any other machine.",
+    .examples = "  sluice topo --ranks 4\n"
+                "  mpirun -n 4 --bind-to none sluice topo inputs/gpt2-62m.yaml\n"
+                "  sluice topo --machine 'pack:2 numa:1 core:32 pu:1' --gpus 4\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -11,7 +11,10 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, resume),
      .value = "none",
-     .text = "none: a fresh run; auto: the newest checkpoint of the run folder that verifies; or a checkpoint's path"},
+     .text = "Whether to continue an earlier run.\n"
+             "  none  start a new run\n"
+             "  auto  continue from the newest checkpoint in run.dir that verifies\n"
+             "  PATH  continue from this checkpoint"},
     {.name = NULL},
 };
 
@@ -31,41 +34,52 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_train = {
     .name = "train",
-    .usage = "DECK [key=value ...] [--resume auto|none|CHECKPOINT]",
+    .usage = "DECK [key=value ...] [--resume none|auto|CHECKPOINT]",
     .summary = "train a model as a deck describes",
-    .text =
-        "Parameters, gradients and optimizer state are sharded over the ranks of mpirun as shard.strategy says. The run folder run.dir then "
-        "holds deck.yaml (as resolved),\n"
-        "log.txt, ckpt/step-*.h5 and results.jsonl, an object a line, whose \"kind\" is step, eval (a look at the validation split), save (a "
-        "checkpoint that is\n"
-        "complete), trace and counters (where the deck asks for them) or run (how it ended: finished, unfinished, or lost, where it stopped since a "
-        "loss or a gradient was\n"
-        "not finite). SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank, or a file STOP in run.dir (what it holds is told as the reason), saves after "
-        "the step under way\n"
-        "and ends with exit code 75; so does a job that is about to end (SLURM_JOB_END_TIME, seconds since 1970; run.minutes), while there is still "
-        "time for what is due\n"
-        "before the next step, that step, a checkpoint, a quarter more of these, and ten seconds to end.\n"
-        "--resume auto goes on from there, on any number of ranks and with any strategy.\n"
-        "Exit codes: 0 all steps done; 75 unfinished, saved, --resume auto goes on; 2 the deck or the command line is wrong; 3 an input cannot be "
-        "used; "
-        "4 a file\n"
-        "cannot be read or written; 5 memory; 6 a library failed (MPI, CUDA, NCCL, HDF5); 7 the loss is not finite (optim.nonfinite); 8 not "
-        "supported here; 9 the plan "
-        "is not "
-        "sound;\n"
-        "10 nothing moved within comm.timeout (the message names the rank that the others wait for); 70 a fault of Sluice itself. 128 + N: a rank "
-        "was ended "
-        "by signal\n"
-        "N, 137 (SIGKILL) most often because a node or the job had no memory left. After any of them the newest checkpoint of run.dir is whole.\n"
-        "A step that optim.nonfinite=skip skips has changed nothing, and no checkpoint is written after it; a run that ends or leaves right after "
-        "one "
-        "saves the state\n"
-        "before it, and removes no older checkpoint. The tenth skipped step in a row ends the run with exit code 7.\n"
-        "train.init=FOLDER begins with the weights of a Hugging Face model folder (config.json and safetensors) or of a checkpoint, and takes every "
-        "model.* from it that is not given.",
+    .text = "The ranks that mpirun or srun started train one model. shard.strategy says what is "
+            "sharded over them.\n"
+            "\n"
+            "The run folder run.dir holds:\n"
+            "  deck.yaml  the deck, with the value of every key\n"
+            "  log.txt  the log\n"
+            "  results.jsonl  one JSON object per line; its \"kind\" is listed below\n"
+            "  ckpt/  checkpoints, step-*.h5\n"
+            "  trace/  timelines, if train.trace asks for them\n"
+            "\n"
+            "Kinds of lines in results.jsonl:\n"
+            "  step  an optimizer step\n"
+            "  eval  a validation\n"
+            "  save  a complete checkpoint\n"
+            "  trace  what the traced steps add up to (train.trace)\n"
+            "  counters  processor events (run.counters)\n"
+            "  run  how the run ended: finished, unfinished, or lost if a loss or a gradient was "
+            "not finite\n"
+            "\n"
+            "Stopping: SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves after the current "
+            "step and exits with code 75. A file STOP in run.dir does the same, and its text is "
+            "reported as the reason. The run also stops and saves shortly before its time limit "
+            "(SLURM_JOB_END_TIME, in seconds since 1970, or run.minutes). It reserves the time of "
+            "two steps and a checkpoint, plus 25 % and 10 s.\n"
+            "\n"
+            "Continuing: --resume auto continues from the newest checkpoint that verifies, on any "
+            "number of ranks and with any strategy. The newest checkpoint of run.dir is complete "
+            "after any exit code.\n"
+            "\n"
+            "Weights: train.init=FOLDER starts from a Hugging Face model folder (config.json and "
+            "safetensors) or from a checkpoint. Every model.* key that is not given is taken from "
+            "it.\n"
+            "\n"
+            "Losses that are not finite: with optim.nonfinite=skip, a skipped step changes "
+            "nothing and no checkpoint is written after it. A run that ends right after a skipped "
+            "step saves the state before it, and removes no older checkpoint. The tenth skipped "
+            "step in a row ends the run with exit code 7.",
+    .examples = "  mpirun -n 2 sluice train inputs/quickstart.yaml\n"
+                "  mpirun -n 2 sluice train inputs/quickstart.yaml --resume auto run.steps=900\n"
+                "  mpirun -n 4 sluice train inputs/qwen2.5-7b.yaml train.init=models/Qwen2.5-7B\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
+    .lists_keys = true,
     .uses_mpi = true,
     .least_words = 1,
     .most_words = 1,

@@ -30,149 +30,303 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .text = "folder of the run: log, results, checkpoints"},
-    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32, .unit = "steps", .text = "optimizer steps to train"},
+    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default",
+     .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
+    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32, .unit = "steps",
+     .text = "Number of optimizer steps to train."},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
-     .text = "the run saves and leaves before so long has passed, with two steps, a checkpoint and 10 s to spare; 0: only SLURM_JOB_END_TIME"},
+     .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
+             "before the limit. It reserves the time of two steps, a checkpoint and 10 s. "
+             "SLURM_JOB_END_TIME is a limit as well."},
     {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
-     .text = "of the initial weights, the sample order and the generated text"},
+     .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
+             "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
-     .text = "math threads of a rank; 0: the cores this rank may use"},
+     .text = "Math threads per rank, 0 for all cores of the rank."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
-     .text = "where the model is computed; auto: on a GPU where this build and the machine have CUDA, on the host elsewhere"},
+     .text = "Device that computes the model.\n"
+             "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
+             "  host  the CPU cores of the rank\n"
+             "  cuda  one NVIDIA GPU per rank"},
     {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .choices = computes,
-     .text = "type of activations and working weights; auto: fp32 on the host, bf16 on GPUs. bf16 on the host: slow, and memory beside the plan"},
+     .text = "Data type of activations and working weights.\n"
+             "  auto  bf16 on GPUs, fp32 on the host\n"
+             "  fp32  32-bit floating point\n"
+             "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
+             "count"},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]",
-     .text = "what of the processor is counted, by lane and kind of instruction: none, auto (what there is), or names of events, PAPI's too"},
+     .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
+             "and in the trace.\n"
+             "  none  count nothing\n"
+             "  auto  count the events that this machine offers\n"
+             "  NAME,...  count these events; PAPI names are allowed"},
 
-    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true", .text = "bind the threads of a rank to its cores, and its memory to their NUMA node"},
+    {"topo.bind", OPTION_BOOL, AT(topo.bind), "true",
+     .text = "Bind threads to cores and memory to NUMA nodes."},
     {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]",
-     .text = "CPUs of each rank of a node, as [0-15, 16-31], in place of those near its GPU; empty: those"},
-    {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096, .unit = "cores",
-     .text = "of a rank, for the threads that drive its lanes and MPI; 0: 1 or 2 beside a GPU, none without"},
+     .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the rank's "
+             "GPU."},
+    {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096,
+     .unit = "cores",
+     .text = "Cores per rank for the threads that drive lanes and MPI. 0: one or two cores with a "
+             "GPU, none without a GPU."},
 
-    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .text = "architecture: gpt2, llama, qwen2, qwen3 or mistral"},
-    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16, .unit = "blocks", .text = "decoder blocks"},
-    {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20, .text = "width of the residual stream"},
-    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads", .text = "attention heads"},
-    {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16, .unit = "heads",
-     .text = "key and value heads, which divide model.heads; 0: as many as model.heads"},
-    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16, .text = "width of a head; 0: model.width / model.heads"},
+    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2",
+     .text = "Architecture.\n"
+             "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
+             "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
+             "  qwen2  llama with biases on the query, key and value projections\n"
+             "  qwen3  llama with a norm on each query and key head\n"
+             "  mistral  llama with a sliding window"},
+    {"model.layers", OPTION_INT, AT(model.layers), "12", .least = 1, .most = 1 << 16,
+     .unit = "blocks",
+     .text = "Number of decoder blocks."},
+    {"model.width", OPTION_INT, AT(model.width), "768", .least = 1, .most = 1 << 20,
+     .text = "Width of the residual stream (hidden size)."},
+    {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
+     .text = "Number of attention heads."},
+    {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16,
+     .unit = "heads",
+     .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
+             "model.heads."},
+    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16,
+     .text = "Width of a head, 0 for model.width / model.heads."},
     {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24,
-     .text = "width of the feed-forward part; 0: 4 times model.width (gpt2 only)"},
-    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26, .unit = "tokens", .text = "longest sequence"},
-    {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX, .unit = "tokens",
-     .text = "vocabulary: 50257 for GPT-2's tokenizer, 257 for bytes"},
-    {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1, .text = "added to the variance in a norm"},
-    {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10, .text = "standard deviation of the initial weights"},
+     .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
+    {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26,
+     .unit = "tokens",
+     .text = "Longest sequence that the model can take."},
+    {"model.vocab", OPTION_INT, AT(model.vocab), "50257", .least = 2, .most = INT32_MAX,
+     .unit = "tokens",
+     .text = "Vocabulary size. It must be at least that of the tokenizer: 257 for bytes, 50257 for "
+             "GPT-2's."},
+    {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1,
+     .text = "Number that a norm adds to the variance."},
+    {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10,
+     .text = "Standard deviation of the initial weights."},
 
-    {"model.tied", OPTION_BOOL, AT(model.tied), "true", .text = "the head is the embedding's matrix"},
-    {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
-     .text = "sliding window of the attention (mistral, qwen2, qwen3); 0: none"},
-    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 1 << 16, .unit = "blocks",
-     .text = "first block that has the window"},
+    {"model.tied", OPTION_BOOL, AT(model.tied), "true",
+     .text = "Use the embedding's matrix as the output head."},
+    {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26,
+     .unit = "tokens",
+     .text = "Sliding window of the attention, 0 for none. For mistral, qwen2 and qwen3."},
+    {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 1 << 16,
+     .unit = "blocks",
+     .text = "First block that uses model.window."},
     {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12,
-     .text = "base of the rotary frequencies; 0: 10000, where there are any"},
-    {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings, .text = "how rotary frequencies are stretched"},
-    {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6, .text = "of linear and llama3 scaling"},
-    {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6, .text = "low_freq_factor of llama3 scaling"},
-    {"model.rope_high_freq", OPTION_REAL, AT(model.rope_high_freq), "0", .least = 0, .most = 1e6, .text = "high_freq_factor of llama3 scaling"},
-    {"model.rope_original", OPTION_INT, AT(model.rope_original), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
-     .text = "context that the frequencies were made for: original_max_position_embeddings of llama3 scaling"},
+     .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
+    {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings,
+     .text = "Scaling of the rotary frequencies.\n"
+             "  none  no scaling\n"
+             "  linear  divide all frequencies by model.rope_factor\n"
+             "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
+    {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6,
+     .text = "Factor of linear and llama3 scaling."},
+    {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6,
+     .text = "The low_freq_factor of llama3 scaling."},
+    {"model.rope_high_freq", OPTION_REAL, AT(model.rope_high_freq), "0", .least = 0, .most = 1e6,
+     .text = "The high_freq_factor of llama3 scaling."},
+    {"model.rope_original", OPTION_INT, AT(model.rope_original), "0", .least = 0, .most = 1 << 26,
+     .unit = "tokens",
+     .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
+             "config.json."},
     {"model.dtype", OPTION_CHOICE, AT(model.dtype), "float32", .choices = dtypes,
-     .text = "type of the weights that sluice ckpt export writes; training keeps fp32 masters"},
+     .text = "Data type of weights that sluice ckpt export writes. Training always keeps fp32 "
+             "master weights.\n"
+             "  float32  32-bit floating point\n"
+             "  bfloat16  8 bits of exponent, 7 of mantissa\n"
+             "  float16  5 bits of exponent, 10 of mantissa"},
 
     {"train.init", OPTION_STRING, AT(train.init), "",
-     .text = "Hugging Face model folder, or a checkpoint, to start from: weights, and every model.* that is not given"},
-    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]", .text = "names of parameters that are not trained; * and ? as in file names"},
-    {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
-     .text = "first step of which a trace is written, and the one behind the last; empty: none"},
+     .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
+             "checkpoint. Weights and all model.* keys that are not given are taken from it."},
+    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]",
+     .text = "Parameters that are not trained. Each item is a name or a pattern with * and ?, as "
+             "for file names."},
+    {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
+     .unit = "steps",
+     .text = "Steps to trace, such as [10, 13] for 10, 11 and 12. The first number is the first "
+             "traced step, the second one follows the last traced step."},
 
-    {"data.train", OPTION_STRING, AT(data.train), "", .text = "folder of token shards to train on (made by sluice prepare)"},
-    {"data.val", OPTION_STRING, AT(data.val), "", .text = "folder of token shards to validate on; empty: the validation part of data.train"},
-    {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30, .unit = "sequences", .text = "sequences a step over all ranks"},
-    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
-     .text = "length of a sequence; 0: model.context"},
-    {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30, .unit = "sequences",
-     .text = "sequences of a rank at a time; 0: all of its share of the batch"},
+    {"data.train", OPTION_STRING, AT(data.train), "",
+     .text = "Folder of training token shards, from sluice prepare."},
+    {"data.val", OPTION_STRING, AT(data.val), "",
+     .text = "Folder of validation token shards. Empty: the validation part of data.train."},
+    {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30,
+     .unit = "sequences",
+     .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
+             "data.batch / (ranks x data.micro_batch)."},
+    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26,
+     .unit = "tokens",
+     .text = "Length of a training sequence, 0 for model.context."},
+    {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30,
+     .unit = "sequences",
+     .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {"data.verify", OPTION_BOOL, AT(data.verify), "false",
-     .text = "read all token shards against their checksums before the first step, not only length and header of each as it is opened"},
+     .text = "Check all token shards before the first step. This reads every shard and compares "
+             "its checksums. Otherwise only the length and header of a shard are checked when it "
+             "is opened."},
 
     {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
-     .text = "what ranks split: parameters, gradients and optimizer state, the last two, the last, nothing, or all of it inside each group"},
+     .text = "What is sharded over the ranks.\n"
+             "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
+             "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
+             "  shard_optim  optimizer state (ZeRO-1)\n"
+             "  no_shard  nothing (DDP)\n"
+             "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over "
+             "the groups (HSDP)"},
     {"shard.group", OPTION_STRING, AT(shard.group), "auto",
-     .text = "ranks in a group of hybrid_shard: node, or a number; auto: node with hybrid_shard, world otherwise"},
+     .text = "Ranks per group of hybrid_shard.\n"
+             "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
+             "  world  all ranks\n"
+             "  node  the ranks of a node\n"
+             "  N  this number of ranks; it must divide the number of ranks"},
     {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
-     .text = "units gathered ahead of the one computed"},
+     .text = "Units that are gathered ahead of the computed unit."},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
-     .text = "reduce gradients after each micro-batch or once a step; auto: micro where gradients are sharded, step where they are not"},
+     .text = "When gradients are reduced over the ranks.\n"
+             "  auto  micro if gradients are sharded, otherwise step\n"
+             "  micro  after each micro-batch\n"
+             "  step  once per step; whole gradients stay in memory until then"},
 
     {"comm.backend", OPTION_CHOICE, AT(comm.backend), "auto", .choices = backends,
-     .text = "what carries data between ranks; auto: nccl between GPUs, mpi between hosts"},
+     .text = "Library that moves data between ranks.\n"
+             "  auto  nccl between GPUs, mpi between hosts\n"
+             "  mpi  MPI\n"
+             "  nccl  NCCL, for GPUs only"},
     {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32", .choices = wire_types,
-     .text = "type in which gradients travel; they are added in fp32"},
+     .text = "Data type in which gradients are sent.\n"
+             "  fp32  32-bit floating point\n"
+             "  bf16  bfloat16: half the bytes; the sum is still computed in fp32"},
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
-     .text = "a job in which nothing has moved for so long, in its start, a step or a checkpoint, is ended with a report; 0: never"},
+     .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
+             "step and to a checkpoint. The job ends with the state of every rank."},
 
     {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = tiers,
-     .text = "where parameters live; host: a window of shard.prefetch + 1 units is on the device"},
+     .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
+             "  device  device memory\n"
+             "  host  host memory; the device holds a window of shard.prefetch + 1 units (CPU "
+             "offload)"},
     {"tiers.optimizer", OPTION_CHOICE, AT(tiers.optimizer), "device", .choices = tiers,
-     .text = "where masters and moments live and are updated; the same as tiers.params"},
+     .text = "Memory that holds master weights and moments. They are updated there. It must be "
+             "equal to tiers.params.\n"
+             "  device  device memory\n"
+             "  host  host memory; the CPU runs the optimizer"},
     {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
-     .text = "of blocks: all (keep, keep_host) or the input alone (recompute, host, nvme: where it waits); :K each K-th; a,b in turn"},
-    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .text = "folder on the node's own disk for what goes to NVMe; empty: nvme in run.dir, on one node whose own that is"},
+     .text = "How a block keeps activations for the backward pass.\n"
+             "  keep  in device memory\n"
+             "  keep_host  in host memory, except the block's input\n"
+             "  recompute  keep only the block's input and compute the rest again (activation "
+             "checkpointing)\n"
+             "  host  recompute, with the input in host memory\n"
+             "  nvme  recompute, with the input on NVMe\n"
+             "  WORD:K  WORD for every K-th block, keep for all others\n"
+             "  WORD,WORD  blocks take these words in turn"},
+    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "",
+     .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
+             "allowed for jobs on one node with a local file system."},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
-     .text = "tight: where it is cuDNN's, attention's backward pass takes less room while activations fill the GPU, which is slower there"},
+     .text = "Workspace of cuDNN's attention backward pass.\n"
+             "  fast  as much as the fastest algorithm needs\n"
+             "  tight  less, and slower, while activations fill the GPU; no effect on Sluice's own "
+             "Hopper kernel"},
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
-     .text = "keep: the update leaves parameters in the compute type too, so that gathers cast nothing; 2 bytes for each that a rank owns"},
-    {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20, .unit = "units",
-     .text = "with tiers.optimizer=host: so many units, from the embedding on, are updated on the device; the next step asks for them first"},
+     .text = "Whether the optimizer also writes working weights.\n"
+             "  gather  no: each gather casts the fp32 masters to the compute type\n"
+             "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns"},
+    {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20,
+     .unit = "units",
+     .text = "Units that stay on the device with host offload. The first units, from the embedding "
+             "on, are updated on the device because the next step needs them first. Only with "
+             "tiers.optimizer=host."},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
-     .text = "from host memory: each rank copies its shard and devices gather, or each copies all from what its group shares on a node"},
+     .text = "Host-to-device transfer with tiers.params=host.\n"
+             "  shard  each rank copies its shard, then the devices all-gather\n"
+             "  full  each rank copies whole parameters from memory that its group shares on a "
+             "node"},
     {"transfer.grads", OPTION_CHOICE, AT(transfer.grads), "gpu_reduce", .choices = grad_transfers,
-     .text = "to host memory: devices reduce and each rank copies its shard, or each copies all and the hosts reduce"},
+     .text = "Device-to-host transfer with tiers.optimizer=host.\n"
+             "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
+             "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
     {"transfer.rate", OPTION_REAL, AT(transfer.rate), "0", .least = 0, .most = 1e6, .unit = "GB/s",
-     .text = "of copies between tiers where the device is the host, to see what a link does; 0: as fast as memory"},
+     .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
+             "what a slower link does. 0: as fast as memory."},
 
-    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers, .text = "optimizer"},
-    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000, .text = "highest learning rate"},
+    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers,
+     .text = "Optimizer.\n"
+             "  adamw  AdamW (Loshchilov and Hutter, 2019)"},
+    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000,
+     .text = "Peak learning rate, after the warm-up."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .least = 0, .most = 1, .count = 2,
-     .text = "decay of the first and the second moment"},
-    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1, .text = "added to the root of the second moment"},
-    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000, .text = "decoupled weight decay"},
-    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY, .text = "largest global norm of the gradient; 0: no clipping"},
-    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1, .text = "learning rate at the end, as a share of optim.lr"},
-    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules, .text = "learning rate after the warm-up"},
+     .text = "Decay rates of the first and second moment."},
+    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1,
+     .text = "Number added to the root of the second moment."},
+    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000,
+     .text = "Decoupled weight decay."},
+    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY,
+     .text = "Largest global norm of the gradient, 0 for no clipping."},
+    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1,
+     .text = "Final learning rate, as a share of optim.lr."},
+    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules,
+     .text = "Learning rate after the warm-up.\n"
+             "  constant  stays at optim.lr\n"
+             "  linear  falls linearly to optim.min_lr\n"
+             "  cosine  falls along a half cosine to optim.min_lr"},
     {"optim.nonfinite", OPTION_CHOICE, AT(optim.nonfinite), "stop", .choices = nonfinites,
-     .text = "when a loss or a gradient is not finite: stop the run (exit code 7), or skip the step; the tenth in a row stops it, too"},
-    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY, .unit = "steps", .text = "linear warm-up"},
-    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .text = "step at which optim.min_lr is reached; 0: run.steps"},
-    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed, .text = "parameters without weight decay"},
+     .text = "Action if the loss or a gradient is not finite.\n"
+             "  stop  end the run with exit code 7\n"
+             "  skip  skip the step; the tenth skipped step in a row ends the run"},
+    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Steps over which the learning rate rises to optim.lr."},
+    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Step that reaches optim.min_lr, 0 for run.steps."},
+    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed,
+     .text = "Parameters without weight decay."},
     {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types,
-     .text = "type of both moments; fp16 holds the root of the second, and both scaled"},
-    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings, .text = "of moments to a 16-bit type"},
+     .text = "Data type of both moments.\n"
+             "  fp32  32-bit floating point\n"
+             "  bf16  bfloat16\n"
+             "  fp16  scaled half precision; the second moment is stored as its root"},
+    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings,
+     .text = "Rounding of moments to a 16-bit type.\n"
+             "  nearest  to the nearest value\n"
+             "  stochastic  up or down at random, so that the mean is exact"},
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
-     .text = "of all units behind the norm, or of each as its gradient is there; auto: immediate on the host where nothing needs the norm"},
-    {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers, .text = "where moments lie, with tiers.optimizer=host"},
+     .text = "When parameters are updated.\n"
+             "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
+             "optim.nonfinite=stop, otherwise deferred\n"
+             "  deferred  after the norm of all gradients is known\n"
+             "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0"},
+    {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
+     .text = "Where moments are stored with tiers.optimizer=host.\n"
+             "  host  host memory\n"
+             "  nvme  files in tiers.nvme"},
     {"optim.state_share", OPTION_REAL, AT(optim.state_share), "1", .least = 0, .most = 1,
-     .text = "share of the units whose moments lie on NVMe, with optim.state=nvme"},
+     .text = "Share of units with moments on NVMe. Only with optim.state=nvme."},
 
-    {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .text = "between checkpoints; 0: only at the end"},
-    {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY, .unit = "checkpoints",
-     .text = "newest ones to keep; 0: all"},
-    {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .text = "checkpoints at multiples of it are kept for good; 0: none"},
-    {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true", .text = "save one after the last step"},
+    {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Steps between checkpoints, 0 for one at the end."},
+    {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY,
+     .unit = "checkpoints",
+     .text = "Newest checkpoints to keep, 0 for all."},
+    {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0,
+     .most = INFINITY, .unit = "steps",
+     .text = "Checkpoints at multiples of this are never removed. 0: none."},
+    {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true",
+     .text = "Save a checkpoint after the last step."},
     {"checkpoint.background", OPTION_BOOL, AT(checkpoint.background), "true",
-     .text = "write them behind the next steps, from a copy of the state in host memory, where there is room for it"},
+     .text = "Write checkpoints while training goes on. The state is first copied in host memory. "
+             "If there is no room for the copy, the steps wait."},
 
     {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .text = "between validations; 0: none during training"},
-    {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY, .unit = "batches",
-     .text = "of a validation; 0: the whole validation set"},
+     .text = "Steps between validations, 0 for none."},
+    {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
+     .unit = "batches",
+     .text = "Batches per validation, 0 for the whole set."},
     {0},
 };
 // clang-format on

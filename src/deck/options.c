@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/prose.h"
 #include "deck/options_set.h"
 
 static void *field(const struct option_set *set, const struct option *option)
@@ -145,11 +146,11 @@ void options_expected(const struct option *option, char *out, size_t size)
   case OPTION_INT: integer_text(option, range, out, size); return;
   case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
-  case OPTION_STRING: snprintf(out, size, "a text"); return;
+  case OPTION_STRING: snprintf(out, size, "a string"); return;
   case OPTION_CHOICE: snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices); return;
   case OPTION_REALS: snprintf(out, size, "a list of %d numbers%s", option->count, range); return;
   case OPTION_INTS: snprintf(out, size, "a list of %d integers%s, or an empty one", option->count, range); return;
-  case OPTION_STRINGS: snprintf(out, size, option->choices ? "a list of any of %s" : "a list of texts", choices); return;
+  case OPTION_STRINGS: snprintf(out, size, option->choices ? "a list of any of %s" : "a list of strings", choices); return;
   }
 }
 
@@ -560,7 +561,8 @@ enum status options_check_required(const struct option_set *set)
       continue;
     char expected[600];
     options_expected(option, expected, sizeof expected);
-    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %s", option->name, option->name, expected, option->text);
+    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %.*s", option->name, option->name, expected,
+                      prose_sentence(option->text), option->text);
   }
   return STATUS_OK;
 }

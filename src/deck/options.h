@@ -1,4 +1,4 @@
-/* One table of options drives the parser, `key=value`, --help, the man page and the echo at start (STYLE 13).
+/* One table of options drives the parser, `key=value`, --help, the man pages and the echo at start.
  *
  * A table describes the fields of a plain C struct. Values are set from YAML, from the command line or by default; where each came
  * from is kept, so that a later check can still name file and line. Knows nothing of MPI or devices. */
@@ -38,7 +38,9 @@ struct option {
   int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
   const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
-  const char *text;           /* one line for --help and the man page */
+  const char *text;           /* for help and man pages, as base/prose.h has it: a paragraph, of which
+                                 the first sentence is short, then perhaps a list of the choices */
+  bool rare;                  /* left out of -h */
 };
 
 struct option_set; /* a struct's values, and where each came from */
@@ -81,9 +83,12 @@ uint64_t options_hash(const struct option_set *set, const char *const *except);
 
 /* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
-/* The table for people: name, type, default, unit, text. */
-void options_print_help(const struct option *table, FILE *to);
-/* The table as man page source (.TP entries). */
+/* The table for people. The short form is one line per option: name and first sentence. The long form
+ * has type, default, unit and the whole text. Only the options of section `part`, or the option of this
+ * name; NULL: all. The long form returns how many it printed. Local. */
+void options_print_brief(const struct option *table, bool with_rare, FILE *to);
+int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
+/* The table as man page source (.TP entries). Local. */
 void options_print_man(const struct option *table, FILE *to);
 
 #endif

@@ -5,6 +5,7 @@ check_PROGRAMS += \
 	tests/base/test_log \
 	tests/base/test_mem \
 	tests/base/test_printable \
+	tests/base/test_prose \
 	tests/base/test_rng \
 	tests/base/test_status \
 	tests/base/test_team

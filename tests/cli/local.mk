@@ -14,6 +14,7 @@ check_scripts += \
 	tests/cli/fit.sh \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
+	tests/cli/help.sh \
 	tests/cli/hybrid.sh \
 	tests/cli/memory.sh \
 	tests/cli/offload.sh \

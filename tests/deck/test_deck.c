@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/prose.h"
 #include "deck/deck.h"
 
 enum { MOST = 8 };
@@ -604,12 +605,24 @@ static void test_inputs(void **state)
   assert_true(n >= 5);
 }
 
-/* A row without a text, a range the wrong way round, a section in two pieces: the echo and the help would lie. */
+/* Whether a text has an item for a choice. */
+static bool lists(const char *text, const char *choice)
+{
+  char item[64];
+  snprintf(item, sizeof item, "\n  %s  ", choice);
+  return strstr(text, item) != NULL;
+}
+
+/* A row without a text, a choice that it does not explain, a range the wrong way round, a section in two pieces: the echo and the help would lie.
+ * In help the name takes 25 columns of 80. */
 static void test_table(void **state)
 {
   (void)state;
   for (const struct option *option = deck_table; option->name; option++) {
-    assert_true(option->text && *option->text && strlen(option->text) <= 130);
+    assert_true(option->text && *option->text >= 'A' && *option->text <= 'Z');
+    assert_true(prose_sentence(option->text) <= 80 - 25);
+    for (int i = 0; option->type == OPTION_CHOICE && option->choices[i]; i++)
+      assert_true(lists(option->text, option->choices[i]));
     assert_non_null(option->value);
     assert_true(option->least <= option->most);
     assert_int_equal(option->type == OPTION_CHOICE, option->choices && option->type != OPTION_STRINGS);

@@ -40,12 +40,12 @@ static const struct option table[] = {
     {"run.rate", OPTION_REAL, AT(run.rate), "0.5", .least = -1, .most = 1, .text = "how fast"},
     {"run.fast", OPTION_BOOL, AT(run.fast), "no", .text = "faster"},
     {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
-    {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "which"},
+    {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "Which.\n  red  warm\n  green  the colour of a very old tree"},
     {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
     {"list.span", OPTION_INTS, AT(list.span), "[]", .least = 0, .most = 100, .count = 2, .text = "two, or none"},
     {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
     {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
-    {"room", OPTION_INT, AT(room), "4Ki", .least = 4, .most = 0x1p50, .unit = OPTIONS_BYTES, .text = "how large"},
+    {"room", OPTION_INT, AT(room), "4Ki", .least = 4, .most = 0x1p50, .unit = OPTIONS_BYTES, .text = "how large", .rare = true},
     {0},
 };
 
@@ -92,7 +92,7 @@ static void test_required(void **state)
 {
   (void)state;
   assert_int_equal(options_check_required(set), STATUS_USAGE);
-  assert_string_equal(status_text(), "out is required and was not given; set out=..., a text: a file");
+  assert_string_equal(status_text(), "out is required and was not given; set out=..., a string: a file");
   assert_int_equal(options_assign(set, "out=x"), STATUS_OK);
   assert_int_equal(options_check_required(set), STATUS_OK);
 }
@@ -600,36 +600,78 @@ static void test_texts_of_booleans(void **state)
 
 /* --- for people ------------------------------------------------------------------------------------------------------------------------------ */
 
-static void capture(void (*print)(const struct option *, FILE *), char *text, size_t size)
+static void capture(void (*print)(FILE *), char *text, size_t size)
 {
   FILE *file = tmpfile();
   assert_non_null(file);
-  print(table, file);
+  print(file);
   rewind(file);
   text[fread(text, 1, size - 1, file)] = '\0';
   fclose(file);
+}
+
+static void print_help(FILE *file)
+{
+  assert_int_equal(options_print_help(table, NULL, 80, file), sizeof table / sizeof *table - 1);
+}
+
+static void print_section(FILE *file)
+{
+  assert_int_equal(options_print_help(table, "run", 80, file), 5);
+  assert_int_equal(options_print_help(table, "ru", 80, file), 0);
+  assert_int_equal(options_print_help(table, "", 80, file), 0);
+}
+
+static void print_key(FILE *file)
+{
+  assert_int_equal(options_print_help(table, "run.colour", 40, file), 1);
+}
+
+static void print_brief(FILE *file)
+{
+  options_print_brief(table, false, file);
+}
+
+static void print_man(FILE *file)
+{
+  options_print_man(table, file);
 }
 
 static void test_help(void **state)
 {
   (void)state;
   char text[4096];
-  capture(options_print_help, text, sizeof text);
-  assert_non_null(strstr(text, "  run.steps   how many\n              (an integer of at least 1, default 10 steps)\n"));
-  assert_non_null(strstr(text, "  run.colour  which\n              (one of red, green, default green)\n"));
-  assert_non_null(strstr(text, "(a text, required)\n\n  run.steps")); /* sections apart */
-  assert_non_null(strstr(text, "(a text, none by default)"));
-  assert_non_null(strstr(text, "  list.span   two, or none\n              (a list of 2 integers from 0 to 100, or an empty one, default [])\n"));
+  capture(print_help, text, sizeof text);
+  assert_non_null(strstr(text, "  out  (string; required)\n      a file\n\n"));
+  assert_non_null(strstr(text, "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n\n"));
+  assert_non_null(strstr(text, "  run.dir  (string; empty by default)\n"));
+  assert_non_null(strstr(text, "  list.span  (list of 2 integers, 0 to 100; empty by default)\n"));
+  assert_non_null(strstr(text, "  room  (size, such as 8M or 8MiB; default 4Ki)\n")); /* no bound that is far away */
+  capture(print_section, text, sizeof text);
+  assert_null(strstr(text, "list."));
+  capture(print_key, text, sizeof text);
+  assert_string_equal(text, "  run.colour  (name; default green)\n      Which.\n        red    warm\n        green  the colour of a very old\n"
+                            "               tree\n\n");
+}
+
+static void test_brief(void **state)
+{
+  (void)state;
+  char text[4096];
+  capture(print_brief, text, sizeof text);
+  assert_non_null(strstr(text, "  out         a file\n\n  run.steps   how many\n")); /* sections apart */
+  assert_non_null(strstr(text, "\n  run.colour  Which\n"));
+  assert_null(strstr(text, "room"));
 }
 
 static void test_man(void **state)
 {
   (void)state;
   char text[4096];
-  capture(options_print_man, text, sizeof text);
+  capture(print_man, text, sizeof text);
   for (const struct option *option = table; option->name; option++) {
     char entry[64];
-    snprintf(entry, sizeof entry, ".TP\n\\fB%s\\fR\n", option->name);
+    snprintf(entry, sizeof entry, ".TP\n\\fB%s\\fR (", option->name);
     assert_non_null(strstr(text, entry));
   }
   assert_non_null(strstr(text, "\n\\&.names \\- of \\eall\n"));
@@ -659,6 +701,7 @@ int main(void)
       TEST(test_hash),
       TEST(test_texts_of_booleans),
       TEST(test_help),
+      TEST(test_brief),
       TEST(test_man),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,146 @@
+/* The option table for people: short and long help, and man page source. */
+#include <math.h>
+#include <string.h>
+
+#include "base/prose.h"
+#include "deck/options.h"
+#include "deck/options_set.h"
+
+enum { TOLD_MOST = 100, INDENT = 6 };
+
+static bool is_size(const struct option *option)
+{
+  return option->unit && !strcmp(option->unit, OPTIONS_BYTES);
+}
+
+static bool lists_choices(const struct option *option)
+{
+  return strstr(option->text, "\n  ") != NULL;
+}
+
+/* ", at least 1", ", 0 to 8". A bound far away is there to catch mistakes, and says nothing to a reader. */
+static void range_text(const struct option *option, char *out, size_t size)
+{
+  if (option->most > 0 && option->most <= TOLD_MOST)
+    snprintf(out, size, ", %.10g to %.10g", option->least, option->most);
+  else if (option->least > 0 && !is_size(option))
+    snprintf(out, size, ", at least %.10g", option->least);
+  else
+    snprintf(out, size, "%s", "");
+}
+
+static void choices_text(const struct option *option, const char *before, char *out, size_t size)
+{
+  size_t used = (size_t)snprintf(out, size, "%s", before);
+  for (int i = 0; option->choices[i] && used < size; i++)
+    used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", option->choices[i]);
+}
+
+static void type_text(const struct option *option, char *out, size_t size)
+{
+  char range[80];
+  range_text(option, range, sizeof range);
+  switch (option->type) {
+  case OPTION_INT: snprintf(out, size, "%s%s", is_size(option) ? "size, such as 8M or 8MiB" : "integer", range); return;
+  case OPTION_REAL: snprintf(out, size, "number%s", range); return;
+  case OPTION_BOOL: snprintf(out, size, "true or false"); return;
+  case OPTION_STRING: snprintf(out, size, "string"); return;
+  case OPTION_CHOICE:
+    if (lists_choices(option))
+      snprintf(out, size, "name");
+    else
+      choices_text(option, option->choices[1] ? "one of " : "", out, size);
+    return;
+  case OPTION_REALS: snprintf(out, size, "list of %d numbers%s", option->count, range); return;
+  case OPTION_INTS: snprintf(out, size, "list of %d integers%s", option->count, range); return;
+  case OPTION_STRINGS:
+    if (option->choices)
+      choices_text(option, "list of ", out, size);
+    else
+      snprintf(out, size, "list of strings");
+    return;
+  }
+}
+
+/* Bytes of a unit's name; of one unit those without the plural's s. */
+static int unit_length(const char *unit, bool one)
+{
+  const int length = (int)strlen(unit);
+  return one && length > 1 && unit[length - 1] == 's' ? length - 1 : length;
+}
+
+/* "integer, at least 1; default 100 steps" */
+static void describe(const struct option *option, char *out, size_t size)
+{
+  char type[500];
+  const char *unit = option->unit && !is_size(option) ? option->unit : "";
+  const bool one = option->value && !strcmp(option->value, "1");
+  type_text(option, type, sizeof type);
+  if (!option->value)
+    snprintf(out, size, "%s; required", type);
+  else if (!*option->value || !strcmp(option->value, "[]"))
+    snprintf(out, size, "%s%s%s; empty by default", type, *unit ? " of " : "", unit);
+  else
+    snprintf(out, size, "%s; default %s%s%.*s", type, option->value, *unit ? " " : "", unit_length(unit, one), unit);
+}
+
+static bool is_part(const struct option *option, const char *part)
+{
+  const size_t length = part ? strlen(part) : 0;
+  return !part || !strcmp(option->name, part) ||
+         (length > 0 && (int)length == options_section_length(option->name) && !strncmp(option->name, part, length));
+}
+
+static bool begins_section(const struct option *table, const struct option *option)
+{
+  const int length = options_section_length(option->name);
+  return option > table && (length != options_section_length(option[-1].name) || strncmp(option->name, option[-1].name, (size_t)length) != 0);
+}
+
+void options_print_brief(const struct option *table, bool with_rare, FILE *to)
+{
+  int width = 0;
+  for (const struct option *option = table; option->name; option++)
+    if (with_rare || !option->rare)
+      width = (int)strlen(option->name) > width ? (int)strlen(option->name) : width;
+  for (const struct option *option = table; option->name; option++) {
+    if (option->rare && !with_rare)
+      continue;
+    if (begins_section(table, option))
+      fputc('\n', to);
+    fprintf(to, "  %-*s  %.*s\n", width, option->name, prose_sentence(option->text), option->text);
+  }
+}
+
+int options_print_help(const struct option *table, const char *part, int columns, FILE *to)
+{
+  int printed = 0;
+  for (const struct option *option = table; option->name; option++) {
+    char description[600];
+    if (!is_part(option, part))
+      continue;
+    describe(option, description, sizeof description);
+    fprintf(to, "  %s  (", option->name);
+    const size_t used = strlen(description);
+    snprintf(description + used, sizeof description - used, ")");
+    prose_wrap(description, (int)strlen(option->name) + 5, INDENT, columns, to);
+    prose_print(option->text, INDENT, columns, to);
+    fputc('\n', to);
+    printed++;
+  }
+  return printed;
+}
+
+void options_print_man(const struct option *table, FILE *to)
+{
+  for (const struct option *option = table; option->name; option++) {
+    char description[600];
+    describe(option, description, sizeof description);
+    fputs(".TP\n\\fB", to);
+    prose_escape_man(option->name, strlen(option->name), to);
+    fputs("\\fR (", to);
+    prose_escape_man(description, strlen(description), to);
+    fputs(")\n", to);
+    prose_print_man(option->text, to);
+  }
+}

@@ -1,0 +1,82 @@
+/* Text for people. Oracles: the layout that base/prose.h describes, written out by hand; every line is short enough. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/prose.h"
+
+static const char text[] = "One two three four. Five.\n\nList:\n  a  first item here\n  long name  second\n.end \\x - y";
+
+static void print(FILE *file)
+{
+  prose_print(text, 1, 20, file);
+}
+
+static void print_man(FILE *file)
+{
+  prose_print_man(text, file);
+}
+
+static void capture(void (*of)(FILE *), char *out, size_t size)
+{
+  FILE *file = tmpfile();
+  assert_non_null(file);
+  of(file);
+  rewind(file);
+  out[fread(out, 1, size - 1, file)] = '\0';
+  fclose(file);
+}
+
+static void test_terminal(void **state)
+{
+  (void)state;
+  char out[400];
+  capture(print, out, sizeof out);
+  assert_string_equal(out, " One two three four.\n Five.\n\n List:\n   a          first\n              item\n              here\n"
+                           "   long name  second\n .end \\x - y\n");
+}
+
+static void test_man(void **state)
+{
+  (void)state;
+  char out[400];
+  capture(print_man, out, sizeof out);
+  assert_string_equal(out, "One two three four. Five.\n.PP\nList:\n.RS\n.TP\n\\fBa\\fR\nfirst item here\n.TP\n\\fBlong name\\fR\nsecond\n.RE\n"
+                           ".PP\n\\&.end \\ex \\- y\n");
+}
+
+static void test_sentence(void **state)
+{
+  (void)state;
+  assert_int_equal(prose_sentence("Ranks per node. More."), 14);
+  assert_int_equal(prose_sentence("The model.* keys\n  a  b"), 16);
+  assert_int_equal(prose_sentence("End."), 3);
+}
+
+static void test_columns(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *columns;
+    int expected;
+  } cases[] = {{"90", 90}, {"1000", 100}, {"3", 40}, {"", 80}, {"wide", 80}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    setenv("COLUMNS", cases[i].columns, 1);
+    assert_int_equal(prose_columns(), cases[i].expected);
+  }
+  unsetenv("COLUMNS");
+  assert_int_equal(prose_columns(), 80);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_terminal), cmocka_unit_test(test_man), cmocka_unit_test(test_sentence),
+                                     cmocka_unit_test(test_columns)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

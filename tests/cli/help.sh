@@ -1,0 +1,56 @@
+#!/bin/sh
+# Help: -h fits a screen, --help fits 80 columns or COLUMNS up to 100, keys of decks stand in one
+# place, and man pages are sound. Oracles: these limits; the keys that deck.yaml of a plan echoes; groff.
+. "${top_srcdir:?}/tests/cli/common.sh"
+unset COLUMNS
+
+# narrow FILE COLUMNS: no line is longer.
+narrow() { awk -v most="$2" 'length > most { print "too long: " $0; bad = 1 } END { exit bad }' "$1" >&2 || die "$3 has lines of more than $2 columns"; }
+
+"$SLUICE" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' > commands
+test "$(wc -l < commands)" -ge 10 || die "the subcommands are not listed"
+{ cat commands && printf 'bench adam\nbench io\nbench rates\n'; } | while read -r command; do
+  # shellcheck disable=SC2086 # words
+  {
+    "$SLUICE" $command -h > short
+    "$SLUICE" $command --help > long
+    "$SLUICE" help $command > other
+    COLUMNS=500 "$SLUICE" $command --help > wide
+  }
+  narrow short 80 "$command -h"
+  narrow long 80 "$command --help"
+  narrow wide 100 "$command --help at COLUMNS=500"
+  test "$(wc -l < short)" -le 30 || die "$command -h has $(wc -l < short) lines"
+  cmp -s long other || die "sluice help $command is another text than $command --help"
+  for page in short long; do
+    head -n 1 $page | grep -q "^usage: sluice $command" || die "$command: usage is not first in $page"
+    test "$(sed -n '/^Examples:/,/^$/p' $page | grep -c 'sluice')" -ge 3 || die "$command: fewer than three examples in $page"
+  done
+  case $command in
+  train | plan | bench) grep -q '^  shard.strategy ' long || die "$command --help does not name the keys of a deck" ;;
+  *) ! grep -q '^  shard.strategy' long || die "$command --help has the keys of a deck" ;;
+  esac
+done
+
+# Every key, a section of them, one of them, and none.
+"$SLUICE" help keys > keys
+narrow keys 80 "help keys"
+test "$(grep -c '^  [a-z]*\.[a-z_]*  (' keys)" -ge 82 || die "help keys has fewer keys than the table"
+"$SLUICE" help keys shard | sed -n 's/^  \([a-z_.]*\)  (.*/\1/p' > names
+grep -qx shard.strategy names || die "help keys shard does not have shard.strategy"
+! grep -qv '^shard\.' names || die "help keys shard has keys of other sections"
+"$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' || die "help keys shard.strategy does not explain full_shard"
+fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
+fails 2 "there is no subcommand 'trian'" "$SLUICE" help trian
+! grep -qE '[0-9]{6}' keys || { grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
+
+# Man pages: the keys are in one of them.
+for page in "" deck $(cat commands); do
+  # shellcheck disable=SC2086 # no word at all for sluice(1)
+  "$SLUICE" --man $page > page.man
+  case $page in
+  deck) grep -q '^\\fBshard.strategy\\fR' page.man || die "sluice-deck(5) does not have shard.strategy" ;;
+  *) ! grep -q '^\\fBshard.strategy\\fR' page.man || die "the page of $page has the keys of a deck" ;;
+  esac
+  ! command -v groff > /dev/null || test -z "$(groff -man -ww -z page.man 2>&1)" || { groff -man -ww -z page.man; die "groff on the page of $page"; }
+done
