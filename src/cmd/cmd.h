@@ -15,6 +15,8 @@ struct arguments {
   char **assignment;
   void *values;      /* the command's own options, by its table */
   struct comm *comm; /* NULL for commands without MPI */
+  int argc;          /* the command line as the program was started */
+  char **argv;
 };
 
 struct command {

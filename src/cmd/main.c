@@ -58,6 +58,8 @@ static int run(const struct command *command, int argc, char **argv)
   log_keep_alike(comm && comm_ranks(comm) > 1);
   status = arguments_read(command, argc, argv, 2, &arguments);
   arguments.comm = comm;
+  arguments.argc = argc;
+  arguments.argv = argv;
   if (!status)
     status = command->run(&arguments, &exit_code);
   say_warnings(comm, status);

@@ -1,6 +1,13 @@
 #include "train/train.h"
 
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
 #include "cmd/cmd.h"
+#include "config.h"
 
 struct values {
   char *resume;
@@ -18,12 +25,29 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
+/* The log's first line: version, host, time and command line. */
+static void log_start(const struct arguments *arguments)
+{
+  char host[256] = "", at[64] = "", line[1024] = "";
+  struct tm local;
+  const time_t now = time(NULL);
+  if (gethostname(host, sizeof host - 1) == 0 && localtime_r(&now, &local))
+    strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S %z", &local);
+  for (int i = 0; i < arguments->argc; i++) {
+    const size_t used = strlen(line);
+    snprintf(line + used, sizeof line - used, "%s%s", i ? " " : "", arguments->argv[i]);
+  }
+  log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line);
+}
+
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
   enum status status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
+  if (!status)
+    log_start(arguments);
   if (!status)
     status = train_run(arguments->comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED)

@@ -33,7 +33,7 @@ static void log_tally(const struct job *job)
     used += snprintf(keys + used, sizeof keys - (size_t)used, "%s%s", e ? ", " : "", tally_key(job->tally, e));
   if (comm_rank(job->comm) != 0)
     return;
-  log_info("run.counters: of the threads that drive lanes and their teams' workers %s %s counted", keys, tally_events(job->tally) > 1 ? "are" : "is");
+  log_info("run.counters: counting %s of the threads that drive lanes and of their workers", keys);
   if (*tally_note(job->tally))
     log_warn("run.counters: %s", tally_note(job->tally));
 }

@@ -41,7 +41,7 @@ test ! -e run || die "a refused deck left a run folder"
 train 1 first run.steps=2 eval.every=1
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
-grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"carrier": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||
+grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||
   { cat first/results.jsonl >&2; die "the summary does not say where it was computed"; }
 grep -q 'device host, computing in fp32$' first.log || { cat first.log >&2; die "the log does not say where it is computed"; }
 test -s first/deck.yaml && test -s first/log.txt || die "the run folder lacks deck.yaml or log.txt"
@@ -74,7 +74,7 @@ fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.
 # Where and in what it is computed may change from run to run, and so may what is traced.
 train 1 moved run.steps=1
 train 2 moved run.steps=2 run.device=host run.compute=bf16 comm.backend=mpi train.trace=0,1 --resume auto
-grep -q 'device host, computing in bf16, data between ranks by mpi$' moved.log || { cat moved.log >&2; die "the log does not say in what it is computed"; }
+grep -q 'device host, computing in bf16, transport between ranks: mpi$' moved.log || { cat moved.log >&2; die "the log does not say in what it is computed"; }
 
 # A vocabulary padded beyond the tokenizer's: generated text stays inside the tokenizer's.
 train 1 padded run.steps=1 model.vocab=4096
@@ -115,6 +115,8 @@ status=0
 "$SLUICE" generate first prompt=x tokens=5 > /dev/full 2> full.err || status=$?
 test $status = 4 || die "generate to a full device: exit $status"
 grep -q 'parameters' first/log.txt || die "log.txt does not begin with what the run is"
+head -n 1 first/log.txt | grep -q "^sluice [0-9].* on $(hostname) at 20[0-9-]* [0-9:]* [+-][0-9]*: .* train tiny.yaml.*run.dir=first" ||
+  { head -n 1 first/log.txt >&2; die "log.txt does not begin with version, host, time and command"; }
 grep -q 'stopped without saving' stop/log.txt || die "log.txt does not say why the run ended"
 flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 && die "two runs in one folder"
 grep -q 'another run' lock.out || { cat lock.out >&2; die "the lock's sentence"; }

@@ -130,8 +130,8 @@ say 1 first prompt=gate --interactive tokens=20 temperature=0 < /dev/null | cmp 
 
 # ---- a model folder: its tokenizer with a begin of text, and several ends. Oracles: the reference tokenizer's ids, and the ids that follow them.
 train 1 wide run.steps=1 model.vocab=1600 model.context=256 model.init_std=0.3 transfer.params=full tiers.working=keep
-test "$(grep -c 'transfer.params changes nothing here: parameters are on the device' wide.log)" = 1 || die "train does not say what it ignores"
-test "$(grep -c 'tiers.working changes nothing here: fp32 is computed with' wide.log)" = 1 || die "train does not say that fp32 needs no copy"
+test "$(grep -c 'transfer.params is ignored: parameters are on the device' wide.log)" = 1 || die "train does not say what it ignores"
+test "$(grep -c 'tiers.working is ignored: the compute type is fp32' wide.log)" = 1 || die "train does not say that fp32 needs no copy"
 tokenizer=$top_srcdir/tests/io/data/tokenizers/llama3
 "$SLUICE" ckpt export wide folder tokenizer="$tokenizer" > export.out 2>&1 || { cat export.out >&2; die "export"; }
 given=$(sed -n 1p "$tokenizer/expected_special.txt")
@@ -169,12 +169,12 @@ fails 2 "context=8 and data.sequence=16 are both given" "$SLUICE" generate first
 test "$(ids 1 first 5,6 12 data.sequence=8)" = "$(ids 1 first 5,6 12 context=8)" || die "data.sequence is not the room in the cache"
 test "$(ids 1 first 5,6 12 data.micro_batch=5)" = "$(ids 1 first 5,6 12)" || die "generation has no batch"
 say 1 first ids=5 tokens=1 shard.strategy=no_shard tiers.activations=recompute > ignored.txt
-test "$(grep -c 'is for training and changes nothing here' generate.err)" = 2 || { cat generate.err >&2; die "no warning of what changes nothing"; }
+test "$(grep -c 'is ignored: it is for training' generate.err)" = 2 || { cat generate.err >&2; die "no warning of what changes nothing"; }
 say 1 first ids=5 tokens=1 tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce optim.state=nvme optim.update=deferred transfer.params=full \
   transfer.rate=1 > ignored.txt
-test "$(grep -c 'changes nothing here' generate.err)" = 3 || { cat generate.err >&2; die "what masters in host memory ignore is not said"; }
+test "$(grep -c 'is ignored: ' generate.err)" = 3 || { cat generate.err >&2; die "what masters in host memory ignore is not said"; }
 say 1 first ids=5 tokens=1 transfer.params=full transfer.rate=1 tiers.nvme=disk > ignored.txt
-test "$(grep -c 'changes nothing here' generate.err)" = 3 || { cat generate.err >&2; die "what parameters on the device ignore is not said"; }
+test "$(grep -c 'is ignored: ' generate.err)" = 3 || { cat generate.err >&2; die "what parameters on the device ignore is not said"; }
 test "$(ids 2 first 5,6 12 tiers.params=host tiers.optimizer=host)" = "$(ids 1 first 5,6 12)" || die "parameters in host memory change what is generated"
 fails 2 "give one of them" "$SLUICE" generate first prompt=x prompt_file=prompt.txt
 fails 4 "nowhere.txt" "$SLUICE" generate first prompt_file=nowhere.txt

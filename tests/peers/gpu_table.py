@@ -301,7 +301,7 @@ def carriers_table(paths):
         step, beside = (statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl))
         same = "" if carrier == "nccl" or not nccl else "the same" if {r["loss"] for r in records} == {r["loss"] for r in nccl} else "**another**"
         rows.append([row, str(gpus), carrier, text(step * 1e3, ".1f"), text(ratio(step, beside), ".2f"), same])
-    return table(["work", "GPUs", "carrier", "ms a step", "of nccl's", "loss, to the last bit"], rows)
+    return table(["work", "GPUs", "transport", "ms a step", "of nccl's", "loss, to the last bit"], rows)
 
 
 OURS, THEIRS, TIGHT = "attention backward, Hopper's", "attention backward", "attention backward, tight"

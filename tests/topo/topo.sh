@@ -40,7 +40,7 @@ elsewhere() { HWLOC_SYNTHETIC="node:2(indexes=60,61) core:1 pu:1(indexes=$cpu,80
 }
 same near far
 grep -q "memory is not bound to the NUMA node of this rank's cores, only its threads are: " far.log || { cat far.log >&2; die "memory that cannot be bound is passed over"; }
-if grep "is NUMA-local to its cores is not known" near.log; then exit 0; fi
-grep -q "what rank 0 has touched of its .*B in host memory is NUMA-local to its cores" near.log || { cat near.log >&2; die "the log does not say where memory lies"; }
-grep -q "100 % of what this rank has touched of its .*B in host memory lie on other NUMA nodes than its cores (1 core of NUMA node 60 " far.log || { cat far.log >&2; die "memory on another node is passed over"; }
+if grep "on rank 0, NUMA node not known" near.log; then exit 0; fi
+grep -q "host memory: .*B on rank 0, NUMA-local" near.log || { cat near.log >&2; die "the log does not say where memory lies"; }
+grep -q "host memory: 100 % of the .*B of this rank are on other NUMA nodes than its cores (1 core of NUMA node 60 " far.log || { cat far.log >&2; die "memory on another node is passed over"; }
 if grep "NUMA" far_unbound.log | grep -v "^rank 0 runs on"; then die "topo.bind=false claims something"; fi

@@ -263,7 +263,7 @@ static void what_is_under_way_is_waited_for(void **arg)
   assert_int_equal(begin(&f, 8, true), STATUS_INTERNAL);
   start_log();
   saver_destroy(f.saver);
-  end_log("the checkpoint of step 7 was written all the same: ", "/step-00000007.h5");
+  end_log("the checkpoint of step 7 was written anyway: ", "/step-00000007.h5");
   f.saver = NULL;
   check_and_remove(&f, 1, (const int64_t[]){7});
   must(saver_create(&f.job, f.dir, &f.saver));
@@ -361,7 +361,7 @@ static void a_failure_that_nobody_asks_for_is_told(void **arg)
   must(begin(&f, 5, false));
   start_log();
   saver_destroy(f.saver);
-  end_log("the checkpoint of step 5 was written all the same: ", "/step-00000005.h5");
+  end_log("the checkpoint of step 5 was written anyway: ", "/step-00000005.h5");
   f.saver = NULL;
   check_and_remove(&f, 1, (const int64_t[]){5});
   close_fixture(&f);
@@ -385,7 +385,7 @@ static void what_was_written_but_not_pruned_behind_is_told(void **arg)
   must(begin(&f, 3, true));
   start_log();
   saver_destroy(f.saver);
-  end_log("the checkpoint of step 3 was written all the same, to ", "cannot remove the old checkpoint ");
+  end_log("the checkpoint of step 3 was written anyway, to ", "cannot remove the old checkpoint ");
   f.saver = NULL;
   if (comm_rank(comm) == 0)
     assert_int_equal(rmdir(blocked), 0);
