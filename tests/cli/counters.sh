@@ -24,7 +24,7 @@ adds_up counted task_clock_ns
 adds_up counted page_faults
 adds_up counted context_switches
 if test "$(number counted FORWARD task_clock_ns)" -lt 1000000; then die "no processor computed 72 forward passes"; fi
-if test "$(grep -c 'are counted' counted.log)" != 1; then die "not told once what is counted"; fi
+if test "$(grep -c '^run.counters: counting ' counted.log)" != 1; then die "not told once what is counted"; fi
 if test "$(grep -c 'is not counted' counted.log)" -gt 1; then die "told more than once what is missing"; fi
 grep -q '^counted a step .*task_clock_ns' counted/trace/summary-00001.txt || die "no counters in the summary of rank 1"
 grep -q '"cat":"FORWARD".*"task_clock_ns":[1-9]' counted/trace/rank-00001.json || die "no counters in the trace of rank 1"

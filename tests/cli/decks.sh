@@ -1,5 +1,5 @@
 #!/bin/sh
-# The decks in inputs/: each gives a plan that verifies, for one rank and for several, and a model of the published size. Oracles: the parameter counts of the published models,
+# The decks in inputs/ and inputs/finetune/: each gives a plan that verifies, for one rank and for several, and a model of the published size. Oracles: the parameter counts of the published models,
 # and what 16 bytes a parameter (fp32 weight, gradient and two moments) leave of a GPU's memory.
 . "${top_srcdir:?}/tests/cli/common.sh"
 decks=$top_srcdir/inputs
@@ -22,7 +22,7 @@ for file in "$decks"/*.yaml; do
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
   grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
-test $count -ge 15 || die "only $count decks"
+test $count -ge 16 || die "only $count decks"
 
 # Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments), and little beside them from step to step (padding).
 while read -r deck parameters; do
@@ -131,5 +131,46 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
+# Decks for fine-tuning take the model from a folder. Each is planned with a folder whose config.json has
+# the shape of the deck of the same name above. Oracles: that deck's parameters, at 2 bytes the size to
+# download; the memory that the plan says; no key of the model is given twice.
+number() { sed -n "s/^  $1: *//p" "$decks/$name.yaml"; }
+config() {
+  # shellcheck disable=SC2046 # words
+  printf '{"model_type": "%s", "num_hidden_layers": %s, "hidden_size": %s, "num_attention_heads": %s, "num_key_value_heads": %s,
+    "head_dim": %s, "intermediate_size": %s, "max_position_embeddings": %s, "vocab_size": %s, "rms_norm_eps": %s,
+    "tie_word_embeddings": %s, "rope_theta": %s, "hidden_act": "silu", "dtype": "bfloat16"' \
+    $(for key in arch layers width heads kv_heads head_width ffn context vocab norm_eps tied rope_theta; do number $key; done)
+  case $name in
+  llama*) printf ', "rope_scaling": {"rope_type": "llama3", "factor": %s, "low_freq_factor": 1, "high_freq_factor": 4,
+    "original_max_position_embeddings": 8192}' "$(number rope_factor)" ;;
+  mistral*) printf ', "sliding_window": %s' "$(number window)" ;;
+  esac
+  echo '}'
+}
+count=0
+for file in "$decks"/finetune/*.yaml; do
+  name=$(basename "$file" .yaml)
+  count=$((count + 1))
+  init=$(sed -n 's/^train: *{init: \([^},]*\)}.*/\1/p' "$file")
+  grep -q "hf download [A-Za-z-]*/.* --local-dir $init\$" "$file" || die "finetune/$name does not say how to get the model into its train.init, '$init'"
+  grep -q "^# Start: mpirun .* sluice train inputs/finetune/$name.yaml\$" "$file" || die "finetune/$name does not say how to start"
+  ! grep -q '^model:' "$file" || die "finetune/$name has keys of the model"
+  mkdir -p "$init"
+  config > "$init/config.json"
+  said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$decks/$name.yaml")
+  memory=$(sed -n 's/^# Memory for [48] GPUs: \([0-9.]*\) GiB per GPU.*/\1/p' "$file")
+  # shellcheck disable=SC2046 # words of the header
+  "$SLUICE" plan $(sed -n "s/^#   (sluice plan inputs\/\(.*\))\.\$/\1/p" "$file" | sed "s|^|$decks/|") > plan.out 2>&1 || { cat plan.out >&2; die "plan finetune/$name"; }
+  grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
+  grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
+  grep -q "device: a rank needs $memory GiB" plan.out || { grep device: plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
+  awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
+    die "finetune/$name: the size of the download is not 2 bytes per parameter"
+done
+test $count -ge 10 || die "only $count decks for fine-tuning"
+
 # What sluice prepare refuses is said in the deck.
-grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/mistral-7b.yaml" || die "mistral-7b does not say that its tokenizer is refused"
+for deck in mistral-7b finetune/mistral-7b; do
+  grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/$deck.yaml" || die "$deck does not say that its tokenizer is refused"
+done
