@@ -3,11 +3,14 @@ dist_doc_DATA = \
 	README.md \
 	doc/architecture.md \
 	doc/checkpoint.md \
+	doc/install.md \
+	doc/limits.md \
 	doc/models.md \
 	doc/mpi.md \
 	doc/numerics.md \
 	doc/offload.md \
-	doc/performance.md
+	doc/performance.md \
+	doc/running.md
 EXTRA_DIST += doc/layers.txt
 
 # What tests/peers/gpu_table.py makes the tables of doc/performance.md of.

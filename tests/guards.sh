@@ -7,7 +7,7 @@ trap 'rm -rf "$tree"' EXIT
 
 # refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
 refuses() {
-  rm -rf "$tree/src" "$tree/io" "$tree/tests"
+  rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
   mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" "$tree/inputs" "$tree/tests"
   cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
   touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c"
@@ -44,4 +44,8 @@ refuses lint.sh io/file.c 'int i = rand();'
 refuses lint.sh tests/test_a.c 'int i; '
 refuses lint.sh src/base/a.c '// TODO'
 refuses lint.sh src/base/b.c 'int in_no_fragment;'
+refuses lint.sh README.md 'See [a page](doc/nowhere.md).'
+refuses lint.sh README.md 'sluice train inputs/nowhere.yaml'
+refuses lint.sh README.md "$(seq 121)"
+refuses lint.sh README.md "$(printf '%0101d' 1)"
 refuses lint.sh inputs/b.yaml 'in: no fragment'

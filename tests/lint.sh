@@ -44,4 +44,19 @@ for file in $shipped; do
     bad=1
   fi
 done
+
+# What a document links to or names is there, and the first page stays one.
+for page in $(find . -maxdepth 1 -name README.md) $(find doc slurm -name '*.md' 2> /dev/null); do
+  page=${page#./}
+  for link in $(grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/[)#]$//'); do
+    test -e "$(dirname "$page")/$link" || { echo "$page links to $link, which is not there" >&2; bad=1; }
+  done
+  for deck in $(grep -oE 'inputs/[A-Za-z0-9./-]+\.yaml' "$page"); do
+    test -e "$deck" || { echo "$page names $deck, which is not there" >&2; bad=1; }
+  done
+done
+if test -e README.md && { test "$(wc -l < README.md)" -gt 120 || grep -nE '^.{101}' README.md; }; then
+  echo "README.md has more than 120 lines, or lines of more than 100 columns" >&2
+  bad=1
+fi
 exit $bad
