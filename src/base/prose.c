@@ -12,7 +12,9 @@ int prose_columns(void)
   const long columns = text ? strtol(text, NULL, 10) : 0;
   if (columns <= 0)
     return USUAL_COLUMNS;
-  return columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns > MOST_COLUMNS ? MOST_COLUMNS : (int)columns;
+  return columns < LEAST_COLUMNS  ? LEAST_COLUMNS
+         : columns > MOST_COLUMNS ? MOST_COLUMNS
+                                  : (int)columns;
 }
 
 static size_t line_length(const char *text)
@@ -42,7 +44,8 @@ static bool read_item(const char *line, struct item *out)
     return false;
   const char *name = line + 2, *end = line + length, *gap = strstr(name, "  ");
   const char *text = gap && gap < end ? gap + strspn(gap, " ") : end;
-  *out = (struct item){name, text, (size_t)((gap && gap < end ? gap : end) - name), (size_t)(end - text)};
+  *out = (struct item){name, text, (size_t)((gap && gap < end ? gap : end) - name),
+                       (size_t)(end - text)};
   return true;
 }
 

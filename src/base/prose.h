@@ -1,13 +1,14 @@
 /* Text for people, as terminals and man pages show it.
  *
- * A text is lines of any length. A line is a paragraph; "  NAME  text" is an item of a list; an empty
- * line stays empty. A terminal gets lines of at most `columns`, the texts of a list in one column. */
+ * A text is lines of any length. A line is a paragraph; "  NAME  text" is an item of a list; an
+ * empty line stays empty. A terminal gets lines of at most `columns`, except for longer words. The
+ * texts of a list begin in one column. */
 #ifndef SLUICE_BASE_PROSE_H
 #define SLUICE_BASE_PROSE_H
 
 #include <stdio.h>
 
-/* Columns of this terminal: COLUMNS of the environment, from 40 to 100; 80 if it is not set. Local. */
+/* Columns of this terminal: COLUMNS of the environment, 40 to 100; 80 if it is unset. Local. */
 int prose_columns(void);
 
 /* Bytes of the first sentence of a text, without its full stop. Local. */
@@ -16,11 +17,13 @@ int prose_sentence(const char *text);
 /* Print a text, every line `indent` columns to the right. Local. */
 void prose_print(const char *text, int indent, int columns, FILE *to);
 
-/* Print one paragraph that begins in column `at`; its other lines begin in column `indent`. Local. */
+/* Print one paragraph that begins in column `at`; its other lines begin at `indent`. Local. */
 void prose_wrap(const char *text, int at, int indent, int columns, FILE *to);
 
-/* Print a text as man page source, and the first `length` bytes of a text without a line break. Local. */
+/* Print a text as man page source. Local. */
 void prose_print_man(const char *text, FILE *to);
+
+/* Print `length` bytes without a line break as man page source. Local. */
 void prose_escape_man(const char *text, size_t length, FILE *to);
 
 #endif

@@ -399,11 +399,13 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
 }
 
-static const struct command *const parts[] = {&bench_adam_help, &bench_io_help, &bench_rates_help, NULL};
+static const struct command *const parts[] = {&bench_adam_help, &bench_io_help, &bench_rates_help,
+                                              NULL};
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...] | adam [key=value ...] | io [key=value ...] | rates [key=value ...]",
+    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...] | adam [key=value ...] | "
+             "io [key=value ...] | rates [key=value ...]",
     .summary = "measure training steps, the optimizer, NVMe and rates",
     .text = "sluice bench DECK runs the deck's training step on random tokens, without "
             "checkpoints or a log file. It reports tokens per second, the rate of the matrix "

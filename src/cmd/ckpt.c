@@ -168,7 +168,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_ckpt = {
     .name = "ckpt",
-    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
+    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import "
+             "MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
              "[key=value ...]",
     .summary = "list, show, verify, compare, import and export checkpoints",
     .text = "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "

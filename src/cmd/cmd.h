@@ -24,7 +24,7 @@ struct command {
   const char *text;                   /* for --help and the man page, as base/prose.h has it */
   const char *examples;               /* lines of at most 80 columns, each with its line break */
   const struct option *options;       /* own keys, NULL: none */
-  const struct command *const *parts; /* measurements that have options of their own, for help alone; NULL: none */
+  const struct command *const *parts; /* for help only: measurements with their own options */
   size_t values_size;                 /* of the struct they describe */
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
@@ -57,7 +57,8 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
 /* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and train.init is needed no more. Collective. */
 enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out);
 
-/* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: no key or section is named `part`. */
+/* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: `part` names
+ * neither a key nor a section; NULL stands for all keys. Local. */
 void help_print_short(const struct command *command);
 void help_print(const struct command *command);
 enum status help_print_keys(const char *part);

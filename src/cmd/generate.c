@@ -360,7 +360,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_generate = {
     .name = "generate",
-    .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [prompt=TEXT] [--interactive] [tokens=N] [temperature=X] [top_k=K] [top_p=P] [seed=N]",
+    .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [prompt=TEXT] [--interactive] [tokens=N] "
+             "[temperature=X] [top_k=K] [top_p=P] [seed=N]",
     .summary = "continue a prompt with a trained model",
     .text = "Text is printed as it is generated. The same source, options and seed give the same "
             "text on any number of ranks. MODEL_FOLDER is a Hugging Face model folder.\n"

@@ -7,27 +7,31 @@
 #include "cmd/cmd.h"
 #include "config.h"
 
-static const char exit_codes[] = "  0  done\n"
-                                 "  1  plan: it does not fit; ckpt diff: the files differ; doctor: there is a fault\n"
-                                 "  2  the deck or the command line is wrong\n"
-                                 "  3  an input cannot be used\n"
-                                 "  4  a file cannot be read or written\n"
-                                 "  5  not enough memory\n"
-                                 "  6  a library failed (MPI, CUDA, NCCL, HDF5)\n"
-                                 "  7  a loss or a gradient is not finite (optim.nonfinite)\n"
-                                 "  8  this build or this machine does not support it\n"
-                                 "  9  the plan is not safe\n"
-                                 "  10  another rank failed first, or no rank made progress within comm.timeout\n"
-                                 "  70  a fault of Sluice\n"
-                                 "  75  train: stopped and saved; --resume auto continues\n"
-                                 "  128+N  signal N ended a rank; 137 (SIGKILL) often means that memory ran out\n";
+static const char exit_codes[] =
+    "  0  done\n"
+    "  1  plan: it does not fit; ckpt diff: the files differ; doctor: there is a fault\n"
+    "  2  the deck or the command line is wrong\n"
+    "  3  an input cannot be used\n"
+    "  4  a file cannot be read or written\n"
+    "  5  not enough memory\n"
+    "  6  a library failed (MPI, CUDA, NCCL, HDF5)\n"
+    "  7  a loss or a gradient is not finite (optim.nonfinite)\n"
+    "  8  this build or this machine does not support it\n"
+    "  9  the plan is not safe\n"
+    "  10  another rank failed first, or no rank made progress within comm.timeout\n"
+    "  70  a fault of Sluice\n"
+    "  75  train: stopped and saved; --resume auto continues\n"
+    "  128+N  signal N ended a rank; 137 (SIGKILL) often means that memory ran out\n";
 
-static const char deck_text[] = "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" with "
-                                "\"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The command line "
-                                "wins over the deck.\n"
-                                "\n"
-                                "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024). "
-                                "An unknown key is an error that names the nearest known key.";
+static const char deck_text[] =
+    "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" "
+    "with "
+    "\"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The command "
+    "line "
+    "wins over the deck.\n"
+    "\n"
+    "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024). "
+    "An unknown key is an error that names the nearest known key.";
 
 static void print_usage(const struct command *command)
 {
@@ -113,7 +117,9 @@ enum status help_print_keys(const char *part)
   }
   if (options_print_help(deck_table, part, prose_columns(), stdout) > 0)
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "there is no deck key or section '%s': sluice help keys lists all of them", part);
+  return status_set(STATUS_USAGE,
+                    "there is no deck key or section '%s': sluice help keys lists all of them",
+                    part);
 }
 
 void help_print_all(const struct command *const list[])
@@ -142,7 +148,8 @@ static void print_man_title(const char *name, int section)
   printf(".TH ");
   for (; *name; name++)
     putchar(toupper((unsigned char)*name));
-  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION, section == 1 ? "User Commands" : "File Formats");
+  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION,
+         section == 1 ? "User Commands" : "File Formats");
 }
 
 static void print_exit_status(void)
@@ -217,8 +224,10 @@ void help_print_man_all(const struct command *const list[])
 {
   print_man_title("sluice", 1);
   printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n"
-         ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B sluice\nSUBCOMMAND ...\n"
-         ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that describes a run, is "
+         ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B "
+         "sluice\nSUBCOMMAND ...\n"
+         ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that "
+         "describes a run, is "
          "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
   for (int i = 0; list[i]; i++) {
     printf(".TP\n.BR sluice\\-%s (1)\n", list[i]->name);

@@ -60,7 +60,11 @@ static const struct option table[] = {
      .value = "train",
      .choices = modes,
      .text = "Which plan: train, eval or generate."},
-    {.name = "list", .type = OPTION_BOOL, .offset = offsetof(struct values, list), .value = "true", .text = "Print the instructions."},
+    {.name = "list",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct values, list),
+     .value = "true",
+     .text = "Print the instructions."},
     {.name = "gpu",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, gpu),
@@ -461,7 +465,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_plan = {
     .name = "plan",
-    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host SIZE] [--rates FILE] [key=value ...]",
+    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host "
+             "SIZE] [--rates FILE] [key=value ...]",
     .summary = "print and verify the schedule of a step and its memory",
     .text = "Needs neither MPI nor the memory of the model. It prints the instructions with their "
             "waits, the bytes per memory tier and purpose, and the result of the verification.\n"

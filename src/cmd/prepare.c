@@ -20,7 +20,11 @@ static const char *const specials[] = {[SPECIAL_TOKEN] = "token", [SPECIAL_TEXT]
 static const char *const invalids[] = {[INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
 
 static const struct option table[] = {
-    {.name = "out", .type = OPTION_STRING, .offset = offsetof(struct values, out), .value = NULL, .text = "Folder for the token shards."},
+    {.name = "out",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, out),
+     .value = NULL,
+     .text = "Folder for the token shards."},
     {.name = "tokenizer",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
@@ -114,16 +118,18 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (status)
     return status;
   if (comm_rank(arguments->comm) == 0)
-    printf("%s: %lld documents of %lld files, %.1f MB of text, %lld tokens for training and %lld for validation in %lld shards (%lld of them were "
-           "there already)\n",
-           values->out, (long long)result.documents, (long long)result.files, (double)result.bytes * 1e-6, (long long)result.train_tokens,
-           (long long)result.val_tokens, (long long)result.shards, (long long)result.reused_shards);
+    printf("%s: %lld documents from %lld files, %.1f MB of text; %lld tokens for training and %lld "
+           "for validation, in %lld shards (%lld existed already)\n",
+           values->out, (long long)result.documents, (long long)result.files,
+           (double)result.bytes * 1e-6, (long long)result.train_tokens, (long long)result.val_tokens,
+           (long long)result.shards, (long long)result.reused_shards);
   return STATUS_OK;
 }
 
 const struct command command_prepare = {
     .name = "prepare",
-    .usage = "INPUT ... out=DIR [tokenizer=bytes|gpt2|FOLDER] [tokenizer_dir=DIR] [special=token|text] [invalid=refuse|replace] [val=0.01] [seed=1] "
+    .usage = "INPUT ... out=DIR [tokenizer=bytes|gpt2|FOLDER] [tokenizer_dir=DIR] "
+             "[special=token|text] [invalid=refuse|replace] [val=0.01] [seed=1] "
              "[shard_tokens=64Mi]",
     .summary = "turn text into token shards",
     .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "

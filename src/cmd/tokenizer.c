@@ -70,7 +70,11 @@ static const struct option table[] = {
      .unit = OPTIONS_BYTES,
      .text = "Train: longest word that is used, 0 for no limit. Longer words, such as runs of "
              "spaces or base64, are left out."},
-    {.name = "text", .type = OPTION_STRING, .offset = offsetof(struct values, text), .value = "", .text = "Encode: this text instead of a file."},
+    {.name = "text",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, text),
+     .value = "",
+     .text = "Encode: this text instead of a file."},
     {.name = "plain",
      .type = OPTION_BOOL,
      .offset = offsetof(struct values, plain),
@@ -447,7 +451,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_tokenizer = {
     .name = "tokenizer",
-    .usage = "train OUT input=FILE|FOLDER[,...] | encode FOLDER [text=... | FILE] | decode FOLDER [FILE] | show FOLDER",
+    .usage = "train OUT input=FILE|FOLDER[,...] | encode FOLDER [text=... | FILE] | decode FOLDER "
+             "[FILE] | show FOLDER",
     .summary = "train, try and show a tokenizer",
     .text = "  train  make a byte-level BPE vocabulary and write tokenizer.json and "
             "tokenizer_config.json to OUT\n"

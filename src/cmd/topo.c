@@ -19,12 +19,14 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, xml),
      .value = "",
-     .text = "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this machine."},
+     .text =
+         "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this machine."},
     {.name = "machine",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, machine),
      .value = "",
-     .text = "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 pu:2'."},
+     .text =
+         "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 pu:2'."},
     {.name = "gpus",
      .type = OPTION_INT,
      .offset = offsetof(struct values, gpus),

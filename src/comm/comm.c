@@ -234,7 +234,8 @@ static enum status set_carrier(struct comm *comm, const char *name)
     }
     used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", carriers[i].name);
   }
-  return status_set(STATUS_UNSUPPORTED, "this build has no transport '%s'; it has: %s%s", name, known, cure);
+  return status_set(STATUS_UNSUPPORTED, "this build has no transport '%s'; it has: %s%s", name,
+                    known, cure);
 }
 
 enum status comm_set_carrier(struct comm *comm, const char *name)

@@ -1,4 +1,5 @@
-/* The deck: everything that a run is, read from YAML and `key=value`. See deck.c for the table; `sluice help keys` prints it. */
+/* The deck: everything that a run is, read from YAML and `key=value`. See deck.c for the table;
+ * `sluice help keys` prints it. */
 #ifndef SLUICE_DECK_DECK_H
 #define SLUICE_DECK_DECK_H
 

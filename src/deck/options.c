@@ -150,7 +150,9 @@ void options_expected(const struct option *option, char *out, size_t size)
   case OPTION_CHOICE: snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices); return;
   case OPTION_REALS: snprintf(out, size, "a list of %d numbers%s", option->count, range); return;
   case OPTION_INTS: snprintf(out, size, "a list of %d integers%s, or an empty one", option->count, range); return;
-  case OPTION_STRINGS: snprintf(out, size, option->choices ? "a list of any of %s" : "a list of strings", choices); return;
+  case OPTION_STRINGS:
+    snprintf(out, size, option->choices ? "a list of any of %s" : "a list of strings", choices);
+    return;
   }
 }
 
@@ -561,8 +563,9 @@ enum status options_check_required(const struct option_set *set)
       continue;
     char expected[600];
     options_expected(option, expected, sizeof expected);
-    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %.*s", option->name, option->name, expected,
-                      prose_sentence(option->text), option->text);
+    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %.*s",
+                      option->name, option->name, expected, prose_sentence(option->text),
+                      option->text);
   }
   return STATUS_OK;
 }

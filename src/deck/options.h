@@ -38,8 +38,8 @@ struct option {
   int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
   const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
-  const char *text;           /* for help and man pages, as base/prose.h has it: a paragraph, of which
-                                 the first sentence is short, then perhaps a list of the choices */
+  const char *text;           /* for help and man pages (base/prose.h): a paragraph that begins with
+                                 a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
 };
 
@@ -83,9 +83,9 @@ uint64_t options_hash(const struct option_set *set, const char *const *except);
 
 /* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
-/* The table for people. The short form is one line per option: name and first sentence. The long form
- * has type, default, unit and the whole text. Only the options of section `part`, or the option of this
- * name; NULL: all. The long form returns how many it printed. Local. */
+/* The table for people. The short form is one line per option: name and first sentence. The long
+ * form has type, default, unit and the whole text of the options of section `part`, or of the option
+ * of this name; NULL: all. It returns the number of options that it printed. Local. */
 void options_print_brief(const struct option *table, bool with_rare, FILE *to);
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
 /* The table as man page source (.TP entries). Local. */

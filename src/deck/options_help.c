@@ -18,7 +18,7 @@ static bool lists_choices(const struct option *option)
   return strstr(option->text, "\n  ") != NULL;
 }
 
-/* ", at least 1", ", 0 to 8". A bound far away is there to catch mistakes, and says nothing to a reader. */
+/* ", at least 1", ", 0 to 8". A distant bound only catches mistakes, so a reader does not need it. */
 static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)
@@ -41,7 +41,9 @@ static void type_text(const struct option *option, char *out, size_t size)
   char range[80];
   range_text(option, range, sizeof range);
   switch (option->type) {
-  case OPTION_INT: snprintf(out, size, "%s%s", is_size(option) ? "size, such as 8M or 8MiB" : "integer", range); return;
+  case OPTION_INT:
+    snprintf(out, size, "%s%s", is_size(option) ? "size, such as 8M or 8MiB" : "integer", range);
+    return;
   case OPTION_REAL: snprintf(out, size, "number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "string"); return;
@@ -81,20 +83,23 @@ static void describe(const struct option *option, char *out, size_t size)
   else if (!*option->value || !strcmp(option->value, "[]"))
     snprintf(out, size, "%s%s%s; empty by default", type, *unit ? " of " : "", unit);
   else
-    snprintf(out, size, "%s; default %s%s%.*s", type, option->value, *unit ? " " : "", unit_length(unit, one), unit);
+    snprintf(out, size, "%s; default %s%s%.*s", type, option->value, *unit ? " " : "",
+             unit_length(unit, one), unit);
 }
 
 static bool is_part(const struct option *option, const char *part)
 {
   const size_t length = part ? strlen(part) : 0;
   return !part || !strcmp(option->name, part) ||
-         (length > 0 && (int)length == options_section_length(option->name) && !strncmp(option->name, part, length));
+         (length > 0 && (int)length == options_section_length(option->name) &&
+          !strncmp(option->name, part, length));
 }
 
 static bool begins_section(const struct option *table, const struct option *option)
 {
   const int length = options_section_length(option->name);
-  return option > table && (length != options_section_length(option[-1].name) || strncmp(option->name, option[-1].name, (size_t)length) != 0);
+  return option > table && (length != options_section_length(option[-1].name) ||
+                            strncmp(option->name, option[-1].name, (size_t)length) != 0);
 }
 
 void options_print_brief(const struct option *table, bool with_rare, FILE *to)

@@ -174,7 +174,8 @@ static enum status make_group(struct exec *exec, enum group group, const struct 
   static const char *const of[] = {
       [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
   const int size = exec->plan->input.shape.group;
-  watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group], comm_carrier(exec->config.comm));
+  watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group],
+                 comm_carrier(exec->config.comm));
   enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;
   return create(exec->config.comm, use->kind, size, &exec->group[group]);
 }

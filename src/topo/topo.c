@@ -415,7 +415,8 @@ static void bind_memory(const struct topo *topo)
   if (!share_binds_memory(topo, share))
     return;
   if (was_given_policy(topo)) {
-    log_info("memory is placed where numactl or srun --mem-bind asked for it, not on the NUMA node of this rank's cores");
+    log_info("memory is placed where numactl or srun --mem-bind asked for it, not on the NUMA node "
+             "of this rank's cores");
     return;
   }
   if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)

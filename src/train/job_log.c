@@ -29,7 +29,8 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
     return;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].other && is_typed(deck, keys[i].key))
-      log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no activations are kept and nothing is updated",
+      log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no "
+               "activations are kept and nothing is updated",
                keys[i].key);
 }
 
@@ -57,13 +58,19 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
     bool idle;
     const char *why;
   } keys[] = {
-      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host, "parameters are on the device (tiers.params)"},
-      {"tiers.working", trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
-       host ? "masters in host memory always have a working copy, resident ones have none (tiers.params)"
+      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
+       "parameters are on the device (tiers.params)"},
+      {"tiers.working",
+       trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
+       host ? "masters in host memory always have a working copy, resident ones have none "
+              "(tiers.params)"
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},
-      {"tiers.resident", deck->tiers.resident > 0 && !host, "all masters are on the device (tiers.params)"},
-      {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory), "no copies between tiers are simulated on the host device"},
-      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0, "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
+      {"tiers.resident", deck->tiers.resident > 0 && !host,
+       "all masters are on the device (tiers.params)"},
+      {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
+       "no copies between tiers are simulated on the host device"},
+      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
+       "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].idle && is_typed(deck, keys[i].key))
       log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
@@ -77,14 +84,17 @@ static void log_tiers(const struct job *job)
   const char *const hosts = shape->one_node ? "on the hosts, in shared memory" : "on the hosts";
   char disk[64] = "";
   if (shape->nvme_state > 0)
-    snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)", 100 * shape->nvme_state);
+    snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)",
+             100 * shape->nvme_state);
   if (shape->resident > 0)
-    log_info("the first %lld unit%s: masters and moments are on the device and are updated there", (long long)shape->resident,
-             shape->resident == 1 ? "" : "s");
+    log_info("the first %lld unit%s: masters and moments are on the device and are updated there",
+             (long long)shape->resident, shape->resident == 1 ? "" : "s");
   log_info("masters and %s moments: in host memory%s", dtype_name(shape->moments), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
-           shape->params_full ? "whole, from memory that a node shares" : "in shards", shape->cpu_reduce ? hosts : "on the devices",
-           shape->immediate ? "as soon as their gradients arrive" : "after the norm of all gradients is known");
+           shape->params_full ? "whole, from memory that a node shares" : "in shards",
+           shape->cpu_reduce ? hosts : "on the devices",
+           shape->immediate ? "as soon as their gradients arrive"
+                            : "after the norm of all gradients is known");
 }
 
 /* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
@@ -94,7 +104,8 @@ static void log_groups(const struct job *job)
   if (shape->ranks == 1 || job_state_plan(job)->input.strategy != STRATEGY_HYBRID_SHARD)
     return;
   if (shape->group == shape->ranks)
-    log_info("hybrid_shard: all %d ranks are one group, which is the same as full_shard", shape->ranks);
+    log_info("hybrid_shard: all %d ranks are one group, which is the same as full_shard",
+             shape->ranks);
   else if (shape->group == 1)
     log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
   else
@@ -107,11 +118,14 @@ static void log_job(const struct job *job)
   char frozen[48] = "";
   if (job->model->frozen > 0)
     snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
-  log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch, (double)job->model->parameters * 1e-6, frozen,
-           ranks, ranks == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s", comm_description(job->comm));
+  log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch,
+           (double)job->model->parameters * 1e-6, frozen, ranks, ranks == 1 ? "" : "s",
+           job->threads, job->threads == 1 ? "" : "s", comm_description(job->comm));
   log_info("rank 0 runs on %s", topo_description(job->topo));
-  log_info("device %s%s%s%s, computing in %s%s%s", job->place.device, *job->device->product ? " (" : "", job->device->product,
-           *job->device->product ? ")" : "", dtype_name(job->place.compute), ranks > 1 ? ", transport between ranks: " : "",
+  log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
+           *job->device->product ? " (" : "", job->device->product,
+           *job->device->product ? ")" : "", dtype_name(job->place.compute),
+           ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_carrier_text(job->comm) : "");
   log_groups(job);
   if (job->shape.host_state)

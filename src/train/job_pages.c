@@ -38,10 +38,10 @@ static void say_where(const struct look *look)
   const double found = (double)(look->pages.near + look->pages.far), far = 100 * (double)look->pages.far / found;
   const struct mem_amount all = mem_amount((double)look->bytes);
   if (far > 1)
-    log_warn_alike(
-        "host memory: %.0f %% of the %s of this rank are on other NUMA nodes than its cores (%s), which makes access slower: the rank's own "
-        "node had too little free memory (numactl -H), or memory could not be bound",
-        far, all.text, topo_description(look->job->topo));
+    log_warn_alike("host memory: %.0f %% of the %s of this rank are on other NUMA nodes than its "
+                   "cores (%s), which makes access slower: the rank's own "
+                   "node had too little free memory (numactl -H), or memory could not be bound",
+                   far, all.text, topo_description(look->job->topo));
   else if (comm_rank(look->job->comm) == 0)
     log_info("host memory: %s on rank 0, NUMA-local", all.text);
 }
@@ -55,6 +55,6 @@ void job_say_where_memory_lies(const struct job *job)
   if (look.pages.near + look.pages.far > 0)
     say_where(&look);
   else if (look.bytes > 0 && comm_rank(job->comm) == 0)
-    log_info("host memory: %s on rank 0, NUMA node not known%s%s", mem_amount((double)look.bytes).text, status ? ": " : "",
-             status ? status_text() : "");
+    log_info("host memory: %s on rank 0, NUMA node not known%s%s",
+             mem_amount((double)look.bytes).text, status ? ": " : "", status ? status_text() : "");
 }

@@ -129,7 +129,8 @@ static enum status find_room(struct saver *saver, bool *fits)
     return status;
   *fits = tight[0] <= others * -tight[1];
   if (!*fits)
-    log_info("training waits for checkpoints: to write them in the background, a node needs %s for a copy of the state, and %s are free",
+    log_info("training waits for checkpoints: to write them in the background, a node needs %s for "
+             "a copy of the state, and %s are free",
              mem_amount(tight[0]).text, mem_amount(-tight[1]).text);
   return STATUS_OK;
 }
@@ -277,8 +278,8 @@ enum status saver_finish(struct saver *saver, struct saver_report *out)
   if (saver->status)
     return saver->status;
   *out = saver->report;
-  log_info("saved %s in %.2f s (training waited %.2f s, %.2f GB/s)", saver->path, out->seconds, out->held_s,
-           (double)out->bytes * 1e-9 / out->seconds);
+  log_info("saved %s in %.2f s (training waited %.2f s, %.2f GB/s)", saver->path, out->seconds,
+           out->held_s, (double)out->bytes * 1e-9 / out->seconds);
   return STATUS_OK;
 }
 
@@ -307,7 +308,8 @@ static void tell_fate(const struct saver *saver)
   if (!saver->status)
     log_info("the checkpoint of step %lld was written anyway: %s", step, saver->path);
   else if (saver->path)
-    log_warn("the checkpoint of step %lld was written anyway, to %s; %s", step, saver->path, saver->sentence);
+    log_warn("the checkpoint of step %lld was written anyway, to %s; %s", step, saver->path,
+             saver->sentence);
   else
     log_warn("%s", saver->sentence);
 }

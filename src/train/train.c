@@ -253,7 +253,8 @@ enum status train_run(struct comm *comm, const struct deck *deck, const char *re
   *end = TRAIN_FINISHED;
   enum status status = prepare_state(&run, resume);
   if (!status && run.step >= deck->run.steps)
-    log_info("nothing to do: the run is already at step %lld of %lld", (long long)run.step, (long long)deck->run.steps);
+    log_info("nothing to do: the run is already at step %lld of %lld", (long long)run.step,
+             (long long)deck->run.steps);
   else if (!status)
     status = run_loop(&run, end);
   release(&run);

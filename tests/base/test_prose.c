@@ -1,4 +1,4 @@
-/* Text for people. Oracles: the layout that base/prose.h describes, written out by hand; every line is short enough. */
+/* Text for people. Oracle: the layout that base/prose.h describes, written out by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,8 @@
 
 #include "base/prose.h"
 
-static const char text[] = "One two three four. Five.\n\nList:\n  a  first item here\n  long name  second\n.end \\x - y";
+static const char text[] =
+    "One two three four. Five.\n\nList:\n  a  first item here\n  long name  second\n.end \\x - y";
 
 static void print(FILE *file)
 {
@@ -38,7 +39,8 @@ static void test_terminal(void **state)
   (void)state;
   char out[400];
   capture(print, out, sizeof out);
-  assert_string_equal(out, " One two three four.\n Five.\n\n List:\n   a          first\n              item\n              here\n"
+  assert_string_equal(out, " One two three four.\n Five.\n\n List:\n   a          first\n          "
+                           "    item\n              here\n"
                            "   long name  second\n .end \\x - y\n");
 }
 
@@ -47,7 +49,8 @@ static void test_man(void **state)
   (void)state;
   char out[400];
   capture(print_man, out, sizeof out);
-  assert_string_equal(out, "One two three four. Five.\n.PP\nList:\n.RS\n.TP\n\\fBa\\fR\nfirst item here\n.TP\n\\fBlong name\\fR\nsecond\n.RE\n"
+  assert_string_equal(out, "One two three four. Five.\n.PP\nList:\n.RS\n.TP\n\\fBa\\fR\nfirst item "
+                           "here\n.TP\n\\fBlong name\\fR\nsecond\n.RE\n"
                            ".PP\n\\&.end \\ex \\- y\n");
 }
 
@@ -76,7 +79,8 @@ static void test_columns(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_terminal), cmocka_unit_test(test_man), cmocka_unit_test(test_sentence),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_terminal), cmocka_unit_test(test_man),
+                                     cmocka_unit_test(test_sentence),
                                      cmocka_unit_test(test_columns)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

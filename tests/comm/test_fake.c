@@ -88,7 +88,8 @@ static void any_carrier_will_do(void **state)
   assert_int_equal(comm_group_check(group), STATUS_OK);
   assert_int_equal(comm_set_carrier(comm, "mpi"), STATUS_OK);
   assert_int_equal(comm_set_carrier(comm, "gloo"), STATUS_UNSUPPORTED);
-  assert_string_equal(status_text(), "rank 1: this build has no transport 'gloo'; it has: mpi, mpi_device, nccl");
+  assert_string_equal(status_text(),
+                      "rank 1: this build has no transport 'gloo'; it has: mpi, mpi_device, nccl");
   comm_group_destroy(group);
   comm_destroy(comm);
 }

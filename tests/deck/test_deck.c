@@ -613,8 +613,8 @@ static bool lists(const char *text, const char *choice)
   return strstr(text, item) != NULL;
 }
 
-/* A row without a text, a choice that it does not explain, a range the wrong way round, a section in two pieces: the echo and the help would lie.
- * In help the name takes 25 columns of 80. */
+/* A row without a text, an unexplained choice, a reversed range or a split section would make the
+ * echo or the help wrong. In help the name takes 25 of 80 columns. */
 static void test_table(void **state)
 {
   (void)state;

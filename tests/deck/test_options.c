@@ -36,16 +36,20 @@ static const char *const colours[] = {"red", "green", NULL};
 static const char *const only[] = {"one", NULL};
 static const struct option table[] = {
     {"out", OPTION_STRING, AT(out), NULL, .text = "a file"},
-    {"run.steps", OPTION_INT, AT(run.steps), "10", .least = 1, .most = INFINITY, .unit = "steps", .text = "how many"},
+    {"run.steps", OPTION_INT, AT(run.steps), "10", .least = 1, .most = INFINITY, .unit = "steps",
+     .text = "how many"},
     {"run.rate", OPTION_REAL, AT(run.rate), "0.5", .least = -1, .most = 1, .text = "how fast"},
     {"run.fast", OPTION_BOOL, AT(run.fast), "no", .text = "faster"},
     {"run.dir", OPTION_STRING, AT(run.dir), "", .text = "where"},
-    {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours, .text = "Which.\n  red  warm\n  green  the colour of a very old tree"},
+    {"run.colour", OPTION_CHOICE, AT(run.colour), "green", .choices = colours,
+     .text = "Which.\n  red  warm\n  green  the colour of a very old tree"},
     {"list.pair", OPTION_REALS, AT(list.pair), "[1, 2]", .count = 2, .text = "two"},
-    {"list.span", OPTION_INTS, AT(list.span), "[]", .least = 0, .most = 100, .count = 2, .text = "two, or none"},
+    {"list.span", OPTION_INTS, AT(list.span), "[]", .least = 0, .most = 100, .count = 2,
+     .text = "two, or none"},
     {"list.names", OPTION_STRINGS, AT(list.names), "", .text = ".names - of \\all"},
     {"list.kinds", OPTION_STRINGS, AT(list.kinds), "red", .choices = colours, .text = "some"},
-    {"room", OPTION_INT, AT(room), "4Ki", .least = 4, .most = 0x1p50, .unit = OPTIONS_BYTES, .text = "how large", .rare = true},
+    {"room", OPTION_INT, AT(room), "4Ki", .least = 4, .most = 0x1p50, .unit = OPTIONS_BYTES,
+     .text = "how large", .rare = true},
     {0},
 };
 
@@ -92,7 +96,8 @@ static void test_required(void **state)
 {
   (void)state;
   assert_int_equal(options_check_required(set), STATUS_USAGE);
-  assert_string_equal(status_text(), "out is required and was not given; set out=..., a string: a file");
+  assert_string_equal(status_text(),
+                      "out is required and was not given; set out=..., a string: a file");
   assert_int_equal(options_assign(set, "out=x"), STATUS_OK);
   assert_int_equal(options_check_required(set), STATUS_OK);
 }
@@ -643,14 +648,17 @@ static void test_help(void **state)
   char text[4096];
   capture(print_help, text, sizeof text);
   assert_non_null(strstr(text, "  out  (string; required)\n      a file\n\n"));
-  assert_non_null(strstr(text, "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n\n"));
+  assert_non_null(
+      strstr(text, "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n\n"));
   assert_non_null(strstr(text, "  run.dir  (string; empty by default)\n"));
   assert_non_null(strstr(text, "  list.span  (list of 2 integers, 0 to 100; empty by default)\n"));
-  assert_non_null(strstr(text, "  room  (size, such as 8M or 8MiB; default 4Ki)\n")); /* no bound that is far away */
+  assert_non_null(strstr(
+      text, "  room  (size, such as 8M or 8MiB; default 4Ki)\n")); /* no bound that is far away */
   capture(print_section, text, sizeof text);
   assert_null(strstr(text, "list."));
   capture(print_key, text, sizeof text);
-  assert_string_equal(text, "  run.colour  (name; default green)\n      Which.\n        red    warm\n        green  the colour of a very old\n"
+  assert_string_equal(text, "  run.colour  (name; default green)\n      Which.\n        red    "
+                            "warm\n        green  the colour of a very old\n"
                             "               tree\n\n");
 }
 
@@ -659,7 +667,8 @@ static void test_brief(void **state)
   (void)state;
   char text[4096];
   capture(print_brief, text, sizeof text);
-  assert_non_null(strstr(text, "  out         a file\n\n  run.steps   how many\n")); /* sections apart */
+  assert_non_null(
+      strstr(text, "  out         a file\n\n  run.steps   how many\n")); /* sections apart */
   assert_non_null(strstr(text, "\n  run.colour  Which\n"));
   assert_null(strstr(text, "room"));
 }

@@ -478,8 +478,10 @@ static void a_group_that_one_rank_does_not_join(void **state)
   const struct again *run = again_run(program, 3, "join 2");
   ended_by_watchdog(run);
   again_says(run, "rank 2: nothing moved for ");
-  again_says(run, "starting: joining the group for gathers, transport mpi, waiting for the other ranks");
-  again_says(run, "everybody waits for rank 2, which is starting: joining the group for gathers, transport mpi, waiting for the other ranks");
+  again_says(run,
+             "starting: joining the group for gathers, transport mpi, waiting for the other ranks");
+  again_says(run, "everybody waits for rank 2, which is starting: joining the group for gathers, "
+                  "transport mpi, waiting for the other ranks");
 }
 
 static void a_group_that_none_can_join(void **state)
@@ -487,9 +489,10 @@ static void a_group_that_none_can_join(void **state)
   (void)state;
   const struct again *run = again_run(program, 2, "join -1");
   ended_by_watchdog(run);
-  again_says(run,
-             "all ranks are in the same collectives, rank 0 starting: joining the group for gathers, transport mpi, waiting for the other ranks: "
-             "what carries them does not; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does\n");
+  again_says(run, "all ranks are in the same collectives, rank 0 starting: joining the group for "
+                  "gathers, transport mpi, waiting for the other ranks: "
+                  "what carries them does not; sluice doctor looks at it, and NCCL_DEBUG=INFO has "
+                  "NCCL tell what it does\n");
 }
 
 static void a_rank_that_misses_a_meeting(void **state)
