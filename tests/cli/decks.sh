@@ -19,6 +19,7 @@ for file in "$decks"/*.yaml; do
     plan "$deck" $ranks || { cat plan.out >&2; die "plan $deck for $ranks ranks"; }
     grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
   done
+  ! grep 'is ignored' plan.out >&2 || die "$deck gives a key that does nothing"
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
   grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
@@ -169,6 +170,13 @@ for file in "$decks"/finetune/*.yaml; do
     die "finetune/$name: the size of the download is not 2 bytes per parameter"
 done
 test $count -ge 10 || die "only $count decks for fine-tuning"
+
+# The first training: what sluice prepare makes by default has exactly the vocabulary of the deck.
+make_text
+"$SLUICE" prepare text out=data/first > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+first() { "$SLUICE" train "$decks/first.yaml" run.steps=1 model.layers=1 data.batch=1 eval.every=0 "$@"; }
+first > first.log 2>&1 || { cat first.log >&2; die "inputs/first.yaml does not train on what prepare made"; }
+fails 2 "set model.vocab to at least 257" first run.dir=less model.vocab=256
 
 # What sluice prepare refuses is said in the deck.
 for deck in mistral-7b finetune/mistral-7b; do
