@@ -1,4 +1,4 @@
-dist_doc_DATA = \
+nobase_dist_doc_DATA = \
 	LICENSE \
 	README.md \
 	doc/architecture.md \
@@ -10,7 +10,8 @@ dist_doc_DATA = \
 	doc/numerics.md \
 	doc/offload.md \
 	doc/performance.md \
-	doc/running.md
+	doc/running.md \
+	slurm/README.md
 EXTRA_DIST += doc/layers.txt
 
 # What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
