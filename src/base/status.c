@@ -23,7 +23,8 @@ static const struct {
     [STATUS_NONFINITE] = {"non-finite", 7},
     [STATUS_UNSUPPORTED] = {"unsupported", 8},
     [STATUS_PLAN] = {"plan", 9},
-    [STATUS_ABORTED] = {"aborted", 10},
+    [STATUS_TIMEOUT] = {"timeout", 10},
+    [STATUS_ABORTED] = {"aborted", 11},
     [STATUS_INTERNAL] = {"internal", 70},
 };
 
@@ -77,4 +78,31 @@ const char *status_name(enum status code)
 int status_exit_code(enum status code)
 {
   return codes[known(code) ? code : STATUS_INTERNAL].exit_code;
+}
+
+const struct exit_code exit_codes[] = {
+    {0, "done"},
+    {EXIT_VERDICT, "ckpt diff: the files differ; plan: it does not fit; doctor: there is a fault"},
+    {2, "the command line or the deck is wrong"},
+    {3, "an input is missing or cannot be used"},
+    {4, "reading or writing failed: the file system may be full or broken"},
+    {5, "memory ran out: sluice plan shows what a rank needs"},
+    {6, "a library failed (MPI, HDF5, CUDA, NCCL, ...)"},
+    {7, "a loss or a gradient was not finite (optim.nonfinite)"},
+    {8, "this build, or this machine, cannot do what was asked"},
+    {9, "the plan is not safe: a bug of Sluice, please report it"},
+    {10, "nothing moved within comm.timeout: the message names the rank that the others wait for"},
+    {11, "another rank or thread failed first: its message is above"},
+    {70, "a bug of Sluice, please report it"},
+    {EXIT_UNFINISHED, "stopped early and saved: --resume auto goes on"},
+    {EXIT_SIGNAL, "a rank was ended by signal N; 137 (SIGKILL) most often because memory ran out"},
+};
+const int exit_codes_count = sizeof exit_codes / sizeof exit_codes[0];
+
+const char *exit_code_meaning(int code)
+{
+  for (int i = 0; i < exit_codes_count; i++)
+    if (exit_codes[i].code == (code > EXIT_SIGNAL ? EXIT_SIGNAL : code))
+      return exit_codes[i].meaning;
+  return NULL;
 }

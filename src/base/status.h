@@ -16,6 +16,7 @@ enum status {
   STATUS_NONFINITE,   /* a loss or a gradient is not a finite number */
   STATUS_UNSUPPORTED, /* this build or this back end cannot do it */
   STATUS_PLAN,        /* verify found a plan that is not safe */
+  STATUS_TIMEOUT,     /* nothing moved for too long */
   STATUS_ABORTED,     /* another thread or rank failed first */
   STATUS_INTERNAL     /* a bug in Sluice */
 };
@@ -33,8 +34,25 @@ const char *status_text(void);
 /* "usage", "input", ... */
 const char *status_name(enum status code);
 
-/* The exit code of the process for a status: 0 ok, 2 usage, 3 input, 4 i/o, 5 memory, 6 library, 7 non-finite, 8 unsupported,
- * 9 plan, 10 aborted, 70 internal. Codes of runs that end early but well are in train/train.h. */
+/* The exit code of the process for a status. Local. */
 int status_exit_code(enum status code);
+
+/* Exit codes that belong to no status. 75 is EX_TEMPFAIL of sysexits.h: a run left early, has saved,
+ * and can be resumed. */
+enum { EXIT_VERDICT = 1, EXIT_UNFINISHED = 75, EXIT_SIGNAL = 128 };
+
+struct exit_code {
+  int code;            /* EXIT_SIGNAL: this and all above */
+  const char *meaning; /* one line, without a full stop */
+};
+
+/* Every exit code with its meaning, in ascending order. --exit-codes, the man pages and the job
+ * scripts print this table. */
+extern const struct exit_code exit_codes[];
+extern const int exit_codes_count;
+
+/* The meaning of one code. Codes above EXIT_SIGNAL share a row. NULL: not a code of Sluice.
+ * Local. */
+const char *exit_code_meaning(int code);
 
 #endif

@@ -66,6 +66,7 @@ void help_print_man(const struct command *command);
 void help_print_man_deck(void);
 void help_print_all(const struct command *const list[]);
 void help_print_man_all(const struct command *const list[]);
+void help_print_exit_codes(void);
 void version_print(void);
 
 #endif

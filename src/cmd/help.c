@@ -1,27 +1,12 @@
 /* Help and man pages, all from the tables of options. */
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/prose.h"
 #include "cmd/cmd.h"
 #include "config.h"
-
-static const char exit_codes[] =
-    "  0  done\n"
-    "  1  plan: it does not fit; ckpt diff: the files differ; doctor: there is a fault\n"
-    "  2  the deck or the command line is wrong\n"
-    "  3  an input cannot be used\n"
-    "  4  a file cannot be read or written\n"
-    "  5  not enough memory\n"
-    "  6  a library failed (MPI, CUDA, NCCL, HDF5)\n"
-    "  7  a loss or a gradient is not finite (optim.nonfinite)\n"
-    "  8  this build or this machine does not support it\n"
-    "  9  the plan is not safe\n"
-    "  10  another rank failed first, or no rank made progress within comm.timeout\n"
-    "  70  a fault of Sluice\n"
-    "  75  train: stopped and saved; --resume auto continues\n"
-    "  128+N  signal N ended a rank; 137 (SIGKILL) often means that memory ran out\n";
 
 static const char deck_text[] =
     "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" "
@@ -58,6 +43,28 @@ static void print_pointers(const struct command *command, bool shorter)
     printf("More help:     sluice %s --help\n", command->name);
 }
 
+static struct exit_label {
+  char text[16];
+} exit_label(int code)
+{
+  struct exit_label label;
+  snprintf(label.text, sizeof label.text, code == EXIT_SIGNAL ? "%d+N" : "%d", code);
+  return label;
+}
+
+static void print_exit_codes(int columns)
+{
+  for (int i = 0; i < exit_codes_count; i++) {
+    printf("%-5s  ", exit_label(exit_codes[i].code).text);
+    prose_wrap(exit_codes[i].meaning, 7, 7, columns, stdout);
+  }
+}
+
+void help_print_exit_codes(void)
+{
+  print_exit_codes(INT_MAX);
+}
+
 void help_print_short(const struct command *command)
 {
   const int rare = rare_options(command->options);
@@ -88,7 +95,7 @@ void help_print(const struct command *command)
     putchar('\n');
   }
   printf("Exit codes:\n");
-  prose_print(exit_codes, 0, prose_columns(), stdout);
+  print_exit_codes(prose_columns());
   print_pointers(command, false);
 }
 
@@ -133,6 +140,7 @@ void help_print_all(const struct command *const list[])
          "  sluice SUBCOMMAND -h                 options and examples\n"
          "  sluice SUBCOMMAND --help             all about a subcommand\n"
          "  sluice help keys [SECTION|KEY]       the keys of a deck\n"
+         "  sluice --exit-codes                  exit codes and their meaning\n"
          "  sluice --version                     version, libraries and configuration\n");
 }
 
@@ -155,7 +163,11 @@ static void print_man_title(const char *name, int section)
 static void print_exit_status(void)
 {
   printf(".SH EXIT STATUS\n");
-  prose_print_man(exit_codes, stdout);
+  for (int i = 0; i < exit_codes_count; i++) {
+    printf(".TP\n%s\n", exit_label(exit_codes[i].code).text);
+    put(exit_codes[i].meaning);
+    putchar('\n');
+  }
 }
 
 static void print_synopsis(const struct command *command)

@@ -1,6 +1,7 @@
 /* sluice: trains transformer language models, sharded over MPI ranks. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -115,6 +116,24 @@ static int man(int argc, char **argv)
   return 0;
 }
 
+/* `code` NULL: all of them. */
+static int print_exit_codes(const char *code)
+{
+  char *end;
+  if (!code) {
+    help_print_exit_codes();
+    return 0;
+  }
+  const long number = strtol(code, &end, 10);
+  const char *meaning =
+      end > code && !*end && number >= 0 && number < 256 ? exit_code_meaning((int)number) : NULL;
+  if (!meaning)
+    return fail(status_set(
+        STATUS_USAGE, "'%s' is not an exit code of Sluice: sluice --exit-codes lists them", code));
+  printf("%s\n", meaning);
+  return 0;
+}
+
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
@@ -122,6 +141,8 @@ static int dispatch(int argc, char **argv)
     version_print();
     return 0;
   }
+  if (!strcmp(name, "--exit-codes"))
+    return print_exit_codes(argc > 2 ? argv[2] : NULL);
   if (!strcmp(name, "help"))
     return help(argc, argv);
   if (!strcmp(name, "--help") || !strcmp(name, "-h")) {

@@ -51,7 +51,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = train_run(arguments->comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED)
-    *exit_code = TRAIN_UNFINISHED_EXIT;
+    *exit_code = EXIT_UNFINISHED;
   deck_destroy(&deck);
   return status;
 }

@@ -94,7 +94,8 @@ static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
   static const char *const what[SUBJECTS] = {
       [STEPS] = "nothing", [TASK_MEET] = "nothing", [TASK_SAVE] = "nothing of a checkpoint", [TASK_START] = "nothing of the job's start"};
   print_report(dog);
-  comm_abort(dog->comm, status_set(STATUS_ABORTED, "%s has moved for %g s: %.1900s", what[dog->subject], dog->limit_s, dog->text));
+  comm_abort(dog->comm, status_set(STATUS_TIMEOUT, "%s has moved for %g s: %.1900s",
+                                   what[dog->subject], dog->limit_s, dog->text));
 }
 
 /* Most often all ranks meet it: one speaks for them. */
@@ -167,6 +168,10 @@ void watchdog_end_alone(struct watchdog *dog)
   fprintf(stderr, "sluice: rank %d: nothing moved for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
   if (dog->failed)
     comm_abort(dog->comm, status_set(dog->failed, "%s; rank 0 does not answer", dog->failure));
-  comm_abort(dog->comm,
-             status_set(STATUS_ABORTED, "nothing has moved for %g s, and rank 0 does not answer: its process is stopped or gone", dog->limit_s));
+  comm_abort(
+      dog->comm,
+      status_set(
+          STATUS_TIMEOUT,
+          "nothing has moved for %g s, and rank 0 does not answer: its process is stopped or gone",
+          dog->limit_s));
 }

@@ -8,9 +8,6 @@
 /* How a run ended. */
 enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
 
-/* Exit code of a run that was asked to stop, has saved, and can be resumed: EX_TEMPFAIL of sysexits.h. */
-enum { TRAIN_UNFINISHED_EXIT = 75 };
-
 /* Train as the deck says. `resume`: "none" (a run folder that already holds checkpoints is refused), "auto" (the newest checkpoint of the run folder that
  * verifies, or a fresh start), or a checkpoint's path. Failing leaves earlier checkpoints as they are. Collective. */
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end);

@@ -81,16 +81,41 @@ static void test_codes(void **state)
     const char *name;
     int code;
   } known[] = {
-      {STATUS_OK, "ok", 0},         {STATUS_USAGE, "usage", 2},      {STATUS_INPUT, "input", 3},          {STATUS_IO, "i/o", 4},
-      {STATUS_MEMORY, "memory", 5}, {STATUS_LIBRARY, "library", 6},  {STATUS_NONFINITE, "non-finite", 7}, {STATUS_UNSUPPORTED, "unsupported", 8},
-      {STATUS_PLAN, "plan", 9},     {STATUS_ABORTED, "aborted", 10}, {STATUS_INTERNAL, "internal", 70},
+      {STATUS_OK, "ok", 0},
+      {STATUS_USAGE, "usage", 2},
+      {STATUS_INPUT, "input", 3},
+      {STATUS_IO, "i/o", 4},
+      {STATUS_MEMORY, "memory", 5},
+      {STATUS_LIBRARY, "library", 6},
+      {STATUS_NONFINITE, "non-finite", 7},
+      {STATUS_UNSUPPORTED, "unsupported", 8},
+      {STATUS_PLAN, "plan", 9},
+      {STATUS_TIMEOUT, "timeout", 10},
+      {STATUS_ABORTED, "aborted", 11},
+      {STATUS_INTERNAL, "internal", 70},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_string_equal(status_name(known[i].status), known[i].name);
     assert_int_equal(status_exit_code(known[i].status), known[i].code);
   }
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    for (size_t k = 0; k < i; k++)
+      assert_int_not_equal(known[i].code, known[k].code);
   assert_string_equal(status_name((enum status)99), "unknown");
   assert_int_equal(status_exit_code((enum status)99), 70);
+}
+
+/* Every status has a row in the table of exit codes, and each code has one row. */
+static void test_exit_codes(void **state)
+{
+  (void)state;
+  for (int status = STATUS_OK; status <= STATUS_INTERNAL; status++)
+    assert_non_null(exit_code_meaning(status_exit_code((enum status)status)));
+  for (int i = 1; i < exit_codes_count; i++)
+    assert_true(exit_codes[i - 1].code < exit_codes[i].code);
+  assert_ptr_equal(exit_code_meaning(137), exit_code_meaning(EXIT_SIGNAL));
+  assert_null(exit_code_meaning(12));
+  assert_null(exit_code_meaning(127));
 }
 
 /* Oracle of the dates: date -u -d @SECONDS. */
@@ -113,8 +138,10 @@ static void test_clock(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_set),   cmocka_unit_test(test_prefix),   cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
-      cmocka_unit_test(test_codes), cmocka_unit_test(test_controls), cmocka_unit_test(test_clock),
+      cmocka_unit_test(test_set),    cmocka_unit_test(test_prefix),
+      cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
+      cmocka_unit_test(test_codes),  cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_controls), cmocka_unit_test(test_clock),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

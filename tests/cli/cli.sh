@@ -8,6 +8,13 @@ make_deck
 for library in HDF5 libyaml json-c PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
+# One table of exit codes: --exit-codes, and every man page.
+"$SLUICE" --exit-codes > codes.txt
+grep -q '^75 ' codes.txt || die "--exit-codes does not list 75"
+for page in "" train doctor; do
+  "$SLUICE" --man $page | sed -n '/^.SH EXIT STATUS/,/^.SH SEE/p' | sed -n '/^\.TP/{n;h;n;s/\\//g;H;x;s/\n/ /;p}' > man.txt
+  sed 's/  */ /' codes.txt | cmp - man.txt || die "exit codes of the man page '$page'"
+done
 for command in train eval generate prepare plan ckpt bench doctor; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done
