@@ -335,10 +335,18 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
   return status || *deck->train.init ? status : deck_check(deck);
 }
 
-enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[])
+static enum status create(struct deck *deck)
 {
   memset(deck, 0, sizeof *deck);
-  enum status status = options_create(deck_table, deck, &deck->set);
+  const enum status status = options_create(deck_table, deck, &deck->set);
+  if (!status)
+    options_set_aliases(deck->set, deck_aliases);
+  return status;
+}
+
+enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[])
+{
+  enum status status = create(deck);
   if (!status && path)
     status = options_read_file(deck->set, path);
   if (!status)
@@ -350,8 +358,7 @@ enum status deck_load(struct deck *deck, const char *path, int n, char *const as
 
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[])
 {
-  memset(deck, 0, sizeof *deck);
-  enum status status = options_create(deck_table, deck, &deck->set);
+  enum status status = create(deck);
   if (!status)
     status = options_read_text(deck->set, label, text, bytes);
   if (!status)

@@ -50,6 +50,7 @@ struct deck {
 };
 
 extern const struct option deck_table[];
+extern const struct option_alias deck_aliases[];
 
 /* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
  * they are the caller's, once model.* is known. Free with deck_destroy. */

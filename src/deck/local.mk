@@ -1,6 +1,7 @@
 noinst_LIBRARIES += src/deck/libdeck.a
 layers += src/deck/libdeck.a
 src_deck_libdeck_a_SOURCES = \
+	src/deck/aliases.c \
 	src/deck/deck.c \
 	src/deck/deck.h \
 	src/deck/options.c \

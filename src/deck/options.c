@@ -86,11 +86,35 @@ static int section_distance(const char *given, const char *known)
   return options_distance(given, section);
 }
 
-enum status options_unknown(const struct option_set *set, const char *where, const char *name)
+/* Whether `word` is one of the blank-separated `names`, whatever its case and with - or _. */
+static bool has_word(const char *names, const char *word)
+{
+  const size_t length = strlen(word);
+  for (const char *name = names; *name; name += strcspn(name, " "), name += strspn(name, " ")) {
+    size_t same = 0;
+    while (same < length &&
+           name[same] == (word[same] == '-' ? '_' : tolower((unsigned char)word[same])))
+      same++;
+    if (same == length && strcspn(name, " ") == length)
+      return true;
+  }
+  return false;
+}
+
+static const struct option_alias *find_alias(const struct option_alias *aliases, const char *name)
+{
+  for (const struct option_alias *alias = aliases; alias && alias->names; alias++)
+    if (has_word(alias->names, key_of(name)))
+      return alias;
+  return NULL;
+}
+
+/* A key, or the name of a section. */
+static void suggest_nearest(const struct option *table, const char *name, char *out, size_t size)
 {
   const char *nearest = "";
   int least = INT32_MAX, length = 0;
-  for (const struct option *option = set->table; option->name; option++) {
+  for (const struct option *option = table; option->name; option++) {
     int distance = name_distance(name, option->name), section = options_section_length(option->name);
     if (distance < least) {
       nearest = option->name;
@@ -103,7 +127,27 @@ enum status options_unknown(const struct option_set *set, const char *where, con
       least = section_distance(name, option->name);
     }
   }
-  return status_set(STATUS_USAGE, "%s: unknown key '%s'; the nearest known key is '%.*s'", where, name, length, nearest);
+  snprintf(out, size, "; the nearest known key is '%.*s'", length, nearest);
+}
+
+void options_suggest(const struct option *table, const struct option_alias *aliases,
+                     const char *name, char *out, size_t size)
+{
+  const struct option_alias *alias = find_alias(aliases, name);
+  if (!alias)
+    suggest_nearest(table, name, out, size);
+  else if (!alias->key)
+    snprintf(out, size, ": %s", alias->note);
+  else
+    snprintf(out, size, ": use %s%s%s%s", alias->key, alias->note ? " (" : "",
+             alias->note ? alias->note : "", alias->note ? ")" : "");
+}
+
+enum status options_unknown(const struct option_set *set, const char *where, const char *name)
+{
+  char suggestion[400];
+  options_suggest(set->table, set->aliases, name, suggestion, sizeof suggestion);
+  return status_set(STATUS_USAGE, "%s: unknown key '%s'%s", where, name, suggestion);
 }
 
 static void range_text(const struct option *option, char *out, size_t size)
@@ -168,7 +212,8 @@ static enum status reject(const struct option *option, const struct option_given
   if (given->list && !is_list(option->type))
     return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name, expected);
   if ((option->type == OPTION_REALS || option->type == OPTION_INTS) && given->n != option->count)
-    return status_set(STATUS_USAGE, "%s: %s must be %s, not %d", given->where, option->name, expected, given->n);
+    return status_set(STATUS_USAGE, "%s: %s must be %s, but %d %s given", given->where,
+                      option->name, expected, given->n, given->n == 1 ? "was" : "were");
   return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'", given->where, option->name, expected, text);
 }
 
@@ -191,16 +236,52 @@ bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale)
   return !*rest || (bytes && strcmp(rest, "B") == 0);
 }
 
+/* value *= 10^power, if that is an integer which int64_t holds. */
+static bool scale_decimal(int64_t *value, long power)
+{
+  for (; power > 0 && *value; power--)
+    if (__builtin_mul_overflow(*value, 10, value))
+      return false;
+  for (; power < 0 && *value; power++, *value /= 10)
+    if (*value % 10)
+      return false;
+  return true;
+}
+
+/* "12", "-3", "2e6" or "1.5e6": digits, and a point among them if an exponent follows. *end: the
+ * text after the number. */
+static bool parse_decimal(const char *text, int64_t *value, const char **end)
+{
+  const char *c = text + (*text == '-' || *text == '+');
+  const int sign = *text == '-' ? -1 : 1;
+  const char *point = NULL;
+  *value = 0;
+  if (!isdigit((unsigned char)*c))
+    return false;
+  for (; isdigit((unsigned char)*c) || (*c == '.' && !point); c++)
+    if (*c == '.')
+      point = c;
+    else if (__builtin_mul_overflow(*value, 10, value) ||
+             __builtin_add_overflow(*value, sign * (*c - '0'), value))
+      return false;
+  *end = c;
+  if (*c != 'e' && *c != 'E')
+    return !point;
+  if (!isdigit((unsigned char)c[1 + (c[1] == '-' || c[1] == '+')]))
+    return false;
+  char *last;
+  errno = 0;
+  const long exponent = strtol(c + 1, &last, 10), places = point ? c - point - 1 : 0;
+  *end = last;
+  return !errno && labs(exponent) < 1000 && scale_decimal(value, exponent - places);
+}
+
 static bool parse_int(const struct option *option, const char *text, int64_t *out)
 {
-  char *end;
-  int64_t scale, value;
-  if (!isdigit((unsigned char)text[*text == '-' || *text == '+']))
-    return false;
-  errno = 0;
-  long long number = strtoll(text, &end, 10);
-  if (errno || !options_parse_scale(end, is_size(option), &scale) || __builtin_mul_overflow((int64_t)number, scale, &value) ||
-      !in_range(option, (double)value))
+  const char *end;
+  int64_t scale, number, value;
+  if (!parse_decimal(text, &number, &end) || !options_parse_scale(end, is_size(option), &scale) ||
+      __builtin_mul_overflow(number, scale, &value) || !in_range(option, (double)value))
     return false;
   *out = value;
   return true;
@@ -539,6 +620,11 @@ enum status options_create(const struct option *table, void *values, struct opti
   return STATUS_OK;
 }
 
+void options_set_aliases(struct option_set *set, const struct option_alias *aliases)
+{
+  set->aliases = aliases;
+}
+
 void options_destroy(struct option_set *set)
 {
   if (!set)
@@ -568,6 +654,11 @@ enum status options_check_required(const struct option_set *set)
                       option->text);
   }
   return STATUS_OK;
+}
+
+bool options_has(const struct option *table, const char *name)
+{
+  return options_find(table, name) >= 0;
 }
 
 bool options_is_set(const struct option_set *set, const char *name)

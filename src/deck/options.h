@@ -43,10 +43,19 @@ struct option {
   bool rare;                  /* left out of -h */
 };
 
+/* Names that other programs use for a key. */
+struct option_alias {
+  const char *names; /* in lower case, without section, separated by blanks; NULL ends the table */
+  const char *key;   /* in the option table; NULL: no key does it */
+  const char *note;  /* how to set it, or what differs; may be NULL where there is a key */
+};
+
 struct option_set; /* a struct's values, and where each came from */
 
 /* All defaults. `table` ends with a NULL name and must outlive the set; `values` is the struct, zeroed by the call. */
 enum status options_create(const struct option *table, void *values, struct option_set **out);
+/* Cite `aliases`, which must outlive the set, where a key is unknown. Local. */
+void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 
 /* Read a YAML mapping (one level of sections) from a file, or from memory (`label` names it in messages). An unknown key names the
@@ -75,6 +84,12 @@ const char *options_where(const struct option_set *set, const char *name);
 enum status options_resolve(struct option_set *set, const char *name, const char *value);
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
 
+bool options_has(const struct option *table, const char *name);
+/* Writes a suggestion for `name`, which is not in the table: the key of an alias, or the name with
+ * the nearest spelling. The text follows "unknown key 'x'". `aliases` may be NULL. Local. */
+void options_suggest(const struct option *table, const struct option_alias *aliases,
+                     const char *name, char *out, size_t size);
+
 /* How far one name is from another, in letters put in, left out or replaced: for which one was meant. */
 int options_distance(const char *a, const char *b);
 
@@ -83,6 +98,9 @@ uint64_t options_hash(const struct option_set *set, const char *const *except);
 
 /* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
+/* The value of one key as text that the caller owns (mem_free): a text as it is, all others as in
+ * YAML. STATUS_USAGE: no such key. Local. */
+enum status options_print_value(const struct option_set *set, const char *name, char **out);
 /* The table for people. The short form is one line per option: name and first sentence. The long
  * form has type, default, unit and the whole text of the options of section `part`, or of the option
  * of this name; NULL: all. It returns the number of options that it printed. Local. */

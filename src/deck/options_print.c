@@ -190,3 +190,23 @@ enum status options_print_yaml(const struct option_set *set, char **out)
   *out = text.data;
   return STATUS_OK;
 }
+
+enum status options_print_value(const struct option_set *set, const char *name, char **out)
+{
+  const int index = options_find(set->table, name);
+  if (index < 0)
+    return options_unknown(set, "print", name);
+  const struct option *option = &set->table[index];
+  const void *from = (const char *)set->values + option->offset;
+  struct text text = {0};
+  add(&text, "");
+  if (option->type == OPTION_STRING)
+    add(&text, *(char *const *)from);
+  else
+    add_value(&text, option, from);
+  if (text.status)
+    mem_free(text.data);
+  else
+    *out = text.data;
+  return text.status;
+}

@@ -13,6 +13,7 @@ struct option_origin {
 
 struct option_set {
   const struct option *table;
+  const struct option_alias *aliases; /* NULL: none */
   void *values;
   int n, reads;
   struct option_origin origin[];

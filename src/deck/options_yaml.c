@@ -53,6 +53,20 @@ static const char *scalar(const struct reader *reader)
   return (const char *)reader->event.data.scalar.value;
 }
 
+/* YAML joins lines that are indented further than their key, which no value of a deck needs. */
+static enum status check_lines(const struct reader *reader)
+{
+  const yaml_event_t *event = &reader->event;
+  if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
+      event->start_mark.line == event->end_mark.line || !*scalar(reader))
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "%s:%zu: '%s' goes over several lines: indent the keys of a section alike (a "
+                    "comma separates them inside {}), and put a text of "
+                    "several lines in quotes",
+                    reader->label, event->start_mark.line + 1, scalar(reader));
+}
+
 /* Texts are C strings from here on. */
 static enum status check_scalar(const struct reader *reader)
 {
@@ -60,7 +74,7 @@ static enum status check_scalar(const struct reader *reader)
   case YAML_SCALAR_EVENT:
     if (strlen(scalar(reader)) != reader->event.data.scalar.length)
       return fail_here(reader, "a text must not contain a zero byte");
-    return STATUS_OK;
+    return check_lines(reader);
   case YAML_ALIAS_EVENT: return fail_here(reader, "a deck has no aliases (*name); write the value out");
   case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping; a deck has one level of sections");
   case YAML_SEQUENCE_START_EVENT: return fail_here(reader, "expected a text or a number, found a list");

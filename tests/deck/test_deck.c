@@ -150,7 +150,7 @@ static void test_impossible_combinations(void **state)
       {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
       {"comm.gradients=fp16", "command line: comm.gradients must be one of fp32, bf16, not 'fp16'"},
       {"comm.backend=gloo", "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
-      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not 1"},
+      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, but 1 was given"},
       {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not '-1'"},
       {"train.trace=7,7",
        "train.trace (command line) is [7, 7], which holds no step: the first number is the first step, the second the one behind the last"},
@@ -638,6 +638,37 @@ static void test_table(void **state)
   }
 }
 
+/* Each alias stands for one key, which exists. Oracle: the names of other trainers. */
+static void test_aliases(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given, *sentence;
+  } known[] = {
+      {"optim.learning_rate=1", "command line: unknown key 'optim.learning_rate': use optim.lr"},
+      {"hidden-size=1", "command line: unknown key 'hidden-size': use model.width"},
+      {"BF16=true", "command line: unknown key 'BF16': use run.compute"},
+      {"gradient_checkpointing=true", "command line: unknown key 'gradient_checkpointing': use tiers.activations (set it to recompute)"},
+      {"resume_from_checkpoint=x", "command line: unknown key 'resume_from_checkpoint': say sluice train DECK --resume auto"},
+  };
+  struct deck deck;
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_USAGE);
+    assert_string_equal(status_text(), known[i].sentence);
+  }
+  char all[8192] = " ", name[64];
+  for (const struct option_alias *alias = deck_aliases; alias->names; alias++) {
+    assert_true(alias->key ? options_has(deck_table, alias->key) : alias->note != NULL);
+    for (const char *word = alias->names; *word; word += strspn(word, " ")) {
+      snprintf(name, sizeof name, " %.*s ", (int)strcspn(word, " "), word);
+      assert_null(strstr(all, name));
+      assert_true(strlen(all) + strlen(name) < sizeof all);
+      strcat(all, name + 1);
+      word += strcspn(word, " ");
+    }
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -652,6 +683,7 @@ int main(void)
       cmocka_unit_test(test_hash),
       cmocka_unit_test(test_inputs),
       cmocka_unit_test(test_table),
+      cmocka_unit_test(test_aliases),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

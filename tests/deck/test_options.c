@@ -161,10 +161,17 @@ static void test_numbers(void **state)
       {"2Mi", 2 << 20},
       {"1Gi", 1 << 30},
       {"1Ti", INT64_C(1) << 40},
+      {"1e3", 1000},
+      {"2E+6", 2000000},
+      {"1.5e3", 1500},
+      {"2500e-2", 25},
+      {"9.223372036854775807e18", INT64_MAX},
       {"9223372036854775807", INT64_MAX},
   };
   static const char *const bad[] = {
-      "", "0", "-3", "1.5", "1e3", "1kk", "k", "1b", "0x10", " 1", "1 ", "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
+      "", "0", "-3", "1.5", "1.5k", "1.0", "1e", "1e+", "1ek", "e3", "1.5e0", "15e-1", "1e19", "1e-1",
+      "1e99999999999999999999", "1..5e3", "1kk", "k", "1b", "0x10", " 1", "1 ",
+      "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
   static const char *const bad_reals[] = {"", "nan", "inf", "-inf", "0x1p-1", "1.0.0", "1,5", "1e", "2", "-1.0001", "1e999", "abc", "."};
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     char text[64];
@@ -319,11 +326,11 @@ static void test_refusals_of_assignments(void **state)
       {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
       {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
       {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
-      {"list.pair=1", "command line: list.pair must be a list of 2 numbers, not 1"},
-      {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, not 3"},
+      {"list.pair=1", "command line: list.pair must be a list of 2 numbers, but 1 was given"},
+      {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, but 3 were given"},
       {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
-      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not 1"},
-      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not 3"},
+      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, but 1 was given"},
+      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, but 3 were given"},
       {"list.span=1,2.5", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '2.5'"},
       {"list.span=-1,2", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '-1'"},
       {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
@@ -343,6 +350,9 @@ static void test_refusals_of_yaml(void **state)
   } known[] = {
       {"run:\n  stesp: 1\n", "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
       {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
+      {"run:\n  steps: 10\n   dir: x\n",
+       "t.yaml:2: '10 dir' goes over several lines: indent the keys of a section alike (a comma "
+       "separates them inside {}), and put a text of several lines in quotes"},
       {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
       {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
       {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},

@@ -1,0 +1,96 @@
+/* Names from other trainers, and the deck keys that take their place. The message for an unknown
+ * key cites this table, because the nearest spelling is often the wrong key. Decks still need
+ * Sluice's own names. */
+#include "deck/deck.h"
+
+// clang-format off: one row per key
+const struct option_alias deck_aliases[] = {
+    {"max_steps num_steps total_steps train_steps training_steps max_iters train_iters "
+     "iterations",
+     "run.steps", NULL},
+    {"epochs num_epochs max_epochs num_train_epochs", "run.steps",
+     "Sluice counts optimizer steps; an epoch has as many as the data has tokens / (data.batch * "
+     "data.sequence)"},
+    {"output_dir out_dir save_dir run_dir checkpoint_dir", "run.dir", NULL},
+    {"wandb wandb_project use_wandb report_to tensorboard logging_dir", "run.dir",
+     "every run writes its losses and speed to results.jsonl in that folder"},
+    {"random_seed manual_seed", "run.seed", NULL},
+    {"precision mixed_precision amp bf16 fp16 fp32 half", "run.compute", NULL},
+    {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
+
+    {"architecture model_type architectures", "model.arch", NULL},
+    {"num_layers n_layer n_layers num_hidden_layers depth", "model.layers", NULL},
+    {"hidden_size hidden_dim n_embd d_model dim embed_dim", "model.width", NULL},
+    {"num_heads n_head n_heads num_attention_heads", "model.heads", NULL},
+    {"num_kv_heads n_kv_heads num_key_value_heads num_query_groups", "model.kv_heads", NULL},
+    {"head_dim kv_channels", "model.head_width", NULL},
+    {"intermediate_size ffn_dim ffn_hidden_size mlp_dim n_inner", "model.ffn", NULL},
+    {"max_position_embeddings n_positions n_ctx block_size context_length max_seq_len",
+     "model.context", NULL},
+    {"vocab_size n_vocab padded_vocab_size", "model.vocab", NULL},
+    {"rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon",
+     "model.norm_eps", NULL},
+    {"initializer_range init_method_std", "model.init_std", NULL},
+    {"tie_word_embeddings tie_embeddings weight_tying", "model.tied", NULL},
+    {"sliding_window attention_window", "model.window", NULL},
+    {"rope_base rotary_base", "model.rope_theta", NULL},
+
+    {"model_name_or_path pretrained pretrained_model init_from model_path", "train.init", NULL},
+    {"freeze_layers frozen frozen_layers", "train.freeze", NULL},
+    {"resume resume_from resume_from_checkpoint load_checkpoint auto_resume",
+     NULL, "say sluice train DECK --resume auto"},
+
+    {"dataset dataset_path data_path train_data train_files train_dataset", "data.train", NULL},
+    {"val_data eval_data eval_dataset validation_data validation_files", "data.val", NULL},
+    {"batch_size global_batch_size train_batch_size total_batch_size",
+     "data.batch", "sequences per step over all ranks"},
+    {"micro_batch_size local_batch_size device_batch_size per_device_train_batch_size "
+     "train_micro_batch_size_per_gpu",
+     "data.micro_batch", NULL},
+    {"grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps "
+     "accumulate_grad_batches",
+     "data.micro_batch",
+     "each rank accumulates data.batch / (ranks * data.micro_batch) micro-batches per step"},
+    {"seq_len seq_length sequence_length max_length max_seq_length", "data.sequence", NULL},
+
+    {"fsdp ddp zero zero_stage zero_optimization sharding sharding_strategy", "shard.strategy",
+     "full_shard is FSDP or ZeRO stage 3, shard_grad_op stage 2, shard_optim stage 1, no_shard "
+     "DDP"},
+    {"tensor_parallel tensor_parallel_size pipeline_parallel pipeline_parallel_size "
+     "context_parallel expert_parallel",
+     "shard.strategy",
+     "Sluice is data-parallel only"},
+    {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
+    {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
+
+    {"gradient_checkpointing activation_checkpointing activation_checkpoint "
+     "recompute_granularity",
+     "tiers.activations",
+     "set it to recompute"},
+    {"cpu_offload offload offload_params offload_param offload_optimizer", "tiers.params",
+     "set it and tiers.optimizer to host"},
+    {"nvme_path offload_dir offload_folder", "tiers.nvme", NULL},
+
+    {"optimizer_name optimizer_type optimizer",
+     "optim.name", "its settings are the other keys of optim"},
+    {"learning_rate base_lr max_lr peak_lr", "optim.lr", NULL},
+    {"min_learning_rate lr_min eta_min", "optim.min_lr", "a share of optim.lr"},
+    {"beta1 beta2 adam_beta1 adam_beta2", "optim.betas", "a list of both, such as [0.9, 0.95]"},
+    {"epsilon adam_eps adam_epsilon", "optim.eps", NULL},
+    {"max_grad_norm grad_clip clip_grad clip_grad_norm gradient_clipping gradient_clip_val",
+     "optim.clip", NULL},
+    {"scheduler lr_scheduler lr_scheduler_type lr_schedule lr_decay_style", "optim.schedule", NULL},
+    {"warmup_steps warmup_iters num_warmup_steps lr_warmup_iters warmup_ratio",
+     "optim.warmup", "in steps"},
+    {"lr_decay_iters lr_decay_steps max_decay_steps", "optim.decay_steps", NULL},
+
+    {"save_steps save_every save_interval checkpoint_interval", "checkpoint.every", NULL},
+    {"save_total_limit keep_latest_k", "checkpoint.keep", NULL},
+    {"eval_steps eval_interval val_check_interval", "eval.every", NULL},
+    {"eval_iters limit_val_batches", "eval.batches", NULL},
+    {"profile profiler", "train.trace", NULL},
+    {"lora lora_r lora_rank peft",
+     "train.freeze", "Sluice trains parameters or freezes them; it has no adapters"},
+    {0},
+};
+// clang-format on
