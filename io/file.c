@@ -172,12 +172,19 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
   return STATUS_OK;
 }
 
+enum status file_unreadable(const char *path)
+{
+  if (errno == ENOENT || errno == ENOTDIR)
+    return status_set(STATUS_INPUT, "cannot open %s: %s", path, strerror(errno));
+  return failed("open", path);
+}
+
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes)
 {
   struct stat info;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
-    return failed("open", path);
+    return file_unreadable(path);
   enum status status = STATUS_OK;
   if (fstat(fd, &info) != 0) {
     status = failed("read", path);

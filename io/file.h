@@ -12,6 +12,9 @@ enum status file_make_folders(const char *path);                      /* mkdir -
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
 /* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is there stays as it is, and nothing is left. */
 enum status file_check_write(const char *path, int64_t bytes);
+/* Records why `path` cannot be opened for reading, from errno: STATUS_INPUT if there is no such
+ * file, else STATUS_IO. Local. */
+enum status file_unreadable(const char *path);
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes); /* mem_free; NUL-terminated */
 enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
 enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "base/printable.h"
+#include "io/file.h"
 #include "io/text_input.h"
 #include "io/tokenizer.h"
 
@@ -56,7 +57,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
     return status;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    status = failed("open", path);
+    status = file_unreadable(path);
   } else {
     status = add_range(fd, path, 0, bytes < FINGERPRINT ? bytes : FINGERPRINT, piece, &crc);
     int64_t tail = bytes - FINGERPRINT > FINGERPRINT ? bytes - FINGERPRINT : FINGERPRINT;
@@ -100,7 +101,7 @@ static enum status walk_folder(struct walk *walk, const char *path, size_t prefi
     return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?", path, FOLDERS_MOST);
   DIR *folder = opendir(path);
   if (!folder)
-    return failed("open the folder", path);
+    return file_unreadable(path);
   enum status status = STATUS_OK;
   while (status == STATUS_OK) {
     errno = 0;
@@ -124,7 +125,7 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
 {
   struct stat info;
   if (stat(path, &info) != 0)
-    return failed("find the input", path);
+    return file_unreadable(path);
   if (S_ISREG(info.st_mode))
     return add_file(walk->inputs, path, path + prefix, (int64_t)info.st_size);
   if (!S_ISDIR(info.st_mode))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "io/file.h"
 #include "io/tokenizer.h"
 
 enum { ROOM = 256 << 10, BOM_BYTES = 3 };
@@ -50,7 +51,7 @@ static enum status open_input(const char *path, bool unchecked, struct text_inpu
   }
   input->fd = open(path, O_RDONLY | O_CLOEXEC);
   if (input->fd < 0) {
-    status = failed(input, "open");
+    status = file_unreadable(path);
     goto fail;
   }
   status = text_input_seek(input, 0);

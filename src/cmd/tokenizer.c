@@ -163,7 +163,7 @@ static enum status read_input(const struct arguments *arguments, const char **na
   *name = arguments->words > 2 ? arguments->word[2] : "standard input";
   FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
   if (!file)
-    return status_set(STATUS_IO, "cannot open %s: %s", *name, strerror(errno));
+    return file_unreadable(*name);
   const enum status status = read_stream(file, *name, out, bytes);
   if (file != stdin)
     (void)fclose(file); /* was only read: nothing can be lost */

@@ -265,7 +265,8 @@ enum status options_read_file(struct option_set *set, const char *path)
 {
   FILE *file = fopen(path, "re");
   if (!file)
-    return status_set(STATUS_IO, "cannot open '%s': %s", path, strerror(errno));
+    return status_set(errno == ENOENT || errno == ENOTDIR ? STATUS_INPUT : STATUS_IO,
+                      "cannot open '%s': %s", path, strerror(errno));
   enum status status = read_open_file(set, path, file);
   if (fclose(file) != 0 && !status)
     return status_set(STATUS_IO, "cannot close '%s': %s", path, strerror(errno));

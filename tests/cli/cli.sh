@@ -29,7 +29,15 @@ for bench in tiny.yaml io rates; do
 done
 fails 2 "the nearest known key is 'optim.lr'" "$SLUICE" train tiny.yaml optim.lrr=1
 fails 2 "model.heads" "$SLUICE" train tiny.yaml model.heads=5
-fails 4 "nowhere.yaml" "$SLUICE" train nowhere.yaml
+# A missing input has one exit code, whatever it is.
+fails 3 "nowhere.yaml" "$SLUICE" train nowhere.yaml
+fails 3 "nowhere.yaml" on 2 "$SLUICE" bench nowhere.yaml
+fails 3 "nowhere.yaml" "$SLUICE" plan tiny.yaml rates=nowhere.yaml
+fails 3 "nowhere" "$SLUICE" eval nowhere
+fails 3 "nowhere" "$SLUICE" prepare nowhere out=none tokenizer=bytes
+fails 3 "nowhere" "$SLUICE" train tiny.yaml data.train=nowhere
+fails 3 "nowhere" "$SLUICE" train tiny.yaml train.init=nowhere
+fails 3 "nowhere.h5" "$SLUICE" ckpt show nowhere.h5
 fails 2 "data.train" "$SLUICE" train tiny.yaml data.train=
 fails 2 "model.vocab" "$SLUICE" train tiny.yaml model.vocab=100
 fails 2 "data.batch" on 5 "$SLUICE" train tiny.yaml

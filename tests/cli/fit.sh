@@ -258,7 +258,7 @@ echo "gem: 1" > rates.yaml
 echo "memory: 4000" > few.yaml
 fit 0 "no forecast: gemm, the rate of products, is not among the rates" rates=few.yaml
 fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=rates.yaml
-fit 4 "nowhere.yaml" rates=nowhere.yaml
+fit 3 "nowhere.yaml" rates=nowhere.yaml
 test ! -s fit.out || die "a plan before what it is predicted from was read"
 
 # Where there can be no folder for what goes to NVMe, and where its disk has no room: two faults, two cures.

@@ -177,7 +177,7 @@ say 1 first ids=5 tokens=1 transfer.params=full transfer.rate=1 tiers.nvme=disk 
 test "$(grep -c 'is ignored: ' generate.err)" = 3 || { cat generate.err >&2; die "what parameters on the device ignore is not said"; }
 test "$(ids 2 first 5,6 12 tiers.params=host tiers.optimizer=host)" = "$(ids 1 first 5,6 12)" || die "parameters in host memory change what is generated"
 fails 2 "give one of them" "$SLUICE" generate first prompt=x prompt_file=prompt.txt
-fails 4 "nowhere.txt" "$SLUICE" generate first prompt_file=nowhere.txt
+fails 3 "nowhere.txt" "$SLUICE" generate first prompt_file=nowhere.txt
 fails 2 "cannot tell the tokenizer" "$SLUICE" generate "$models/llama" prompt=x
 printf 'a\377b' > invalid.txt
 fails 3 "prompt" "$SLUICE" generate first prompt_file=invalid.txt

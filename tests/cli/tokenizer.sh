@@ -75,12 +75,12 @@ fails 2 "is there already" on 3 "$SLUICE" tokenizer train small input=small.txt
 fails 2 "vocab must be" "$SLUICE" tokenizer train new input=small.txt vocab=256
 fails 2 "pattern must be one of gpt2, llama3, qwen2" "$SLUICE" tokenizer train new input=small.txt pattern=gpt5
 fails 2 "is given twice" "$SLUICE" tokenizer train new input=small.txt "special=[<a>,<a>]"
-fails 4 "nowhere.txt" "$SLUICE" tokenizer train new input=nowhere.txt
+fails 3 "nowhere.txt" "$SLUICE" tokenizer train new input=nowhere.txt
 fails 2 "cannot 'learn'" "$SLUICE" tokenizer learn new
 fails 2 "usage: sluice tokenizer show FOLDER" "$SLUICE" tokenizer show small.txt small.txt
 fails 2 "both text= and the file" "$SLUICE" tokenizer encode small small.txt text=x
 fails 3 "is no tokenizer's folder" "$SLUICE" tokenizer encode text text=x
-fails 4 "nowhere.txt" "$SLUICE" tokenizer encode small nowhere.txt
+fails 3 "nowhere.txt" "$SLUICE" tokenizer encode small nowhere.txt
 printf 'fine\377' > broken.txt
 fails 3 "broken.txt: the text is not valid UTF-8 at its byte 4" "$SLUICE" tokenizer encode small broken.txt
 printf '1 2\n3 four\n' > broken.ids

@@ -228,7 +228,7 @@ static void test_where_of_files(void **state)
   assert_int_equal(deck.model.width, 8);
   assert_string_equal(options_where(deck.set, "model.heads"), "step-1.h5:4");
   deck_destroy(&deck);
-  assert_int_equal(load(&deck, "/nowhere.yaml", ""), STATUS_IO);
+  assert_int_equal(load(&deck, "/nowhere.yaml", ""), STATUS_INPUT);
 }
 
 static void check_pattern(const struct deck_pattern *found, const struct deck_pattern *expected)

@@ -401,7 +401,7 @@ static void test_files(void **state)
   snprintf(expected, sizeof expected, "%s:2: run.steps must be an integer of at least 1, not '0'", path);
   assert_string_equal(status_text(), expected);
   unlink(path);
-  assert_int_equal(options_read_file(set, path), STATUS_IO);
+  assert_int_equal(options_read_file(set, path), STATUS_INPUT);
   snprintf(expected, sizeof expected, "cannot open '%s': No such file or directory", path);
   assert_string_equal(status_text(), expected);
   assert_int_equal(options_read_file(set, "/tmp"), STATUS_USAGE);

@@ -658,7 +658,7 @@ static void test_usage(void **state)
   config = good;
   config.input = &(char *){out};
   config.out = inside;
-  check_nothing_left(&config, STATUS_IO, "cannot find the input");
+  check_nothing_left(&config, STATUS_INPUT, "cannot open ");
   config = good;
   config.out = inside;
   check_nothing_left(&config, STATUS_USAGE, "the output folder is the input folder");

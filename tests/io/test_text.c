@@ -460,7 +460,7 @@ static void test_no_file(void **state)
 {
   (void)state;
   struct text *text = NULL;
-  assert_status(STATUS_IO, text_open("/no/such/file.txt", (struct text_position){0, 0}, &text));
+  assert_status(STATUS_INPUT, text_open("/no/such/file.txt", (struct text_position){0, 0}, &text));
   assert_non_null(strstr(status_text(), "/no/such/file.txt"));
   assert_status(STATUS_IO, text_open(folder, (struct text_position){0, 0}, &text));
   text_close(NULL);

@@ -267,7 +267,7 @@ static void test_unknown_name(void **state)
   struct tokenizer *tokenizer = NULL;
   assert_status(STATUS_USAGE, tokenizer_create("gpt3", NULL, &tokenizer));
   assert_status(STATUS_USAGE, tokenizer_create("gpt2", NULL, &tokenizer));
-  assert_status(STATUS_IO, tokenizer_create("gpt2", "/no/such/folder", &tokenizer));
+  assert_status(STATUS_INPUT, tokenizer_create("gpt2", "/no/such/folder", &tokenizer));
   assert_null(tokenizer);
 }
 
