@@ -180,6 +180,12 @@ static enum status resolve(const struct arguments *arguments, const char *path, 
   return status;
 }
 
+enum status deck_open_as_written(const struct arguments *arguments, const char *path,
+                                 struct deck *out)
+{
+  return read_deck(arguments, path, out);
+}
+
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
 {
   enum status status = read_deck(arguments, path, out);

@@ -33,7 +33,7 @@ struct command {
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
 };
 
-extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor;
+extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);
@@ -54,6 +54,8 @@ void source_close(struct source *source);                                       
 
 /* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its train.init. Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
+/* The same without model.* of train.init, which is then neither read nor checked. Collective. */
+enum status deck_open_as_written(const struct arguments *arguments, const char *path, struct deck *out);
 /* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and train.init is needed no more. Collective. */
 enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out);
 

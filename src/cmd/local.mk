@@ -8,6 +8,7 @@ sluice_SOURCES = \
 	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
 	src/cmd/cmd.h \
+	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \
 	src/cmd/doctor_disk.c \

@@ -15,7 +15,7 @@ for page in "" train doctor; do
   "$SLUICE" --man $page | sed -n '/^.SH EXIT STATUS/,/^.SH SEE/p' | sed -n '/^\.TP/{n;h;n;s/\\//g;H;x;s/\n/ /;p}' > man.txt
   sed 's/  */ /' codes.txt | cmp - man.txt || die "exit codes of the man page '$page'"
 done
-for command in train eval generate prepare plan ckpt bench doctor; do
+for command in train eval generate prepare deck plan ckpt bench doctor; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done
 fails 2 "there is no subcommand 'trian'" "$SLUICE" trian
@@ -53,7 +53,17 @@ fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
 fails 5 "use more nodes" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
 test ! -e run || die "a refused deck left a run folder"
 
+# The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words.
+OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 > resolved.yaml || die "sluice deck needs MPI"
+for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' shard.strategy:full_shard train.init:; do
+  test "$("$SLUICE" deck tiny.yaml run.dir=first run.steps=2 print="${value%%:*}")" = "${value#*:}" || die "sluice deck print=${value%%:*}"
+done
+test "$("$SLUICE" deck tiny.yaml run.dir='a #"b' --print run.dir)" = 'a #"b' || die "a text is printed with quotes"
+test "$("$SLUICE" deck tiny.yaml train.init=gone run.dir=on print=run.dir)" = on || die "a run folder needs the model that a run began from"
+fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SLUICE" deck tiny.yaml print=run.dirs
+
 train 1 first run.steps=2 eval.every=1
+cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
 grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||

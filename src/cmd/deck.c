@@ -1,0 +1,65 @@
+/* sluice deck: the deck as a run would take it. Job scripts ask it for single values, so it needs
+ * neither MPI nor a device. */
+#include "deck/deck.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/cmd.h"
+
+struct values {
+  char *print;
+};
+
+static const struct option table[] = {
+    {.name = "print",
+     .type = OPTION_STRING,
+     .offset = offsetof(struct values, print),
+     .value = "",
+     .text = "print the value of this key alone, a text without quotes"},
+    {.name = NULL},
+};
+
+/* Only model.* is taken from train.init, which may be gone once a run goes on from its own
+ * checkpoints. */
+static enum status open_deck(const struct arguments *arguments, const char *key, struct deck *out)
+{
+  static const char section[] = "model.";
+  const bool resolves = !*key || !strncmp(key, section, sizeof section - 1);
+  return resolves ? deck_open(arguments, arguments->word[0], out)
+                  : deck_open_as_written(arguments, arguments->word[0], out);
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
+{
+  (void)exit_code;
+  const struct values *values = arguments->values;
+  struct deck deck = {0};
+  char *text = NULL;
+  enum status status = open_deck(arguments, values->print, &deck);
+  if (!status)
+    status = *values->print ? options_print_value(deck.set, values->print, &text)
+                            : options_print_yaml(deck.set, &text);
+  if (!status)
+    printf("%s%s", text, *values->print ? "\n" : "");
+  mem_free(text);
+  deck_destroy(&deck);
+  return status;
+}
+
+const struct command command_deck = {
+    .name = "deck",
+    .usage = "DECK [key=value ...] [print=KEY]",
+    .summary = "print a deck as a run would take it, or one of its values",
+    .text = "Prints every key with its value, as YAML: from the deck, the command line, the model\n"
+            "that train.init names, or by default. print=KEY prints the value of one key, for\n"
+            "scripts: run=$(sluice deck DECK print=run.dir).\n"
+            "Integers may be given as 2000, 2k, 2Ki (1024s) or 2e3.",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .uses_mpi = false,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};
