@@ -1,7 +1,7 @@
 #!/bin/sh
 # slurm/*.sbatch as shipped, outside Slurm: stand-ins answer what the scripts ask. Oracles: what the stand-in for sluice is given, and the words of the scripts. two_nodes.sh runs them on a real Slurm.
 set -eu
-: "${top_srcdir:?}"
+: "${top_srcdir:?}" "${SLUICE:?}"
 command -v bash > /dev/null || { echo "no bash here"; exit 77; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -25,7 +25,7 @@ answer() {
   answer ../answers/scontrol 'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
   answer ../answers/srun 'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != "$1"; do shift; done; exec "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
-  answer ours 'for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
+  answer ours 'case $1 in deck | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
   echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
@@ -35,21 +35,89 @@ job() {
   expected=$1 name=$2 status=0
   shift 2
   cp "slurm scripts/$name.sbatch" ../copy
-  env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" CODE="${CODE:-0}" \
+  env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" CODE="${CODE:-0}" \
     SLURM_ARRAY_TASK_ID="${TASK:-}" bash ../copy "$@" > job.out 2>&1 || status=$?
   test $status = "$expected" || die "exit $status of $name.sbatch $*"
 }
 
 # A folder whose name has blanks, and words behind it or none: the site's file beside the script is found.
 job 0 train d.yaml
-says r '<train><d.yaml><--resume><auto><run.dir=r>'
+says r '<train><d.yaml><--resume><auto>'
 job 0 train d.yaml optim.lr=1e-3 data.train='a b'
-says r '<train><d.yaml><--resume><auto><optim.lr=1e-3><data.train=a b><run.dir=r>'
+says r '<train><d.yaml><--resume><auto><optim.lr=1e-3><data.train=a b>'
 job 0 bench d.yaml steps=2
 says runs/bench '<bench><d.yaml><results=runs/bench/bench.jsonl><steps=2>'
 echo 'run.seed=4' > list.txt
 TASK=1 job 0 sweep list.txt d.yaml
-says runs/list/1 '<train><d.yaml><--resume><auto><run.seed=4><run.dir=runs/list/1>'
+says runs/list/1 '<train><d.yaml><--resume><auto><run.dir=runs/list/1><run.seed=4>'
+
+# The run folder is the deck's, in any style of YAML, or the last run.dir of the command line.
+# Oracle: the YAML specification.
+lies() { # FOLDER WORD...: the job's output is there, and nowhere else.
+  folder=$1
+  shift
+  rm -rf ./*/job-7.out runs ./-x
+  job 0 train "$@"
+  test "$(find . -name 'job-7.out')" = "./$folder/job-7.out" || die "the output of $* is in $(find . -name 'job-7.out'), not in $folder"
+}
+printf 'run:\n  # dir: runs/old\n  dir: runs/new\n' > deck.yaml
+lies runs/new deck.yaml
+printf '"run":\n  "dir": runs/quoted\n' > deck.yaml
+lies runs/quoted deck.yaml
+printf 'run :\n  dir: runs/apart\n' > deck.yaml
+lies runs/apart deck.yaml
+printf 'run:\n  dir: runs/a,b\n' > deck.yaml
+lies runs/a,b deck.yaml
+printf 'run:\n  dir: "runs/x #1"\n' > deck.yaml
+lies 'runs/x #1' deck.yaml
+printf 'run:\r\n  dir: runs/crlf\r\n' > deck.yaml
+lies runs/crlf deck.yaml
+printf 'run:\n  dir: runs/named\n' > lr=3.yaml
+lies runs/named lr=3.yaml
+lies runs/own d.yaml --run.dir runs/own
+lies runs/own d.yaml --run.dir=runs/own optim.lr=1
+lies runs/last d.yaml run.dir=runs/first run.dir=runs/last
+lies -x d.yaml run.dir=-x
+printf 'run:\n  steps: 1\n' > deck.yaml
+lies runs/default deck.yaml
+job 0 bench d.yaml --run.dir runs/measured steps=2
+says runs/measured '<bench><d.yaml><results=runs/measured/bench.jsonl><steps=2>'
+TASK=1 job 0 sweep list.txt d.yaml --run.dir swept
+says swept/1 '<--run.dir><swept><run.dir=swept/1><run.seed=4>'
+job 2 train d.yaml optim.learning_rate=1
+grep -q "unknown key 'optim.learning_rate': use optim.lr" job.out || die "why the deck is refused"
+
+# A task of an array that is no line.
+for task in 0 2 x 1x -1; do
+  TASK=$task job 2 sweep list.txt d.yaml
+  test "$(wc -l < job.out)" = 1 || die "task $task is not refused in one line"
+done
+
+# Where Slurm does not say where the script is, nothing of the folder of submission is run.
+echo 'touch sourced' > site.conf
+mkdir ../build
+answer ../build/sluice 'touch sourced'
+mv ../answers/scontrol ../answers/kept
+for name in train bench; do
+  for reply in 'exit 1' 'echo "   Command=(null)"'; do
+    answer ../answers/scontrol "$reply"
+    job 2 "$name" d.yaml
+    grep -q "Slurm does not say where this script is" job.out || die "why $name is refused"
+  done
+done
+TASK=1 job 2 sweep list.txt d.yaml
+test ! -e sourced || die "a site.conf of the folder of submission was run"
+mv ../answers/kept ../answers/scontrol
+rm -r site.conf ../build
+
+# Exit codes are explained in the program's words. The program's own sentence follows.
+for code in 2 3 4 5 6 7 8 9 10 11 70; do
+  CODE=$code WORDS="sluice: rank 3: the sentence of $code" job $code train d.yaml
+  grep -qF "failed with exit code $code: $("$SLUICE" --exit-codes $code). The last" job.out || die "exit code $code is not explained as by the program"
+  grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out || die "the last words are not repeated"
+done
+test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" || die "two codes mean the same"
+"$SLUICE" --exit-codes 10 | grep -q 'nothing moved within comm.timeout' || die "exit code 10 is the time-out"
 
 # srun's ranks wait for each other in MPI_Init, by the ring unless the site says otherwise.
 says r "fence=ring"

@@ -210,7 +210,8 @@ ends COMPLETED 20
 says "stopped by the file STOP, and saved"
 # ending CODE [TEXT]: a program in sluice's place.
 ending() {
-  printf '#!/bin/sh\necho "%s"\nexit %s\n' "${2:-}" "$1" > ending
+  # shellcheck disable=SC2016 # for the program
+  printf '#!/bin/sh\ncase $1 in deck | --exit-codes) exec %s "$@" ;; esac\necho "%s"\nexit %s\n' "$SLUICE" "${2:-}" "$1" > ending
   chmod +x ending
 }
 ending 75
@@ -231,7 +232,7 @@ ends FAILED 20
 says "killed by signal 9: the node was out of memory"
 # When the job ends, where Slurm does not tell it.
 # shellcheck disable=SC2016 # for the program
-printf '#!/bin/sh\necho "ends at $SLURM_JOB_END_TIME"\n' > ending
+printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\necho "ends at $SLURM_JOB_END_TIME"\n' "$SLUICE" > ending
 SLUICE=$PWD/ending submit when --time=7 -- "$scripts/train.sbatch" tiny.yaml run.dir=when
 ends COMPLETED 20
 begun=$(scontrol show job "$job" | sed -n 's/.*StartTime=\([^ ]*\) .*/\1/p')
