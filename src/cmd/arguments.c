@@ -12,14 +12,20 @@ enum { DECK_MOST_BYTES = 1 << 20 };
 
 const struct command *command_find(const struct command *const list[], const char *name)
 {
-  char known[256] = "";
+  char known[256] = "", meant[80] = "";
+  int least = (int)strlen(name) / 2 + 1; /* half of the letters may be wrong */
   for (int i = 0; list[i]; i++) {
-    if (!strcmp(list[i]->name, name))
+    const int distance = options_distance(name, list[i]->name);
+    if (distance == 0)
       return list[i];
+    if (distance < least)
+      snprintf(meant, sizeof meant, "did you mean 'sluice %s'? ", list[i]->name);
+    least = distance < least ? distance : least;
     const size_t used = strlen(known);
     snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", list[i]->name);
   }
-  status_set(STATUS_USAGE, "there is no subcommand '%s': the subcommands are %s", name, known);
+  status_set(STATUS_USAGE, "there is no subcommand '%s': %sthe subcommands are %s", name, meant,
+             known);
   return NULL;
 }
 
@@ -62,12 +68,32 @@ static bool is_flag(const struct command *command, const char *key)
   return false;
 }
 
+/* `word`: with its dashes. */
+static enum status refuse_option(const struct command *command, const char *word)
+{
+  const char *key = word + strspn(word, "-");
+  char meant[400] = "";
+  if (command->takes_deck && !is_nearly_own(command, key))
+    options_suggest(deck_table, deck_aliases, key, meant, sizeof meant);
+  else if (command->options)
+    options_suggest(command->options, NULL, key, meant, sizeof meant);
+  return status_set(STATUS_USAGE, "unknown option %s%s; sluice %s --help lists all", word, meant,
+                    command->name);
+}
+
+static bool is_option(const struct command *command, const char *key)
+{
+  return is_own(command, key, strlen(key)) || (command->takes_deck && options_has(deck_table, key));
+}
+
 /* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
 static enum status take_dashed(const struct command *command, struct option_set *set, int argc, char **argv, int *i, struct arguments *out)
 {
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
     return take_assignment(command, set, key, out);
+  if (!is_option(command, key))
+    return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
   if (is_flag(command, key) && !(next && options_is_bool(next)))
     value = "true";
@@ -87,6 +113,8 @@ static enum status take_all(const struct command *command, int argc, char **argv
     enum status status = STATUS_OK;
     if (!strncmp(argv[i], "--", 2))
       status = take_dashed(command, set, argc, argv, &i, out);
+    else if (argv[i][0] == '-' && argv[i][1])
+      status = refuse_option(command, argv[i]);
     else if (strchr(argv[i], '=') && !file_exists(argv[i]))
       status = take_assignment(command, set, argv[i], out);
     else

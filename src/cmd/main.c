@@ -138,7 +138,8 @@ static int print_exit_codes(const char *code)
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
-  if (!strcmp(name, "--version")) {
+  if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "-v") ||
+      !strcmp(name, "version")) {
     version_print();
     return 0;
   }

@@ -5,9 +5,11 @@ make_data
 make_deck
 
 "$SLUICE" --version | grep -q '^sluice [0-9]' || die "--version"
+"$SLUICE" --version > version.txt
 for library in HDF5 libyaml json-c PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
+for word in -V -v version; do "$SLUICE" $word | cmp -s - version.txt || die "sluice $word is not sluice --version"; done
 # One table of exit codes: --exit-codes, and every man page.
 "$SLUICE" --exit-codes > codes.txt
 grep -q '^75 ' codes.txt || die "--exit-codes does not list 75"
@@ -18,9 +20,16 @@ done
 for command in train eval generate prepare deck plan ckpt bench doctor; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done
-fails 2 "there is no subcommand 'trian'" "$SLUICE" trian
+fails 2 "there is no subcommand 'trian': did you mean 'sluice train'?" "$SLUICE" trian
+fails 2 "there is no subcommand 'foo': the subcommands are train," "$SLUICE" foo
 fails 2 "usage: sluice train" "$SLUICE" train
-fails 2 "unknown key 'resum'; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
+fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
+fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml --learning_rate 1e-3
+fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir
+fails 2 "unknown option -x" "$SLUICE" train tiny.yaml -x
+for command in train eval generate prepare deck plan ckpt bench tokenizer topo doctor; do
+  fails 2 "unknown option --nonesuch" "$SLUICE" $command --nonesuch
+done
 fails 2 "the nearest known key is 'shard.strategy'" "$SLUICE" plan tiny.yaml strategy=full_shard
 fails 2 "'stray' is one word too many; usage: sluice train DECK" "$SLUICE" train tiny.yaml stray
 fails 2 "tokenizer=gpt2 needs tokenizer_dir=" "$SLUICE" prepare text out=none tokenizer=gpt2
