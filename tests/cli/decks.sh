@@ -17,6 +17,7 @@ for file in "$decks"/*.yaml; do
   count=$((count + 1))
   for ranks in 1 8; do
     plan "$deck" $ranks || { cat plan.out >&2; die "plan $deck for $ranks ranks"; }
+    ! grep -q ' is ignored: ' plan.out || { cat plan.out >&2; die "$deck says what has no effect"; }
     grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
   done
   ! grep 'is ignored' plan.out >&2 || die "$deck gives a key that does nothing"
