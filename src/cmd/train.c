@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "config.h"
+#include "io/file.h"
 
 struct values {
   char *resume;
@@ -40,18 +41,75 @@ static void log_start(const struct arguments *arguments)
   log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line);
 }
 
+/* A word that is neither known nor a file. On rank 0, which all agree with. Collective. */
+static enum status check_resume(struct comm *comm, const char *resume)
+{
+  enum status status = STATUS_OK;
+  if (comm_rank(comm) == 0 && strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0 &&
+      !file_exists(resume))
+    status = status_set(
+        STATUS_INPUT,
+        "--resume is %s, and there is no such file: say none, auto, or the path of a checkpoint",
+        resume);
+  return comm_agree(comm, status);
+}
+
+struct command_line {
+  char text[1024];
+  size_t used; /* from sizeof text on: there was no room */
+};
+
+static void append(struct command_line *line, const char *bytes, size_t n)
+{
+  if (line->used + n < sizeof line->text)
+    memcpy(line->text + line->used, bytes, n);
+  line->used += n;
+}
+
+/* One more word, quoted if a shell would read it otherwise. */
+static void append_word(struct command_line *line, const char *word)
+{
+  const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:+-@%";
+  const bool quoted = !*word || word[strspn(word, plain)];
+  append(line, " '", quoted ? 2 : 1);
+  for (const char *c = word; *c; c++)
+    append(line, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
+  append(line, "'", quoted);
+}
+
+/* The command that goes on with this run. */
+static void say_how_to_go_on(const struct arguments *arguments)
+{
+  struct command_line line = {.used = 0};
+  append_word(&line, arguments->word[0]);
+  for (int i = 0; i < arguments->assignments; i++)
+    append_word(&line, arguments->assignment[i]);
+  const int ranks = comm_ranks(arguments->comm);
+  char start[32] = "";
+  if (ranks > 1)
+    snprintf(start, sizeof start, "mpirun -n %d ", ranks);
+  if (line.used < sizeof line.text)
+    log_info("to go on: %ssluice train%s --resume auto", start, line.text);
+  else
+    log_info("to go on: the same command with --resume auto");
+}
+
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
-  enum status status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
+  enum status status = check_resume(arguments->comm, values->resume);
+  if (!status)
+    status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status)
     log_start(arguments);
   if (!status)
     status = train_run(arguments->comm, &deck, values->resume, &end);
-  if (!status && end == TRAIN_UNFINISHED)
+  if (!status && end == TRAIN_UNFINISHED) {
     *exit_code = EXIT_UNFINISHED;
+    say_how_to_go_on(arguments);
+  }
   deck_destroy(&deck);
   return status;
 }

@@ -96,6 +96,11 @@ static enum status evaluate(struct train_run *run)
   if (status)
     return status;
   run->eval_s = e.seconds;
+  run->eval_loss = e.loss;
+  if (run->best_step == 0 || e.loss < run->best_loss) {
+    run->best_loss = e.loss;
+    run->best_step = run->step;
+  }
   log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)", (long long)run->step, e.loss, e.perplexity, (long long)e.tokens,
            e.seconds);
   return comm_agree(run->comm, train_record_evaluation(run, &e));
@@ -244,7 +249,10 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   const enum status closing = results_close(run->results);
   if (!status)
     status = closing;
-  return done ? comm_agree(run->comm, status) : status;
+  status = done ? comm_agree(run->comm, status) : status;
+  if (!status && *end == TRAIN_FINISHED)
+    train_say_end(run);
+  return status;
 }
 
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end)

@@ -31,6 +31,8 @@ struct train_run {
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
   int64_t samples;
   struct train_step last;
+  double eval_loss, best_loss; /* the last and the lowest validation loss since this start */
+  int64_t best_step;           /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_steps recent;
   struct stop_file stop_file; /* rank 0 */
@@ -93,6 +95,8 @@ enum status train_prepare_stop(struct train_run *run);
 /* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind the steps, which is finished then? The answers are the same everywhere. `under_way`: a step is,
  * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop too late for that leaves one step later. Collective. */
 enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
+/* The summary of a run that reached its last step, in the log. Local. */
+void train_say_end(const struct train_run *run);
 /* In the log. Local. */
 void train_say_why(const struct train_run *run, const struct train_leaving *leaving);
 

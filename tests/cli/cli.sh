@@ -25,6 +25,7 @@ fails 2 "there is no subcommand 'foo': the subcommands are train," "$SLUICE" foo
 fails 2 "usage: sluice train" "$SLUICE" train
 fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
 fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml --learning_rate 1e-3
+fails 3 "--resume is yes, and there is no such file: say none, auto, or the path of a checkpoint" "$SLUICE" train tiny.yaml --resume yes
 fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir
 fails 2 "unknown option -x" "$SLUICE" train tiny.yaml -x
 for command in train eval generate prepare deck plan ckpt bench tokenizer topo doctor; do
@@ -73,6 +74,11 @@ fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SL
 
 train 1 first run.steps=2 eval.every=1
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
+# The last line sums the run up. Oracle: results.jsonl.
+losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' first/results.jsonl |
+  awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2 } END { printf "validation loss %.4f, best %.4f at step %d", last, best, step }')
+tail -n 1 first/log.txt | grep -q "^finished: 2 steps in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s; $losses; next: sluice eval first\$" ||
+  { tail -n 3 first/log.txt >&2; die "the summary of the run, with $losses"; }
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
 grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||

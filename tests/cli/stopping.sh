@@ -80,7 +80,11 @@ left() {
   left asked $status 'file STOP: the disks are swapped'
   test ! -e asked/STOP || die "STOP is still there"
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
-  train 2 asked $steps run.steps=$step --resume auto
+  # It says how to go on, in words that a shell takes as they are.
+  go_on=$(sed -n 's/^to go on: mpirun -n 2 sluice //p' asked/log.txt)
+  test -n "$go_on" || { cat asked.log >&2; die "it does not say how to go on"; }
+  sh -c "$MPIRUN -n 2 $SLUICE $go_on run.steps=$step" > asked.log 2>&1 || { cat asked.log >&2; die "what it says goes on: $go_on"; }
+  grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl || die "it did not go on by: $go_on"
 
   # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten seconds is left, and not much earlier.
   status=0
