@@ -76,7 +76,7 @@ enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
   return status;
 }
 
-/* `n` elements of `type` as (count, datatype): MPI counts are ints. Free with free_span(). */
+/* Elements of a type as (count, datatype), because MPI counts are ints. Free with free_span(). */
 struct span {
   int count;
   MPI_Datatype type;
@@ -117,13 +117,16 @@ static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t lim
   return STATUS_OK;
 }
 
-static enum status make_span(int64_t n, size_t size, struct span *out)
+/* `n` elements of `size` bytes, of which a call places `members` such parts one after the other. Open MPI before 4.1.4
+ * computes a part's place as member * count * extent, where member * count is an int. So one datatype of extent n is used
+ * if that product is too large, and not only if n is. */
+static enum status make_span(int64_t n, size_t size, int members, struct span *out)
 {
   MPI_Datatype type = size == 1 ? MPI_UINT8_T : size == 2 ? MPI_UINT16_T : size == 4 ? MPI_UINT32_T : MPI_UINT64_T;
-  struct span span = {.count = 1, .type = type, .derived = n > count_limit};
+  struct span span = {.count = 1, .type = type, .derived = n > count_limit / members};
   enum status status = STATUS_OK;
   if (span.derived)
-    status = derive(n, type, size, count_limit, &span.type);
+    status = derive(n, type, size, n < count_limit ? n : count_limit, &span.type);
   else
     span.count = (int)n;
   if (!status)
@@ -218,7 +221,7 @@ static enum status barrier(struct comm *comm)
 static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
 {
   struct span span;
-  enum status status = make_span(bytes, 1, &span);
+  enum status status = make_span(bytes, 1, 1, &span);
   if (status)
     return status;
   MPI_Request request;
@@ -292,7 +295,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
     return mailbox_all_gather(group->mailbox, lane, shard, count, type, full);
   const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
   struct span span;
-  enum status status = make_span(count, dtype_size(type), &span);
+  enum status status = make_span(count, dtype_size(type), group->size, &span);
   if (status)
     return status;
   MPI_Request request;
@@ -304,7 +307,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
 {
   (void)lane;
   struct span span;
-  enum status status = make_span(count, dtype_size(type), &span);
+  enum status status = make_span(count, dtype_size(type), group->size, &span);
   if (status)
     return status;
   MPI_Request request;

@@ -2,6 +2,7 @@
  * is that of a pairwise tree, written here as recursion, over parts that are rounded first where they travel in bf16. Everything is compared bit for bit. */
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
+#include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +21,35 @@
 
 static struct device *device;
 static struct lane *lane;
+
+/* The arguments of MPI's last call, which moves nothing while `on`. */
+static struct {
+  bool on;
+  int count;
+  MPI_Aint extent;
+} note;
+
+static int note_call(int count, MPI_Datatype type, MPI_Comm members, MPI_Request *request)
+{
+  MPI_Aint least;
+  note.count = count;
+  const int error = MPI_Type_get_extent(type, &least, &note.extent);
+  return error ? error : MPI_Ibarrier(members, request);
+}
+
+int MPI_Iallgather(const void *sent, int n, MPI_Datatype type, void *received, int count,
+                   MPI_Datatype to, MPI_Comm members, MPI_Request *request)
+{
+  return note.on ? note_call(count, to, members, request)
+                 : PMPI_Iallgather(sent, n, type, received, count, to, members, request);
+}
+
+int MPI_Ialltoall(const void *sent, int n, MPI_Datatype type, void *received, int count,
+                  MPI_Datatype to, MPI_Comm members, MPI_Request *request)
+{
+  return note.on ? note_call(count, to, members, request)
+                 : PMPI_Ialltoall(sent, n, type, received, count, to, members, request);
+}
 
 enum { COUNT = 768, MOST_RANKS = 5 };
 
@@ -343,6 +373,35 @@ static void carriers_live_side_by_side(void **state)
   device_destroy(other_device);
 }
 
+static void assert_note(int64_t count)
+{
+  assert_true((int64_t)note.count * comm_ranks(job) <= INT_MAX);
+  assert_true((int64_t)note.count * note.extent == count * (int64_t)dtype_size(DTYPE_BF16));
+}
+
+/* Open MPI before 4.1.4 computes member * count in an int, so that product has to fit too.
+ * Nothing is moved: these buffers would have up to 32 GiB, and pointers into them are never
+ * followed. */
+static void a_member_s_place_fits_an_int(void **state)
+{
+  (void)state;
+  const int64_t ranks = comm_ranks(job), counts[] = {INT_MAX / ranks, INT_MAX / ranks + 1, INT_MAX,
+                                                     INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
+  struct comm_group *world;
+  char part, whole;
+  assert_int_equal(comm_group_create_for_sums(job, COMM_WORLD, 0, &world),
+                   STATUS_OK); /* by messages */
+  note.on = true;
+  for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
+    must(world->carrier->all_gather(world, lane, &part, counts[i], DTYPE_BF16, &whole));
+    assert_note(counts[i]);
+    must(world->carrier->exchange(world, lane, &part, counts[i], DTYPE_BF16, &whole));
+    assert_note(counts[i]);
+  }
+  note.on = false;
+  comm_group_destroy(world);
+}
+
 static void gradients_travel_in_two_types(void **state)
 {
   (void)state;
@@ -417,6 +476,7 @@ int main(void)
       cmocka_unit_test(exact_sums_in_every_group),          cmocka_unit_test(two_stages_equal_one),
       cmocka_unit_test(gradients_travel_in_two_types),      cmocka_unit_test(carriers_live_side_by_side),
       cmocka_unit_test(a_node_without_room_sends_messages), cmocka_unit_test(what_a_node_holds_is_known_before),
+      cmocka_unit_test(a_member_s_place_fits_an_int),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
