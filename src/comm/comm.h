@@ -23,11 +23,14 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out);
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out);
 void comm_destroy(struct comm *comm); /* takes NULL; Collective */
 
+/* Ranks are numbered node by node. So they differ from the launcher's if that dealt ranks out to
+ * the nodes in turn. */
 int comm_rank(const struct comm *comm);
 int comm_ranks(const struct comm *comm);
 int comm_local_rank(const struct comm *comm);  /* among the ranks of this node (shared memory) */
 int comm_local_ranks(const struct comm *comm);
-const char *comm_description(const struct comm *comm); /* "Open MPI 4.1.4, thread multiple, not CUDA-aware" */
+/* "Open MPI 4.1.4, thread multiple, not CUDA-aware", and whether ranks were renumbered. */
+const char *comm_description(const struct comm *comm);
 
 /* The MPI_Comm of the job for io/, as a pointer to it (NULL for fake). */
 void *comm_mpi(struct comm *comm);

@@ -117,9 +117,10 @@ static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t lim
   return STATUS_OK;
 }
 
-/* `n` elements of `size` bytes, of which a call places `members` such parts one after the other. Open MPI before 4.1.4
- * computes a part's place as member * count * extent, where member * count is an int. So one datatype of extent n is used
- * if that product is too large, and not only if n is. */
+/* `n` elements of `size` bytes, of which a call places `members` such parts one after the other.
+ * Open MPI before 4.1.4 computes a part's place as member * count * extent, where member * count
+ * is an int. So one datatype of extent n is used if that product is too large, and not only if n
+ * is. */
 static enum status make_span(int64_t n, size_t size, int members, struct span *out)
 {
   MPI_Datatype type = size == 1 ? MPI_UINT8_T : size == 2 ? MPI_UINT16_T : size == 4 ? MPI_UINT32_T : MPI_UINT64_T;
@@ -357,8 +358,8 @@ int comm_mpi_cuda_aware(void)
 #endif
 }
 
-/* "Open MPI v4.1.4, package: ..." and the like: its first item, without the v. */
-static enum status describe(struct comm *comm)
+/* MPI says "Open MPI v4.1.4, package: ...": its first item is kept, without the v. */
+static enum status describe(struct comm *comm, bool renumbered)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
@@ -370,40 +371,63 @@ static enum status describe(struct comm *comm)
   if (v)
     memmove(v + 1, v + 2, strlen(v + 2) + 1);
   const int aware = comm_mpi_cuda_aware();
-  snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %sCUDA-aware", version,
+  snprintf(comm->description, sizeof comm->description, "%.64s, thread multiple, %sCUDA-aware%s",
+           version,
            aware > 0    ? ""
            : aware == 0 ? "not "
-                        : "not known to be ");
+                        : "not known to be ",
+           renumbered ? ", ranks renumbered node by node" : "");
   return STATUS_OK;
 }
 
-static enum status find_node(struct mpi_comm *comm)
+/* The node's ranks, and the lowest of them as the launcher numbers ranks. */
+static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
 {
   MPI_Comm node;
-  enum status status =
-      comm_mpi_check(MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, comm->base.rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  enum status status = comm_mpi_check(
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, launched, MPI_INFO_NULL, &node),
+      "MPI_Comm_split_type");
   if (status)
     return status;
+  *lowest = launched;
   status = comm_mpi_check(MPI_Comm_rank(node, &comm->base.local_rank), "MPI_Comm_rank");
   if (!status)
     status = comm_mpi_check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
-  comm->base.node = comm->base.rank;
   if (!status)
-    status = comm_mpi_check(MPI_Bcast(&comm->base.node, 1, MPI_INT, 0, node), "MPI_Bcast");
+    status = comm_mpi_check(MPI_Bcast(lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
   if (!status)
     segments_hide(comm->base.local_rank); /* all ranks had to come for this communicator: they have left MPI_Init */
   enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   return status ? status : freed;
 }
 
-static enum status find_ranks(struct mpi_comm *comm)
+/* All of the launcher's ranks, numbered node by node however the launcher placed them: groups
+ * are blocks of consecutive ranks, and a group of a node must not span nodes. Rank 0 stays rank
+ * 0. */
+static enum status number_ranks(struct mpi_comm *comm, int *launched)
+{
+  int lowest;
+  enum status status = comm_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, launched), "MPI_Comm_rank");
+  if (!status)
+    status = find_node(comm, *launched, &lowest);
+  /* Duplicates and splits inherit the error handler. */
+  return status ? status
+                : comm_mpi_check(MPI_Comm_split(MPI_COMM_WORLD, 0, lowest, &comm->world),
+                                 "MPI_Comm_split");
+}
+
+static enum status find_ranks(struct mpi_comm *comm, int launched)
 {
   enum status status = comm_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
   if (!status)
     status = comm_mpi_check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
+  int renumbered = comm->base.rank != launched;
+  comm->base.node = comm->base.rank - comm->base.local_rank;
   if (!status)
-    status = find_node(comm);
-  return status ? status : describe(&comm->base);
+    status =
+        comm_mpi_check(MPI_Allreduce(MPI_IN_PLACE, &renumbered, 1, MPI_INT, MPI_MAX, comm->world),
+                       "MPI_Allreduce");
+  return status ? status : describe(&comm->base, renumbered);
 }
 
 /* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. The
@@ -436,11 +460,11 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   struct mpi_comm *comm = block;
   comm->base.ops = &mpi_ops;
   comm->base.carrier = &comm_mpi_carrier;
-  /* Duplicates and splits inherit the error handler. */
-  status = comm_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm->world), "MPI_Comm_dup");
+  int launched;
+  status = number_ranks(comm, &launched);
   if (status)
     goto free_comm;
-  status = find_ranks(comm);
+  status = find_ranks(comm, launched);
   if (status)
     goto free_world;
   *out = &comm->base;

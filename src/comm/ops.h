@@ -12,10 +12,10 @@
 struct comm {
   const struct comm_ops *ops;
   const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
-  int rank, ranks, local_rank, local_ranks;
-  int node; /* the lowest rank of this one's */
+  int rank, ranks, local_rank, local_ranks; /* ranks of a node are consecutive */
+  int node; /* its lowest rank */
   struct device *device; /* of comm_set_device() */
-  char description[128];
+  char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
 };
 

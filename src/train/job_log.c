@@ -109,7 +109,8 @@ static void log_groups(const struct job *job)
   else if (shape->group == 1)
     log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
   else
-    log_info("hybrid_shard: %d groups of %d ranks", shape->replicas, shape->group);
+    log_info("hybrid_shard: %d groups of %d ranks%s", shape->replicas, shape->group,
+             shape->one_node ? "" : ", some of which span nodes");
 }
 
 static void log_job(const struct job *job)

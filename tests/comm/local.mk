@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/comm/test_fake \
 	tests/comm/test_init \
 	tests/comm/test_nodes \
+	tests/comm/test_placement \
 	tests/comm/test_report \
 	tests/comm/test_shared \
 	tests/comm/test_survey \
@@ -27,6 +28,7 @@ tests_comm_test_control_SOURCES = tests/comm/test_control.c $(comm_fixture)
 tests_comm_test_data_SOURCES = tests/comm/test_data.c $(comm_fixture)
 tests_comm_test_device_SOURCES = tests/comm/test_device.c $(comm_apart) $(comm_fixture)
 tests_comm_test_nodes_SOURCES = tests/comm/test_nodes.c $(comm_fixture)
+tests_comm_test_placement_SOURCES = tests/comm/test_placement.c $(comm_fixture)
 tests_comm_test_report_SOURCES = tests/comm/test_report.c $(comm_fixture)
 tests_comm_test_shared_SOURCES = tests/comm/test_shared.c $(comm_fixture)
 tests_comm_test_survey_SOURCES = tests/comm/test_survey.c $(comm_fixture)

@@ -65,11 +65,12 @@ END
 chmod +x enter agent
 ./enter host0 true 2> network.err || skip "no host can be entered: $(cat network.err)"
 
-# at LIST COMMAND...: on the hosts HOST:RANKS,...
+# at LIST COMMAND...: on the hosts HOST:RANKS,..., where mpirun puts ranks as $placement says.
+placement=
 at() {
   list=$1
   shift
-  timeout -k 10 120 ./enter host0 $MPIRUN --host "$list" --mca plm_rsh_agent "$scratch/agent" --mca btl self,vader,tcp \
+  timeout -k 10 120 ./enter host0 $MPIRUN --host "$list" $placement --mca plm_rsh_agent "$scratch/agent" --mca btl self,vader,tcp \
     --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_preconnect_mpi 1 "$@"
 }
 
@@ -123,13 +124,21 @@ sed -i 's/width: 48/width: 96/; s/data, batch: 12/data, batch: 8/' tiny.yaml
 
 wire 2 full shard.strategy=full_shard
 wire 2 hybrid shard.strategy=hybrid_shard # groups are hosts
+placement="--map-by node" # dealt out in turn: groups are hosts all the same
+wire 2 dealt shard.strategy=hybrid_shard
+placement=
 wire 1 full4 shard.strategy=full_shard data.micro_batch=2
 wire 1 hybrid4 shard.strategy=hybrid_shard shard.group=2 data.micro_batch=2
 same full hybrid
+same hybrid dealt
 same full4 hybrid4
 close_to full full4 1e-5 # the same sums in another order
 cat full.sent hybrid.sent | awk '{ s[NR > 4] += $2 } END { exit !(s[1] > 0 && s[1] < s[0] / 2) }' || die "hybrid sharding does not spare the network"
 
 # Groups of a host are as large everywhere.
+grep -q "8 ranks (.*, ranks renumbered node by node)" dealt.log || { cat dealt.log >&2; die "the log does not say that ranks have other numbers than the launcher's"; }
+! grep -q "renumbered" hybrid.log || { cat hybrid.log >&2; die "ranks have other numbers than the launcher's"; }
 grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || { cat hybrid.log >&2; die "groups are no hosts"; }
+! grep -q "span nodes" hybrid.log || { cat hybrid.log >&2; die "groups of hosts span them"; }
+grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.log || { cat hybrid4.log >&2; die "groups span hosts without a word"; }
 fails 2 "nodes have between 1 and 2 ranks, and groups of a node are as large everywhere" at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
