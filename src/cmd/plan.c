@@ -356,11 +356,11 @@ static enum status print_fit(const struct values *values, const struct plan *pla
   return fit_print(plan, &room, stdout, fits);
 }
 
-static enum status print_wire(const struct values *values, const struct plan *plan, const struct deck *deck, const struct target *target)
+static enum status print_wire(const struct values *values, const struct plan *plan,
+                              const struct target *target)
 {
   const struct wire_model model = {.local_ranks = ranks_on_node(values),
-                                   .ring = strcmp(target->place.carrier, "mpi") != 0,
-                                   .gradients = deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : target->device->gradient};
+                                   .ring = strcmp(target->place.carrier, "mpi") != 0};
   return forecast_print_wire(plan, &model, stdout);
 }
 
@@ -399,7 +399,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
     print_arenas(plan);
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
-    status = print_wire(values, plan, deck, target);
+    status = print_wire(values, plan, target);
   }
   if (!status)
     status = print_forecast(plan, values);

@@ -746,6 +746,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
   shape.replicas = ranks / shape.group;
   shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
   shape.reduce_every_micro = reduce_every_micro(deck);
+  shape.wire = deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
   status = resolve_tiers(deck, local_ranks, &shape);
   if (!status)
     *out = shape;

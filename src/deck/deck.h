@@ -96,6 +96,7 @@ struct deck_shape {
   bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
+  enum dtype wire;         /* in which gradients travel between ranks: fp32 or bf16 */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
   int64_t resident;        /* with host_state: the first so many units have masters, moments and reduced gradients on the device; 0 with params_full or cpu_reduce */
 };

@@ -296,17 +296,11 @@ static enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
-/* The type in which gradients travel between ranks. */
-static enum dtype wire_of(const struct call *call)
-{
-  return call->exec->config.deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : call->lane->device->gradient;
-}
-
 static enum status reduce_scatter(const struct call *call, enum group group)
 {
-  const enum dtype type = call->lane->device->gradient, wire = wire_of(call);
-  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(type);
-  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count, wire, use(call, 1), adds(call, 2), use(call, 2));
+  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(call->lane->device->gradient);
+  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count,
+                             call->instr->wire, use(call, 1), adds(call, 2), use(call, 2));
 }
 
 static enum status run_reduce(const struct call *call)
@@ -338,7 +332,7 @@ static enum status run_sum_shared(const struct call *call)
   const struct exec *exec = call->exec;
   const struct exec_memory *memory = exec->config.memory;
   struct comm_group *group = exec->group[GROUP_REDUCE];
-  const enum dtype type = call->lane->device->gradient, wire = wire_of(call);
+  const enum dtype type = call->lane->device->gradient, wire = call->instr->wire;
   const int64_t count = use_bytes(call, 1) / (int64_t)dtype_size(type), size = (int64_t)dtype_size(wire);
   char *mine = use(call, 0);
   const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);

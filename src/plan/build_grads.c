@@ -87,7 +87,7 @@ static void emit_reduce(struct builder *b, int u, int m)
   }
   if (b->group > 1) {
     const int staging = staging_of(b, u, build_trained_bytes(b, u));
-    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
+    struct instr *reduce = build_emit_sum(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
     build_use(reduce, unit->dparams, ACCESS_ADD);
     build_use(reduce, staging, ACCESS_WRITE);
     build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
@@ -96,7 +96,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   if (b->replicas > 1) {
     const int staging = staging_of(b, u, build_shard_bytes(b, u));
-    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
+    struct instr *reduce = build_emit_sum(b, OP_REPLICA_REDUCE, u, -1);
     build_use(reduce, unit->shard, ACCESS_ADD);
     build_use(reduce, staging, ACCESS_WRITE);
     build_use(reduce, unit->piece, ACCESS_WRITE);

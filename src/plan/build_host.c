@@ -107,7 +107,7 @@ static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int 
 {
   const enum plan_tier tier = b->plan->buffer[whole].tier;
   const int staging = land(b, "staging", u, tier, PURPOSE_STAGING, b->plan->buffer[whole].bytes);
-  struct instr *reduce = build_emit(b, op, u, micro);
+  struct instr *reduce = build_emit_sum(b, op, u, micro);
   build_use(reduce, whole, ACCESS_ADD);
   build_use(reduce, staging, ACCESS_WRITE);
   build_use(reduce, part, access);
@@ -115,7 +115,7 @@ static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int 
 
 static void sum_shared(struct builder *b, int u, int micro, int landed, enum plan_access access)
 {
-  struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
+  struct instr *sum = build_emit_sum(b, OP_SUM_SHARED, u, micro);
   build_use(sum, landed, ACCESS_ADD);
   build_use(sum, b->unit[u].grads, access);
 }

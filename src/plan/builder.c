@@ -121,6 +121,13 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   return instr;
 }
 
+struct instr *build_emit_sum(struct builder *b, enum op op, int unit, int micro)
+{
+  struct instr *sum = build_emit(b, op, unit, micro);
+  sum->wire = b->plan->input.shape.wire;
+  return sum;
+}
+
 void build_use(struct instr *instr, int buffer, enum plan_access access)
 {
   if (instr->n_use < PLAN_MAX_USE)

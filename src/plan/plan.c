@@ -142,10 +142,18 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
   }
 }
 
+bool plan_op_sums(enum op op)
+{
+  return op == OP_REDUCE || op == OP_REPLICA_REDUCE || op == OP_SUM_SHARED;
+}
+
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 {
-  bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS || instr->op == OP_PUBLISH;
-  return plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
+  const bool gathers =
+      instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS || instr->op == OP_PUBLISH;
+  const int64_t bytes = plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
+  return plan_op_sums(instr->op) ? bytes / (int64_t)sizeof(float) * (int64_t)dtype_size(instr->wire)
+                                 : bytes;
 }
 
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
@@ -166,7 +174,13 @@ uint64_t plan_collective_hash(const struct plan *plan)
     if (!op_traits[instr->op].collective)
       continue;
     const int64_t place = instr->op == OP_SUM_SHARED ? plan->buffer[instr->use[0].buffer].offset : 0;
-    const int64_t word[] = {instr->op, instr->unit, plan_instr_ranks(plan, instr), plan_instr_bytes(plan, instr), instr->lane, place};
+    const int64_t word[] = {instr->op,
+                            instr->unit,
+                            plan_instr_ranks(plan, instr),
+                            plan_instr_bytes(plan, instr),
+                            instr->wire,
+                            instr->lane,
+                            place};
     hash = hash_bytes(hash, word, sizeof word);
   }
   return hash;

@@ -118,6 +118,7 @@ struct instr {
   enum op op;
   int unit, micro;     /* -1: none */
   enum plan_lane lane;
+  enum dtype wire;     /* of REDUCE, REPLICA_REDUCE, SUM_SHARED: in which gradients travel */
   int n_wait, n_use;
   struct plan_wait wait[PLAN_MAX_WAIT];
   struct plan_use use[PLAN_MAX_USE];
@@ -194,7 +195,8 @@ enum status plan_order(struct plan *plan);
 /* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
 enum status plan_verify(const struct plan *plan);
 
-/* A 64-bit name of all collectives in order (op, unit, group, bytes, lane, and the place of what members read of each other): equal on all ranks of a sound job. */
+/* A 64-bit hash of all collectives in order: op, unit, group, bytes, type on the wire, lane, and
+ * the place of memory that members read of each other. Equal on all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
@@ -215,7 +217,9 @@ enum plan_part plan_op_part(enum op op);
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Bytes of the whole buffer of a collective. */
+/* Whether an operation adds up the ranks' gradients, which travel as instr->wire. */
+bool plan_op_sums(enum op op);
+/* Bytes of the whole buffer of a collective, in the type in which it travels. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 const char *plan_op_name(enum op op);

@@ -21,6 +21,8 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
   static const char *const sign[] = {[ACCESS_READ] = "", [ACCESS_WRITE] = "=", [ACCESS_ADD] = "+"};
   for (int k = 0; k < instr->n_use; k++)
     fprintf(to, "%s%s%s", k > 0 ? " " : "", sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
+  if (plan_op_sums(instr->op) && instr->wire != DTYPE_F32)
+    fprintf(to, " in %s", dtype_name(instr->wire));
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)

@@ -45,15 +45,22 @@ static double collective_s(const struct plan *plan, const struct instr *instr, c
   return ratio(bytes * (ranks - 1) / ranks, link) + rates->link_latency_s * (ranks - 1);
 }
 
-/* A sum on the host: what came from all members is read, the shard is written, or read and written. */
+/* Gradients that travel in a narrower type are read in fp32 and written in that type before. */
+static double narrow_traffic(const struct plan *plan, const struct instr *instr)
+{
+  const bool narrows = plan_op_sums(instr->op) && instr->wire != DTYPE_F32;
+  return narrows ? bytes_of(plan, instr, 0) + (double)plan_instr_bytes(plan, instr) : 0;
+}
+
+/* A sum on the host: all members' parts are read as they came, and the shard is written, or read
+ * and written. */
 static double sum_traffic(const struct plan *plan, const struct instr *instr)
 {
-  switch (instr->op) {
-  case OP_REDUCE:
-  case OP_REPLICA_REDUCE: return bytes_of(plan, instr, 0) + bytes_of(plan, instr, 2) * (instr->use[2].access == ACCESS_ADD ? 2 : 1);
-  case OP_SUM_SHARED: return bytes_of(plan, instr, 0) + bytes_of(plan, instr, 1) * (instr->use[1].access == ACCESS_ADD ? 2 : 1);
-  default: return 0;
-  }
+  if (!plan_op_sums(instr->op))
+    return 0;
+  const int shard = instr->op == OP_SUM_SHARED ? 1 : 2;
+  return narrow_traffic(plan, instr) + (double)plan_instr_bytes(plan, instr) +
+         bytes_of(plan, instr, shard) * (instr->use[shard].access == ACCESS_ADD ? 2 : 1);
 }
 
 static double flops_of(const struct plan *plan, const struct instr *instr)
@@ -90,9 +97,13 @@ static double traffic_of(const struct plan *plan, const struct instr *instr)
   }
 }
 
-/* A shard in fp32 on its way into a window of another type. One that lies in the window is there in its type, and so is the working copy, which a rank that has all of it copies. */
+/* On the device, around a collective. Gradients may be narrowed. A shard in fp32 goes into a
+ * window of another type. A shard that lies in the window, and the working copy, have that type
+ * already; a rank that has all of the copy copies it. */
 static double cast_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
+  if (plan_op_sums(instr->op))
+    return uses_host(plan, instr) ? 0 : ratio(narrow_traffic(plan, instr), rates->memory_bytes);
   if (instr->op != OP_GATHER || plan->input.device->compute == DTYPE_F32 ||
       plan_root(plan, instr->use[0].buffer, NULL) == plan_root(plan, instr->use[1].buffer, NULL))
     return 0;

@@ -162,11 +162,23 @@ static enum status check_part(const struct plan *plan, int i, int whole, int par
   return check_size_of(plan, i, part, plan->buffer[instr->use[whole].buffer].bytes / verify_members(plan, instr->op));
 }
 
+/* Members that send in one type and receive in another would add up noise. */
+static enum status check_wire(const struct plan *plan, int i)
+{
+  const enum dtype wire = plan->instr[i].wire, wanted = plan->input.shape.wire;
+  if (wire == wanted)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s sends gradients in %s, and this job's travel in %s",
+                    verify_name(plan, i, i).text, dtype_name(wire), dtype_name(wanted));
+}
+
 /* A reduced shard inside of what is reduced takes its place: added, this rank's part would count twice. And what all send must be received somewhere. */
 static enum status check_reduce(const struct plan *plan, int i)
 {
   const struct plan_use *use = plan->instr[i].use;
-  enum status status = check_part(plan, i, 0, 2);
+  enum status status = check_wire(plan, i);
+  if (!status)
+    status = check_part(plan, i, 0, 2);
   if (status)
     return status;
   if (plan->buffer[use[1].buffer].bytes < plan->buffer[use[0].buffer].bytes)
@@ -181,7 +193,9 @@ static enum status check_reduce(const struct plan *plan, int i)
 /* Each member reads its shard of what all have landed, as far from the beginning as its own part of the unit is. */
 static enum status check_sum_shared(const struct plan *plan, int i)
 {
-  const enum status status = check_bytes_of(plan, i, 0, plan->layout[plan->instr[i].unit].trained);
+  enum status status = check_wire(plan, i);
+  if (!status)
+    status = check_bytes_of(plan, i, 0, plan->layout[plan->instr[i].unit].trained);
   return status ? status : check_part(plan, i, 0, 1);
 }
 

@@ -80,8 +80,7 @@ static int64_t gathered(const struct job *job, const struct instr *instr, const 
 /* In a group of one nothing travels, and crossings are none. */
 static int64_t reduced(const struct job *job, const struct instr *instr, const struct crossings *crossings)
 {
-  const int64_t size = (int64_t)dtype_size(job->plan->input.device->gradient);
-  return part_of(job, instr) / size * (int64_t)dtype_size(job->model->gradients) * crossings->pairs;
+  return part_of(job, instr) * crossings->pairs;
 }
 
 static void add(const struct job *job, const struct instr *instr, struct wire_bytes *out)

@@ -6,9 +6,8 @@
 
 /* How the carrier does it. Ranks lie on nodes block by block. */
 struct wire_model {
-  int local_ranks;      /* of a node */
-  bool ring;            /* all-gathers pass parts on from member to member; else each member sends its part to every other one */
-  enum dtype gradients; /* in which a reduce-scatter sends them */
+  int local_ranks; /* of a node */
+  bool ring;       /* all-gathers pass parts on; else each member sends its part to every other */
 };
 
 /* Sent by all nodes together to others, in one step. */

@@ -96,7 +96,6 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
-  job->deck.comm.gradients = setup->narrow_wire ? DECK_GRADIENTS_BF16 : DECK_GRADIENTS_FP32;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
   const enum dtype compute = setup->half ? DTYPE_BF16 : DTYPE_F32;
   check(setup->late ? late_device_create(compute, &job->device) : device_create("host", 0, compute, &job->device));
@@ -130,6 +129,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .one_node = setup->one_node,
                 .immediate = setup->immediate,
                 .moments = setup->moments,
+                .wire = setup->narrow_wire ? DTYPE_BF16 : DTYPE_F32,
                 .nvme_state = setup->nvme_state,
                 .resident = setup->resident,
                 .reduce_every_micro = setup->reduce_every_micro},

@@ -208,8 +208,8 @@ static struct job_record run_narrow(struct job_setup setup)
   struct job job;
   struct job_record record = {0};
   setup.half = half;
+  setup.narrow_wire = true;
   job_open(&job, comm, &setup);
-  job.deck.comm.gradients = DECK_GRADIENTS_BF16;
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     record.loss[step] = result.loss;

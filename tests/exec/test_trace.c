@@ -219,6 +219,32 @@ static void sums(const struct plan *plan)
                "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all that was traced, ");
 }
 
+/* Two bytes an element between ranks: gathers, of parameters in fp32, stay as they are. */
+static void narrow_sums(const struct plan *plan)
+{
+  struct trace_run *run;
+  struct trace_summary sum;
+  char line[160];
+  const int gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE);
+  open_trace(plan, 1e9, &run);
+  happened(run, 5, gather, 0, 1);
+  happened(run, 5, reduce, 1, 2);
+  check(trace_run_close(run, &sum));
+  const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
+               reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes / 2,
+               rate = reduced * 2 / 3 / 0.001;
+  near(sum.kind[OP_GATHER].wire_bytes, gathered * 2 / 3);
+  near(sum.kind[OP_REDUCE].wire_bytes, reduced * 2 / 3);
+  snprintf(line, sizeof line, " %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
+  summary_says(line);
+}
+
+static void gradients_in_bf16_count_half(void **state)
+{
+  (void)state;
+  with_plan(3, &(struct job_setup){.prefetch = 1, .narrow_wire = true}, narrow_sums);
+}
+
 static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
 {
   for (int i = 0; i < plan->n; i++)
@@ -743,12 +769,19 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sums_of_events),     cmocka_unit_test(spans_of_events),
-      cmocka_unit_test(a_trace_of_nothing), cmocka_unit_test(a_folder_that_cannot_be),
-      cmocka_unit_test(a_full_disk),        cmocka_unit_test(every_instruction_of_a_traced_run),
-      cmocka_unit_test(a_rest_is_left_out), cmocka_unit_test(steps_follow_each_other),
-      cmocka_unit_test(ends_are_left_out),  cmocka_unit_test(one_rank_talks_to_nobody),
-      cmocka_unit_test(counters_of_events), cmocka_unit_test(a_run_that_is_counted),
+      cmocka_unit_test(sums_of_events),
+      cmocka_unit_test(spans_of_events),
+      cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_full_disk),
+      cmocka_unit_test(every_instruction_of_a_traced_run),
+      cmocka_unit_test(a_rest_is_left_out),
+      cmocka_unit_test(steps_follow_each_other),
+      cmocka_unit_test(ends_are_left_out),
+      cmocka_unit_test(one_rank_talks_to_nobody),
+      cmocka_unit_test(gradients_in_bf16_count_half),
+      cmocka_unit_test(counters_of_events),
+      cmocka_unit_test(a_run_that_is_counted),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -101,6 +101,13 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   plan->input.shape.group = 4;
   first->unit = 1;
   assert_true(plan_collective_hash(plan) != hash); /* unit */
+  first->unit = 0;
+  assert_true(plan_collective_hash(plan) == hash);
+  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].wire = DTYPE_BF16;
+  const uint64_t bf16 = plan_collective_hash(plan);
+  assert_true(bf16 != hash); /* type on the wire */
+  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].wire = DTYPE_F16;
+  assert_true(plan_collective_hash(plan) != bf16); /* also where the bytes are the same */
   plan_destroy(plan);
 }
 

@@ -287,6 +287,59 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
   }
 }
 
+/* 250 elements in bf16: 500 bytes over the link. They are narrowed before, from 1000 bytes into
+ * 500. On the host that passes through its memory, as the sum does, which reads 500 bytes and
+ * writes the shard; on the device it takes the device's. */
+static void gradients_in_bf16_take_half_the_link(void **state)
+{
+  (void)state;
+  const double link = 500 * 3 / 4.0, latency = 3e-3;
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_REDUCE, LANE_REDUCE, "aww")->wire = DTYPE_BF16;
+  const struct plan_rates device = {.link_bytes = 4e3, .link_latency_s = 1e-3, .memory_bytes = 1e4};
+  struct plan_forecast f = hand_forecast(&hand, &device);
+  expect_near(f.step_s, link / 4e3 + latency + 1500 / 1e4);
+  expect_near(f.exposed_comm_s, link / 4e3 + latency);
+  hand.plan.input.shape.cpu_reduce = true;
+  hand.plan.on_host[LANE_REDUCE] = true;
+  expect_near(hand_forecast(&hand, &all_rates).step_s,
+              link / 8e3 + latency + (1500 + 500 + 3000) / 1e4);
+  hand_make_shared(&hand);
+  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw")->wire = DTYPE_BF16;
+  expect_near(hand_forecast(&hand, &all_rates).step_s, 2 * 4e-3 + (1500 + 500 + 2000) / 1e4);
+}
+
+/* In a whole step only the link takes time. Reductions take half of it in bf16, and gathers take
+ * the same. */
+static void a_step_in_bf16_reduces_half_the_bytes(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.link_bytes = 1e6};
+  for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
+    const int group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4;
+    struct point point = {
+        PLAN_TRAIN, (enum deck_strategy)strategy, 4, group, 1, 0, 2, true, TIED, FREEZE_NOTHING};
+    const struct plan_forecast wide = forecast(&point, &rates);
+    point.wire = DTYPE_BF16;
+    const struct plan_forecast narrow = forecast(&point, &rates);
+    double sent = 0; /* by reductions, in fp32 */
+    struct plan_input input = fixture_input(&model, &point, 0);
+    struct plan *plan;
+    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    for (int i = 0; i < plan->n; i++) {
+      const struct instr *instr = &plan->instr[i];
+      const double members = instr->op == OP_REPLICA_REDUCE ? 4.0 / group : group;
+      if (instr->op == OP_REDUCE || instr->op == OP_REPLICA_REDUCE)
+        sent += (double)plan->buffer[instr->use[0].buffer].bytes * (members - 1) / members;
+    }
+    plan_destroy(plan);
+    assert_true(sent > 0);
+    expect_near(wide.busy_s[LANE_REDUCE] - narrow.busy_s[LANE_REDUCE], sent / 2 / 1e6);
+    expect_near(narrow.busy_s[LANE_GATHER], wide.busy_s[LANE_GATHER]);
+  }
+}
+
 /* No link: both barriers, and all parts read where they lie. */
 static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **state)
 {
@@ -699,6 +752,8 @@ int main(void)
       cmocka_unit_test(updates_and_norms_take_their_traffic),
       cmocka_unit_test(what_tiers_exchange_takes_their_rates),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
+      cmocka_unit_test(gradients_in_bf16_take_half_the_link),
+      cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),
       cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
       cmocka_unit_test(what_lies_in_its_window_is_not_cast),
       cmocka_unit_test(what_is_kept_in_its_type_is_not_cast),

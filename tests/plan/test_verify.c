@@ -350,6 +350,21 @@ static void keys_and_values_have_their_place(void **state)
   broken_refused(plan, "uses cache.h.0, which belongs to another unit");
 }
 
+/* One reduction in bf16 among others in fp32, and the other way round. */
+static void gradients_travel_in_one_type(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_hybrid_shard);
+  plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, 1, -1)].wire = DTYPE_BF16;
+  broken_refused(plan, "sends gradients in bf16, and this job's travel in fp32");
+
+  struct point point = broken_host_one_node;
+  point.wire = DTYPE_BF16;
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].wire = DTYPE_F32;
+  broken_refused(plan, "sends gradients in fp32, and this job's travel in bf16");
+}
+
 /* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
  * needs no open window, the rest is old. */
 static void what_surrounds_a_master_is_old(void **state)
@@ -380,6 +395,7 @@ int main(void)
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
+      cmocka_unit_test(gradients_travel_in_one_type),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);

@@ -54,9 +54,8 @@ static void send_collective(const struct plan *plan, const struct instr *instr, 
     if (instr->op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
-    int64_t part = plan_instr_bytes(plan, instr) / n;
-    if (!gathers && wire->gradients == DTYPE_BF16)
-      part /= 2;
+    const int64_t whole = plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
+    const int64_t part = whole / n / (!gathers && plan->input.shape.wire == DTYPE_BF16 ? 2 : 1);
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && wire->ring ? member[(mine + 1) % n] : member[(mine + step) % n], part);
   }
@@ -104,11 +103,12 @@ static void every_message_is_counted(void **state)
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     for (int local = 1; local <= 8; local++)
       for (int way = 0; way < 4; way++) {
-        const struct wire_model wire = {.local_ranks = local, .ring = way & 1, .gradients = way & 2 ? DTYPE_BF16 : DTYPE_F32};
+        const struct wire_model wire = {.local_ranks = local, .ring = way & 1};
         const struct point point = {.strategy = known[i].strategy,
                                     .ranks = known[i].ranks,
                                     .group = known[i].group,
                                     .micros = 2,
+                                    .wire = way & 2 ? DTYPE_BF16 : DTYPE_F32,
                                     .reduce_every_micro = known[i].strategy != STRATEGY_SHARD_OPTIM && known[i].strategy != STRATEGY_NO_SHARD};
         const struct wire_bytes got = check(&point, &wire);
         assert_true((got.all == 0) == (known[i].ranks <= local));
@@ -119,7 +119,7 @@ static void every_message_is_counted(void **state)
 static void hybrid_sharding_spares_the_wire(void **state)
 {
   (void)state;
-  const struct wire_model wire = {.local_ranks = 4, .gradients = DTYPE_F32};
+  const struct wire_model wire = {.local_ranks = 4};
   const struct wire_bytes full =
       check(&(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .micros = 1, .reduce_every_micro = true}, &wire);
   const struct wire_bytes hybrid =
