@@ -1,13 +1,17 @@
-/* The store's transfers are HDF5's, through MPI-IO, independent of other ranks'.
+/* The store is an HDF5 file that parallel HDF5 lays out and closes at start. From then on each
+ * rank's dataset is a range of bytes in it. That rank alone moves them, with pread(2) and
+ * pwrite(2). So a step neither calls HDF5 nor waits for its lock, which a checkpoint holds for
+ * long. The datasets are contiguous, allocated early and never filled. So HDF5 has nothing to write
+ * later, and the file is a whole HDF5 file at any time.
  *
- * Past the page cache where it can be: what is written here is read once, much later, and is larger than memory has room for, so that the cache would only cost a copy and take the
- * memory that pinned buffers need. MPI-IO has no portable way to ask for direct I/O, but it works on a descriptor of this process, whose O_DIRECT can be set: it is, around every
- * call that moves whole blocks between aligned places, and never for metadata.
+ * Whole blocks go past the page cache if the disk allows that. A step reads its bytes once, much
+ * later, and they are more than memory has room for. So the cache would only cost a copy and take
+ * the memory that pinned buffers need.
  *
- * The file has no name once all ranks have opened it, before it takes any room, so that it goes with the last of them, however they end. */
+ * The file loses its name once all ranks have opened it, before it takes any room. So it goes with
+ * the last of them, however they end. */
 #include "io/store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,300 +30,347 @@
 enum {
   BLOCK_BYTES = 4096,    /* of any disk's blocks, the unit of direct I/O */
   ALIGN_BYTES = 1 << 20, /* a rank's room begins and ends at a multiple */
-  REST_BYTES = 2 << 20,  /* more than HDF5's metadata takes, and the gap behind it */
-  MOST_DESCRIPTORS = 4
+  REST_BYTES = 2 << 20   /* more than HDF5's metadata takes, and the gap after it */
 };
 
 struct store {
+  char *dir;
+  int64_t room;   /* what the caller has asked for */
+  int64_t begin;  /* of this rank's dataset in the file */
+  int fd, direct; /* the file, through the page cache and past it; direct -1: not possible */
+};
+
+/* A store that is being made by the ranks of a node. */
+struct making {
+  struct store *store;
   struct comm *comm;
-  MPI_Comm node; /* this node's ranks, MPI_COMM_NULL without MPI */
+  MPI_Comm node; /* MPI_COMM_NULL without MPI */
   int index, ranks;
-  char *dir, *path;
+  char *path;
   int64_t bytes, *node_bytes; /* this rank's, those of all ranks of the node: whole ALIGN_BYTES */
-  int64_t room;               /* what the caller has asked for */
-  bool made;                  /* by this rank */
+  bool named;                 /* by this rank, which is to delete the name */
   hid_t file;
   struct hdf5_dataset dataset;
-  int64_t begin;                                 /* of the dataset in the file */
-  int fd;                                        /* for a look at the file, never for its data */
-  int descriptors, descriptor[MOST_DESCRIPTORS]; /* those of MPI-IO that take O_DIRECT */
 };
 
 /* Room on the disk. */
 
-static int64_t node_total(const struct store *store)
+static int64_t node_total(const struct making *making)
 {
   int64_t total = REST_BYTES;
-  for (int r = 0; r < store->ranks; r++)
-    total += store->node_bytes[r];
+  for (int r = 0; r < making->ranks; r++)
+    total += making->node_bytes[r];
   return total;
 }
 
-static enum status check_room(const struct store *store)
+static enum status check_room(const struct making *making)
 {
   int64_t have;
-  const enum status status = store_free_bytes(store->dir, &have);
-  if (status || node_total(store) <= have)
+  const enum status status = store_free_bytes(making->store->dir, &have);
+  if (status || node_total(making) <= have)
     return status;
   return status_set(STATUS_MEMORY,
-                    "the %d rank%s of this node need %s on the disk of %s, which has %s free: name a folder on a larger disk "
-                    "(tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory (tiers.activations=host)",
-                    store->ranks, store->ranks == 1 ? "" : "s", mem_amount(node_total(store)).text, store->dir, mem_amount(have).text);
+                    "the %d rank%s of this node need %s on the disk of %s, which has %s free: name "
+                    "a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or "
+                    "keep the activations in host memory (tiers.activations=host)",
+                    making->ranks, making->ranks == 1 ? "" : "s",
+                    mem_amount(node_total(making)).text, making->store->dir, mem_amount(have).text);
 }
 
 /* Making the file. */
 
-/* By the node's first rank, which makes the folder and an empty file, so that what forbids it is an error of one rank and not a failed collective call. Its name is new: what another run
- * uses, or has left behind, is never met. */
-static enum status make_empty(struct store *store)
+/* By the node's first rank, which makes the folder and an empty file. So a fault is an error of
+ * one rank and not a failed collective call. The name is new: the file of another run, or one
+ * that it has left behind, is never met. */
+static enum status make_empty(struct making *making)
 {
   static const char end[] = ".h5";
   char host[HOST_NAME_MAX + 1] = "";
   gethostname(host, HOST_NAME_MAX); /* may stay empty */
-  enum status status = store_check_folder(store->dir);
+  enum status status = store_check_folder(making->store->dir);
   if (!status)
-    status = check_room(store);
+    status = check_room(making);
   if (status)
     return status;
-  status = file_make_folders(store->dir);
+  status = file_make_folders(making->store->dir);
   if (status)
     return status_prefix(status, "tiers.nvme");
-  store->path = mem_printf("%s/sluice-%s-XXXXXX%s", store->dir, host, end);
-  if (!store->path)
+  making->path = mem_printf("%s/sluice-%s-XXXXXX%s", making->store->dir, host, end);
+  if (!making->path)
     return STATUS_MEMORY;
-  const int fd = mkostemps(store->path, (int)strlen(end), O_CLOEXEC);
+  const int fd = mkostemps(making->path, (int)strlen(end), O_CLOEXEC);
   if (fd < 0)
-    return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s", store->dir, strerror(errno));
-  store->made = true;
-  status = file_reserve_open(fd, store->path, REST_BYTES); /* what opening and closing take if reserve() fails */
-  close(fd);                                               /* nothing was written */
+    return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s", making->store->dir,
+                      strerror(errno));
+  making->named = true;
+  /* Opening and closing take that if reserve() fails. */
+  status = file_reserve_open(fd, making->path, REST_BYTES);
+  close(fd); /* nothing was written */
   return status;
 }
 
-static enum status share_path(struct store *store)
+/* Collective, and agreed on. */
+static enum status share_path(struct making *making)
 {
-  int64_t bytes = store->path ? (int64_t)strlen(store->path) + 1 : 0;
-  if (store->node == MPI_COMM_NULL)
+  int64_t bytes = making->path ? (int64_t)strlen(making->path) + 1 : 0;
+  if (making->node == MPI_COMM_NULL)
     return STATUS_OK;
-  enum status status = comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, store->node), "MPI_Bcast");
-  if (!status && store->index != 0)
-    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&store->path);
-  status = comm_agree(store->comm, status);
-  return status ? status : comm_mpi_check(MPI_Bcast(store->path, (int)bytes, MPI_CHAR, 0, store->node), "MPI_Bcast");
+  enum status status =
+      comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, making->node), "MPI_Bcast");
+  if (!status && making->index != 0)
+    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&making->path);
+  status = comm_agree(making->comm, status);
+  if (status)
+    return status;
+  return comm_agree(
+      making->comm,
+      comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
 }
 
-static enum status drop_name(struct store *store)
+static enum status drop_name(struct making *making)
 {
-  if (!store->made)
+  if (!making->named)
     return STATUS_OK;
-  store->made = false;
-  return unlink(store->path) == 0 ? STATUS_OK : status_set(STATUS_IO, "cannot delete %s: %s", store->path, strerror(errno));
+  making->named = false;
+  return unlink(making->path) == 0
+             ? STATUS_OK
+             : status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(errno));
 }
 
-static enum status open_own(struct store *store)
+static enum status open_own(struct making *making)
 {
-  store->fd = open(store->path, O_RDWR | O_CLOEXEC);
+  struct store *store = making->store;
+  store->fd = open(making->path, O_RDWR | O_CLOEXEC);
+  store->direct = open(making->path, O_RDWR | O_CLOEXEC | O_DIRECT);
   if (store->fd >= 0)
     return STATUS_OK;
-  return status_set(STATUS_IO, "%s, which another rank of this node made, cannot be opened here: %s", store->path, strerror(errno));
+  return status_set(STATUS_IO,
+                    "%s, which another rank of this node made, cannot be opened here: %s",
+                    making->path, strerror(errno));
 }
 
-static enum status find_node(struct store *store)
+static enum status find_node(struct making *making)
 {
-  const MPI_Comm *job = comm_mpi(store->comm);
-  store->ranks = 1;
+  const MPI_Comm *job = comm_mpi(making->comm);
+  making->ranks = 1;
   if (!job)
     return STATUS_OK;
   enum status status =
-      comm_mpi_check(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(store->comm), MPI_INFO_NULL, &store->node), "MPI_Comm_split_type");
+      comm_mpi_check(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(making->comm),
+                                         MPI_INFO_NULL, &making->node),
+                     "MPI_Comm_split_type");
   if (!status)
-    status = comm_mpi_check(MPI_Comm_rank(store->node, &store->index), "MPI_Comm_rank");
-  return status ? status : comm_mpi_check(MPI_Comm_size(store->node, &store->ranks), "MPI_Comm_size");
+    status = comm_mpi_check(MPI_Comm_rank(making->node, &making->index), "MPI_Comm_rank");
+  return status ? status
+                : comm_mpi_check(MPI_Comm_size(making->node, &making->ranks), "MPI_Comm_size");
 }
 
-static enum status gather_bytes(struct store *store)
+static enum status gather_bytes(struct making *making)
 {
-  store->node_bytes[store->index] = store->bytes;
-  if (store->node == MPI_COMM_NULL)
+  making->node_bytes[making->index] = making->bytes;
+  if (making->node == MPI_COMM_NULL)
     return STATUS_OK;
-  return comm_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, store->node_bytes, 1, MPI_INT64_T, store->node), "MPI_Allgather");
+  return comm_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, making->node_bytes, 1,
+                                      MPI_INT64_T, making->node),
+                        "MPI_Allgather");
 }
 
-/* With the file open on some ranks only, or laid out on some, HDF5 has no way back: closing it is collective. All ranks are here, one speaks. */
-static void __attribute__((noreturn)) give_up(const struct store *store, enum status status)
+/* With the file open on some ranks only, or laid out on some, HDF5 has no way back, because
+ * closing it is collective. All ranks are here, and one speaks. */
+static void __attribute__((noreturn)) give_up(const struct making *making, enum status status)
 {
-  if (store->made)
-    (void)unlink(store->path);
-  if (comm_rank(store->comm) != 0)
-    (void)comm_barrier(store->comm);
-  comm_abort(store->comm, status);
+  if (making->named)
+    (void)unlink(making->path);
+  if (comm_rank(making->comm) != 0)
+    (void)comm_barrier(making->comm);
+  comm_abort(making->comm, status);
 }
 
-static enum status open_on_all(struct store *store)
+/* Collective, and agreed on. */
+static enum status open_on_all(struct making *making)
 {
-  const enum status mine = hdf5_create_aligned(store->path, store->node == MPI_COMM_NULL ? NULL : &store->node, ALIGN_BYTES, &store->file);
+  const enum status mine =
+      hdf5_create_aligned(making->path, making->node == MPI_COMM_NULL ? NULL : &making->node,
+                          ALIGN_BYTES, &making->file);
   int64_t opened = !mine;
-  const enum status status = comm_agree(store->comm, mine ? status_prefix(mine, "%s", store->path) : STATUS_OK);
-  if (status && (comm_max_i64(store->comm, &opened, 1) || opened))
-    give_up(store, status);
+  const enum status status =
+      comm_agree(making->comm, mine ? status_prefix(mine, "%s", making->path) : STATUS_OK);
+  if (status && (comm_max_i64(making->comm, &opened, 1) || opened))
+    give_up(making, status);
   return status;
 }
 
-static enum status flush(const struct store *store)
+/* A full disk must be found here and not by the flush of closing, which HDF5 does not survive. */
+static enum status reserve(struct making *making)
 {
-  hdf5_lock();
-  const enum status status = hdf5_check(H5Fflush(store->file, H5F_SCOPE_LOCAL), STATUS_IO, "lay it out");
-  hdf5_unlock();
-  return status;
-}
-
-/* A full disk is to be found here, not by a flush, which HDF5 does not survive. */
-static enum status reserve(struct store *store)
-{
-  const enum status status = store->index == 0 ? file_reserve_open(store->fd, store->path, node_total(store)) : STATUS_OK;
-  const enum status filled = status ? check_room(store) : STATUS_OK; /* since it was looked at, by somebody else */
+  const enum status status =
+      making->index == 0 ? file_reserve_open(making->store->fd, making->path, node_total(making))
+                         : STATUS_OK;
+  const enum status filled =
+      status ? check_room(making) : STATUS_OK; /* since it was looked at, by somebody else */
   if (filled)
     return filled;
-  return status ? status_prefix(status, "%s for what goes to NVMe (tiers.nvme)", mem_amount(node_total(store)).text) : STATUS_OK;
+  return status ? status_prefix(status, "%s for what goes to NVMe (tiers.nvme)",
+                                mem_amount(node_total(making)).text)
+                : STATUS_OK;
 }
 
 /* A dataset for each rank that needs room. */
-static enum status make_datasets(struct store *store)
+static enum status make_datasets(struct making *making)
 {
   enum status status = STATUS_OK;
-  for (int r = 0; r < store->ranks && !status; r++) {
+  for (int r = 0; r < making->ranks && !status; r++) {
     struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
     char name[32];
-    if (store->node_bytes[r] == 0)
+    if (making->node_bytes[r] == 0)
       continue;
     snprintf(name, sizeof name, "rank-%d", r);
-    status = hdf5_create_dataset(store->file, name, DTYPE_U8, 1, &store->node_bytes[r], &dataset);
-    if (!status && r == store->index)
-      store->dataset = dataset;
+    status = hdf5_create_dataset(making->file, name, DTYPE_U8, 1, &making->node_bytes[r], &dataset);
+    if (!status && r == making->index)
+      making->dataset = dataset;
     else
       status = hdf5_close(dataset.id, status);
   }
-  return status ? status_prefix(status, "%s", store->path) : STATUS_OK;
+  return status ? status_prefix(status, "%s", making->path) : STATUS_OK;
 }
 
-/* The flush, which is collective, sets the file's size: writing never extends it. */
-static enum status lay_out(struct store *store)
+/* Collective, and agreed on. */
+static enum status lay_out(struct making *making)
 {
-  enum status status = comm_agree(store->comm, make_datasets(store));
-  if (!status)
-    status = comm_agree(store->comm, flush(store));
+  const enum status status = comm_agree(making->comm, make_datasets(making));
   if (status)
-    give_up(store, status);
-  return store->bytes > 0 ? hdf5_locate(&store->dataset, &store->begin) : STATUS_OK;
+    give_up(making, status);
+  return comm_agree(making->comm, making->bytes > 0
+                                      ? hdf5_locate(&making->dataset, &making->store->begin)
+                                      : STATUS_OK);
 }
 
-/* Direct I/O. */
-
-static bool set_direct(int fd, bool direct)
+/* Closing sets the file's size: writing never extends it. HDF5 does not survive a failure of
+ * closing. Collective. */
+static enum status close_file(struct making *making, enum status so_far)
 {
-  const int flags = fcntl(fd, F_GETFL);
-  return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+  const bool alone = making->node == MPI_COMM_NULL;
+  enum status status = hdf5_close(making->dataset.id, STATUS_OK);
+  status = alone ? hdf5_finish(making->file, status) : hdf5_close(making->file, status);
+  status = comm_agree(making->comm, status ? status_prefix(status, "%s", making->path) : STATUS_OK);
+  if (status && !so_far)
+    give_up(making, status);
+  return so_far;
+}
+
+static enum status check_size(const struct making *making)
+{
+  struct stat info;
+  const struct store *store = making->store;
+  if (fstat(store->fd, &info) != 0)
+    return status_set(STATUS_IO, "%s: %s", making->path, strerror(errno));
+  if (info.st_size < store->begin + making->bytes)
+    return status_set(
+        STATUS_IO, "%s has %lld bytes after HDF5 has laid it out, and this rank's end at %lld",
+        making->path, (long long)info.st_size, (long long)(store->begin + making->bytes));
+  return STATUS_OK;
 }
 
 /* The file system may refuse the flag, or the first transfer. */
-static bool takes_direct(int fd, int64_t begin, void *block)
+static enum status try_direct(struct making *making)
 {
-  const bool taken = set_direct(fd, true) && pread(fd, block, BLOCK_BYTES, (off_t)begin) == BLOCK_BYTES;
-  return set_direct(fd, false) && taken;
-}
-
-/* The open descriptors of this process that are the store's file, but its own: MPI-IO's. */
-static void find_descriptors(struct store *store, void *block)
-{
-  struct stat mine, other;
-  DIR *folder = opendir("/proc/self/fd");
-  if (!folder || fstat(store->fd, &mine) != 0) {
-    if (folder)
-      closedir(folder);
-    return;
-  }
-  for (struct dirent *item; (item = readdir(folder)) != NULL && store->descriptors < MOST_DESCRIPTORS;) {
-    const int fd = (int)strtol(item->d_name, NULL, 10);
-    if (item->d_name[0] == '.' || fd == store->fd || fstat(fd, &other) != 0 || other.st_dev != mine.st_dev || other.st_ino != mine.st_ino)
-      continue;
-    if (takes_direct(fd, store->begin, block))
-      store->descriptor[store->descriptors++] = fd;
-  }
-  closedir(folder);
-}
-
-static enum status prepare_direct(struct store *store)
-{
+  struct store *store = making->store;
   char *blocks = NULL;
-  if (store->bytes == 0 || store->begin % BLOCK_BYTES != 0)
-    return STATUS_OK;
   const enum status status = mem_alloc(MEM_IO, 2 * (size_t)BLOCK_BYTES, (void **)&blocks);
   if (status)
     return status;
-  find_descriptors(store, blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES);
+  char *aligned = blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES;
+  const bool taken = making->bytes > 0 && store->begin % BLOCK_BYTES == 0 && store->direct >= 0 &&
+                     pread(store->direct, aligned, BLOCK_BYTES, (off_t)store->begin) == BLOCK_BYTES;
   mem_free(blocks);
+  if (!taken && store->direct >= 0) {
+    close(store->direct);
+    store->direct = -1;
+  }
   return STATUS_OK;
 }
 
 bool store_is_direct(const struct store *store)
 {
-  return store->descriptors > 0;
+  return store->direct >= 0;
 }
 
-/* Creating and destroying. */
+/* Making it, and destroying it. */
 
-static enum status create(struct store *store)
+static enum status make_file(struct making *making)
 {
-  const bool first = store->index == 0;
-  enum status status = comm_agree(store->comm, gather_bytes(store));
+  enum status status =
+      comm_agree(making->comm, making->index == 0 ? make_empty(making) : STATUS_OK);
   if (!status)
-    status = comm_agree(store->comm, first ? make_empty(store) : STATUS_OK);
+    status = share_path(making);
   if (!status)
-    status = comm_agree(store->comm, share_path(store));
+    status = comm_agree(making->comm, open_own(making));
   if (!status)
-    status = comm_agree(store->comm, open_own(store));
+    status = open_on_all(making);
+  if (status) {
+    (void)comm_agree(making->comm, drop_name(making)); /* no rank returns before it is gone */
+    return status;
+  }
+  status = comm_agree(making->comm, drop_name(making));
   if (!status)
-    status = open_on_all(store);
+    status = comm_agree(making->comm, reserve(making));
   if (!status)
-    status = comm_agree(store->comm, drop_name(store));
+    status = lay_out(making);
+  return close_file(making, status);
+}
+
+static enum status make(struct making *making)
+{
+  enum status status = comm_agree(making->comm, find_node(making));
   if (!status)
-    status = comm_agree(store->comm, reserve(store));
+    status = comm_agree(making->comm, gather_bytes(making));
   if (!status)
-    status = comm_agree(store->comm, lay_out(store));
+    status = make_file(making);
   if (!status)
-    status = comm_agree(store->comm, prepare_direct(store));
-  if (store->made)
-    (void)unlink(store->path); /* the first failure is the one to tell */
-  return comm_agree(store->comm, status);
+    status = comm_agree(making->comm, check_size(making));
+  return status ? status : comm_agree(making->comm, try_direct(making));
+}
+
+/* Gives back all that is needed for making a store alone. */
+static void end_making(struct making *making)
+{
+  if (making->node != MPI_COMM_NULL &&
+      comm_mpi_check(MPI_Comm_free(&making->node), "MPI_Comm_free"))
+    log_warn("%s: %s", making->store->dir, status_text());
+  mem_free(making->node_bytes);
+  mem_free(making->path);
+}
+
+static enum status start_making(const char *dir, int64_t bytes, struct making *making)
+{
+  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
+  if (!status)
+    status = mem_alloc(MEM_META, sizeof *making->store, (void **)&making->store);
+  if (status)
+    return status;
+  *making->store = (struct store){.room = bytes, .fd = -1, .direct = -1, .dir = mem_strdup(dir)};
+  making->bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+  if (!making->store->dir)
+    return STATUS_MEMORY;
+  return mem_alloc(MEM_META, (size_t)comm_ranks(making->comm) * sizeof *making->node_bytes,
+                   (void **)&making->node_bytes);
 }
 
 enum status store_create(struct comm *comm, const char *dir, int64_t bytes, struct store **out)
 {
-  struct store *store = NULL;
-  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
+  struct making making = {.comm = comm,
+                          .node = MPI_COMM_NULL,
+                          .file = H5I_INVALID_HID,
+                          .dataset = {.id = H5I_INVALID_HID}};
+  enum status status = comm_agree(comm, start_making(dir, bytes, &making));
   if (!status)
-    status = mem_alloc(MEM_META, sizeof *store, (void **)&store);
-  if (!status) {
-    *store = (struct store){.comm = comm,
-                            .node = MPI_COMM_NULL,
-                            .room = bytes,
-                            .bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES,
-                            .file = H5I_INVALID_HID,
-                            .dataset = {.id = H5I_INVALID_HID},
-                            .fd = -1,
-                            .dir = mem_strdup(dir)};
-    status = store->dir ? mem_alloc(MEM_META, (size_t)comm_ranks(comm) * sizeof *store->node_bytes, (void **)&store->node_bytes) : STATUS_MEMORY;
-  }
-  status = comm_agree(comm, status);
-  if (!status)
-    status = comm_agree(comm, find_node(store));
-  if (!status)
-    status = create(store);
+    status = make(&making);
+  end_making(&making);
   if (status) {
-    store_destroy(store);
+    store_destroy(making.store);
     return status;
   }
-  *out = store;
+  *out = making.store;
   return STATUS_OK;
 }
 
@@ -327,23 +378,17 @@ void store_destroy(struct store *store)
 {
   if (!store)
     return;
-  enum status status = hdf5_close(store->dataset.id, STATUS_OK);
-  status = store->node == MPI_COMM_NULL ? hdf5_finish(store->file, status) : hdf5_close(store->file, status);
-  if (!status && store->node != MPI_COMM_NULL)
-    status = comm_mpi_check(MPI_Comm_free(&store->node), "MPI_Comm_free");
-  if (status)
-    log_warn("%s: %s", store->path ? store->path : store->dir, status_text());
   if (store->fd >= 0)
-    close(store->fd); /* nothing was written through it */
-  mem_free(store->node_bytes);
-  mem_free(store->path);
+    close(store->fd); /* what was written is not wanted any more */
+  if (store->direct >= 0)
+    close(store->direct);
   mem_free(store->dir);
   mem_free(store);
 }
 
 /* Transfers. */
 
-/* What one call of HDF5 moves. */
+/* The bytes that one system call moves. */
 struct piece {
   int64_t offset, bytes;
   bool direct;
@@ -356,108 +401,66 @@ static int64_t least(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* The next piece of `left` bytes: up to the first whole block, then whole blocks, then the rest; all of it through the page cache where memory and file are not aligned alike. */
+/* The next piece of `left` bytes: up to the first whole block, then whole blocks, then the rest.
+ * All of it goes through the page cache if memory and file are not aligned alike. */
 static void choose_piece(const struct store *store, int64_t left, struct piece *piece)
 {
   const uintptr_t place = piece->read_to ? (uintptr_t)piece->read_to : (uintptr_t)piece->write_from;
-  const int64_t into = piece->offset % BLOCK_BYTES, blocks = left / BLOCK_BYTES * BLOCK_BYTES;
-  const int64_t most = hdf5_transfer_bytes < BLOCK_BYTES ? BLOCK_BYTES : hdf5_transfer_bytes / BLOCK_BYTES * BLOCK_BYTES;
-  const bool alike = store->descriptors > 0 && hdf5_transfer_bytes >= BLOCK_BYTES && (int64_t)(place % BLOCK_BYTES) == into;
-  piece->direct = alike && into == 0 && blocks > 0;
+  const int64_t into = piece->offset % BLOCK_BYTES;
+  const bool alike = store->direct >= 0 && (int64_t)(place % BLOCK_BYTES) == into;
+  piece->direct = alike && into == 0 && left >= BLOCK_BYTES;
   if (piece->direct)
-    piece->bytes = least(blocks, most);
-  else if (alike && into > 0)
-    piece->bytes = least(left, BLOCK_BYTES - into);
+    piece->bytes = left / BLOCK_BYTES * BLOCK_BYTES;
   else
-    piece->bytes = least(left, most);
+    piece->bytes = alike && into > 0 ? least(left, BLOCK_BYTES - into) : left;
 }
 
-static enum status switch_direct(const struct store *store, bool direct)
+/* Linux moves less than 2 GiB in one call, and less than that at a limit or at the file's end. */
+static ssize_t move(const struct store *store, const struct piece *piece)
 {
-  for (int i = 0; i < store->descriptors; i++)
-    if (!set_direct(store->descriptor[i], direct))
-      return status_set(STATUS_IO, "cannot switch direct I/O %s: %s", direct ? "on" : "off", strerror(errno));
-  return STATUS_OK;
+  const int fd = piece->direct ? store->direct : store->fd;
+  const off_t at = (off_t)(store->begin + piece->offset);
+  ssize_t moved;
+  do
+    moved = piece->read_to ? pread(fd, piece->read_to, (size_t)piece->bytes, at)
+                           : pwrite(fd, piece->write_from, (size_t)piece->bytes, at);
+  while (moved < 0 && errno == EINTR);
+  return moved;
 }
 
-/* The lock keeps the flag and the call together. */
-static enum status move(const struct store *store, const struct piece *piece)
+/* A call that failed returned -1 and left `error`. A call that moved nothing met the file's end,
+ * or a full disk. */
+static enum status explain(const struct store *store, const struct piece *piece, ssize_t moved,
+                           int error)
 {
-  const struct layout_range range = {piece->offset, piece->offset + piece->bytes};
-  hdf5_lock();
-  enum status status = piece->direct ? switch_direct(store, true) : STATUS_OK;
-  if (!status)
-    status = piece->read_to ? hdf5_read(&store->dataset, range, piece->read_to) : hdf5_write(&store->dataset, range, piece->write_from);
-  if (piece->direct) {
-    const enum status back = switch_direct(store, false);
-    status = status ? status : back;
-  }
-  hdf5_unlock();
-  return status;
-}
-
-/* Reads what MPI-IO has just read: from the page cache, if it is there. */
-static enum status read_again(const struct store *store, const struct piece *piece)
-{
-  char scratch[16384];
-  for (int64_t at = 0; at < piece->bytes;) {
-    const ssize_t got =
-        pread(store->fd, scratch, (size_t)least(piece->bytes - at, (int64_t)sizeof scratch), (off_t)(store->begin + piece->offset + at));
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return status_set(STATUS_IO, "%s", got < 0 ? strerror(errno) : "the file ends too early");
-    at += got;
-  }
-  return STATUS_OK;
-}
-
-/* HDF5 passes a short read off as zeros. The file's end cannot be the cause, unless the file was cut; a bad spot on the disk can, beyond which the cache's reader gives nothing
- * (direct I/O fails as a whole). */
-static enum status check_is_whole(const struct store *store, const struct piece *piece)
-{
-  static const char zeros[64];
-  struct stat info;
-  if (fstat(store->fd, &info) != 0)
-    return status_set(STATUS_IO, "%s", strerror(errno));
-  if (info.st_size < store->begin + piece->offset + piece->bytes)
-    return status_set(STATUS_IO, "the file is shorter than it was made: something has cut it");
-  const size_t tail = (size_t)least(piece->bytes, sizeof zeros);
-  if (piece->direct || memcmp(piece->read_to + piece->bytes - tail, zeros, tail) != 0)
-    return STATUS_OK;
-  return read_again(store, piece);
-}
-
-/* HDF5 does not say why, MPI-IO does not say it well; most often the disk is full. */
-static enum status explain(const struct store *store, const struct piece *piece, enum status status)
-{
-  char reason[1024], room[64] = "";
+  const char *const what = piece->read_to ? "read" : "write";
+  char room[64] = "";
   int64_t have;
-  snprintf(reason, sizeof reason, "%s", status_text());
   if (!store_free_bytes(store->dir, &have))
     snprintf(room, sizeof room, ", whose disk has %s free", mem_amount(have).text);
-  return status_set(status, "cannot %s %lld bytes at %lld of the store in %s%s: %s", piece->read_to ? "read" : "write", (long long)piece->bytes,
-                    (long long)piece->offset, store->dir, room, reason);
+  return status_set(STATUS_IO, "cannot %s %lld bytes at %lld of the store in %s%s: %s", what,
+                    (long long)piece->bytes, (long long)piece->offset, store->dir, room,
+                    moved < 0        ? strerror(error)
+                    : piece->read_to ? "the file is shorter than it was made: something has cut it"
+                                     : "the disk takes no more");
 }
 
-static enum status transfer(struct store *store, int64_t bytes, struct piece piece)
+static enum status transfer(const struct store *store, int64_t bytes, struct piece piece)
 {
   if (piece.offset < 0 || bytes < 0 || piece.offset > store->room || bytes > store->room - piece.offset)
     return status_set(STATUS_INTERNAL, "%lld bytes at %lld of a store of %lld are asked for", (long long)bytes, (long long)piece.offset,
                       (long long)store->room);
   while (bytes > 0) {
     choose_piece(store, bytes, &piece);
-    enum status status = move(store, &piece);
-    if (!status && piece.read_to)
-      status = check_is_whole(store, &piece);
-    if (status)
-      return explain(store, &piece, status);
-    piece.offset += piece.bytes;
-    bytes -= piece.bytes;
+    const ssize_t moved = move(store, &piece);
+    if (moved <= 0)
+      return explain(store, &piece, moved, errno);
+    piece.offset += moved;
+    bytes -= moved;
     if (piece.read_to)
-      piece.read_to += piece.bytes;
+      piece.read_to += moved;
     else
-      piece.write_from += piece.bytes;
+      piece.write_from += moved;
   }
   return STATUS_OK;
 }

@@ -272,7 +272,7 @@ static void print(const struct bench *bench)
   printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
          mem_amount((double)(bench->pieces * values->piece)).text, mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
-  printf("%-22s parallel HDF5, one thread a rank, %s\n", "store",
+  printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
          store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");
   printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)values->threads);
   print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);

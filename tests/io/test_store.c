@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,6 +36,10 @@ char *__wrap_mkdtemp(char *path);
 char *__real_mkdtemp(char *path);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
 
 enum { BLOCK = 4096, ROOM = 300 * 1000 };
 
@@ -61,6 +67,39 @@ static unsigned char *place(int64_t n, int64_t shift, void **all)
 {
   assert_int_equal(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all), STATUS_OK);
   return (unsigned char *)*all + (BLOCK - (uintptr_t)*all % BLOCK) + shift;
+}
+
+/* A disk that moves fewer bytes than it is asked to, is interrupted now and then, or fails. */
+static struct {
+  size_t most; /* of a call, whole blocks if the descriptor moves no others; 0: all */
+  int error;   /* of each call; 0: none */
+  int calls;   /* every third one is interrupted, while `most` is set */
+} disk;
+
+static bool meets_the_disk(int fd, size_t *bytes)
+{
+  errno = disk.error;
+  if (disk.error)
+    return false;
+  if (disk.most == 0)
+    return true;
+  errno = EINTR;
+  if (disk.calls++ % 3 == 1)
+    return false;
+  const size_t unit = fcntl(fd, F_GETFL) & O_DIRECT ? BLOCK : 1,
+               most = disk.most < unit ? unit : disk.most / unit * unit;
+  *bytes = *bytes < most ? *bytes : most;
+  return true;
+}
+
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
+{
+  return meets_the_disk(fd, &bytes) ? __real_pread(fd, data, bytes, at) : -1;
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+  return meets_the_disk(fd, &bytes) ? __real_pwrite(fd, data, bytes, at) : -1;
 }
 
 static int files_in(const char *folder)
@@ -98,7 +137,8 @@ static void write_and_compare(struct store *store, unsigned char *shadow, int64_
   mem_free(back_all);
 }
 
-/* Every way to lie to blocks: with and past the page cache, in pieces of one block, of several, and whole. All ranks at once, each with other bytes: none meets another's. */
+/* Every way to lie to blocks, with and past the page cache, where calls move all, a block,
+ * several or less. All ranks write at once, each other bytes, and none meets another's. */
 static void what_is_written_comes_back(void **state)
 {
   (void)state;
@@ -109,18 +149,17 @@ static void what_is_written_comes_back(void **state)
       {1, 2, 1},        {100, 10000, 100},      {100, 10000, 200}, {4095, 2, 4095},  {8192, ROOM - 8192, 0}, {8192 - 64, 70000, BLOCK - 64},
       {40960, 5000, 0}, {ROOM - 5000, 5000, 0}, {7, 4088, 7},      {7, 4090, 7},     {0, 65536, 1},
   };
-  static const int64_t pieces[] = {256 << 20, BLOCK, 3 * BLOCK + 5, 1000};
-  const int64_t whole = hdf5_transfer_bytes;
+  static const size_t most[] = {0, BLOCK, 3 * BLOCK + 5, 1000};
   unsigned char *shadow;
   struct store *store = make(ROOM);
   assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
   assert_int_equal(store_write(store, 0, ROOM, shadow), STATUS_OK);
-  for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
-    hdf5_transfer_bytes = pieces[p];
+  for (size_t p = 0; p < sizeof most / sizeof most[0]; p++) {
+    disk.most = most[p];
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
       write_and_compare(store, shadow, cases[c].offset, cases[c].bytes, cases[c].shift, (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
   }
-  hdf5_transfer_bytes = whole;
+  disk.most = 0;
   assert_int_equal(comm_barrier(job), STATUS_OK);
   unsigned char *back;
   assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
@@ -426,7 +465,7 @@ static void a_folder_that_can_be_is_left_as_it_is(void **state)
   mem_free(mine);
 }
 
-/* MPI-IO writes less than it was asked to, and only its return value tells. */
+/* A limit in the midst of a transfer: the disk writes up to it, and says why it does not go on. */
 static void a_short_write_is_told(void **state)
 {
   (void)state;
@@ -443,33 +482,42 @@ static void a_short_write_is_told(void **state)
   assert_int_equal(status, STATUS_IO);
   assert_true(told("cannot write "));
   assert_true(told(" of the store in "));
-  assert_true(told("iB free: "));
+  assert_true(told("iB free: File too large"));
   assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
   mem_free(data);
   assert_int_equal(comm_barrier(job), STATUS_OK);
   store_destroy(store);
 }
 
-/* HDF5 makes zeros of what a read does not give: the file is cut behind its back. */
+/* The one open file without a name in the folder, as a path: the first that this process has of
+ * it. */
+static bool find_store(char *path, size_t size)
+{
+  for (int fd = 3; fd < 1024; fd++) {
+    char target[4096] = "";
+    snprintf(path, size, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) > 0 && strstr(target, "/sluice-") &&
+        strstr(target, "(deleted)"))
+      return true;
+  }
+  return false;
+}
+
+/* Something cuts the file in the midst of rank 0's bytes. Zeros at the end are no failure. */
 static void a_short_read_is_told(void **state)
 {
   (void)state;
   unsigned char *data;
+  char path[64];
   struct store *store = make(ROOM);
   assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
   fill(data, ROOM, 1);
-  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
   memset(data + ROOM / 2, 0, ROOM / 2);
   assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
-  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_OK); /* true zeros at the end are no failure */
+  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_OK);
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  int64_t cut = 0;
-  for (int fd = 3; comm_rank(job) == 0 && fd < 1024 && !cut; fd++) { /* the one open file without a name in the folder */
-    char link[64], target[4096] = "";
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, target, sizeof target - 1) > 0 && strstr(target, "/sluice-") && strstr(target, "(deleted)"))
-      cut = truncate(link, (1 << 20) + 1000) == 0;
-  }
+  int64_t cut =
+      comm_rank(job) == 0 && find_store(path, sizeof path) && truncate(path, (1 << 20) + 1000) == 0;
   assert_int_equal(comm_max_i64(job, &cut, 1), STATUS_OK);
   assert_true(cut);
   assert_int_equal(store_read(store, 0, ROOM, data), STATUS_IO);
@@ -479,7 +527,65 @@ static void a_short_read_is_told(void **state)
   store_destroy(store);
 }
 
-/* Two threads, two HDF5 files, one lock. */
+static void what_the_disk_says_is_told(void **state)
+{
+  (void)state;
+  static const struct {
+    int error;
+    const char *words;
+  } errors[] = {{EIO, "iB free: Input/output error"}, {ENOSPC, "iB free: No space left on device"}};
+  struct store *store = make(ROOM);
+  char byte = 7;
+  for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+    disk.error = errors[i].error;
+    const enum status written = store_write(store, 100, 1, &byte);
+    assert_true(told("cannot write 1 bytes at 100 of the store in ") && told(errors[i].words));
+    const enum status read = store_read(store, 100, 1, &byte);
+    disk.error = 0;
+    assert_true(told("cannot read 1 bytes at 100 of the store in ") && told(errors[i].words));
+    assert_true(written == STATUS_IO && read == STATUS_IO);
+  }
+  store_destroy(store);
+}
+
+/* Oracle: HDF5 itself, which reads from a copy of the file what each rank has written, while the
+ * store is in use. */
+static void the_file_is_one_of_hdf5(void **state)
+{
+  (void)state;
+  char path[64], name[32], *copy = mem_printf("%s/copy-%d.h5", dir, comm_rank(job)), *text = NULL;
+  size_t bytes;
+  unsigned char *data, *back;
+  hid_t file = H5I_INVALID_HID;
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  struct store *store = make(ROOM);
+  assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL),
+                   0); /* of HDF5 nothing is open */
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
+  fill(data, ROOM, (uint32_t)comm_rank(job));
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  assert_true(find_store(path, sizeof path));
+  snprintf(name, sizeof name, "rank-%d", comm_rank(job));
+  assert_int_equal(file_read_all(path, 64 << 20, &text, &bytes), STATUS_OK);
+  assert_int_equal(file_write_all(copy, text, bytes), STATUS_OK);
+  assert_int_equal(hdf5_open(copy, false, &file), STATUS_OK);
+  assert_int_equal(hdf5_open_dataset(file, name, &dataset), STATUS_OK);
+  assert_int_equal(hdf5_read(&dataset, (struct layout_range){0, ROOM}, back), STATUS_OK);
+  assert_memory_equal(data, back, ROOM);
+  assert_int_equal(hdf5_close(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+  assert_int_equal(unlink(copy), 0);
+  mem_free(copy);
+  mem_free(text);
+  mem_free(back);
+  mem_free(data);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+/* Next to a thread that uses HDF5. */
+
+static atomic_bool moved;
 
 static enum status use_store(void *arg)
 {
@@ -498,7 +604,29 @@ static enum status use_store(void *arg)
   }
   mem_free(data);
   mem_free(back);
+  atomic_store(&moved, true);
   return status;
+}
+
+/* HDF5's lock is held, as by a checkpoint that opens its file on all ranks. The store's
+ * transfers must end before it is given back. */
+static void a_transfer_does_not_wait_for_hdf5(void **state)
+{
+  (void)state;
+  enum { MOST_S = 30 };
+  struct thread *thread = NULL;
+  struct store *store = make(ROOM);
+  atomic_store(&moved, false);
+  hdf5_lock();
+  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  for (int i = 0; i < MOST_S * 100 && !atomic_load(&moved); i++)
+    (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  const bool ended = atomic_load(&moved);
+  hdf5_unlock();
+  assert_int_equal(thread_join(thread), STATUS_OK);
+  assert_true(ended);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
 }
 
 /* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to this thread. */
@@ -523,7 +651,7 @@ static enum status use_files(void *arg)
   return status;
 }
 
-static void two_threads_use_hdf5(void **state)
+static void another_thread_uses_hdf5(void **state)
 {
   (void)state;
   struct thread *thread = NULL;
@@ -604,7 +732,10 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),
       cmocka_unit_test(a_short_write_is_told),
       cmocka_unit_test(a_short_read_is_told),
-      cmocka_unit_test(two_threads_use_hdf5),
+      cmocka_unit_test(what_the_disk_says_is_told),
+      cmocka_unit_test(the_file_is_one_of_hdf5),
+      cmocka_unit_test(a_transfer_does_not_wait_for_hdf5),
+      cmocka_unit_test(another_thread_uses_hdf5),
       cmocka_unit_test(without_mpi),
   };
   if (comm_create_mpi(&argc, &argv, &job))
