@@ -15,8 +15,6 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/ops.h \
 	src/comm/report.c \
 	src/comm/report.h \
-	src/comm/segments.c \
-	src/comm/segments.h \
 	src/comm/shared.c \
 	src/comm/survey.c \
 	src/comm/survey.h

@@ -14,7 +14,6 @@
 #include "comm/mailbox.h"
 #include "comm/messages.h"
 #include "comm/ops.h"
-#include "comm/segments.h"
 #include "device/device.h"
 #include "device/lane.h"
 
@@ -171,10 +170,8 @@ enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n)
 static void destroy(struct comm *comm)
 {
   warn(MPI_Comm_free(&mpi_comm(comm)->world), "MPI_Comm_free");
-  if (!mpi_comm(comm)->is_sibling) {
-    segments_show();
+  if (!mpi_comm(comm)->is_sibling)
     warn(MPI_Finalize(), "MPI_Finalize");
-  }
   mem_free(comm);
 }
 
@@ -395,8 +392,6 @@ static enum status find_node(struct mpi_comm *comm, int launched, int *lowest)
     status = comm_mpi_check(MPI_Comm_size(node, &comm->base.local_ranks), "MPI_Comm_size");
   if (!status)
     status = comm_mpi_check(MPI_Bcast(lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
-  if (!status)
-    segments_hide(comm->base.local_rank); /* all ranks had to come for this communicator: they have left MPI_Init */
   enum status freed = comm_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   return status ? status : freed;
 }

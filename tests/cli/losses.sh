@@ -50,7 +50,7 @@ ends() {
     sleep 0.1
   done
   for _ in 1 2 3 4 5; do kill -0 $job 2> kill.err || break; sleep 1; done
-  kill -KILL $job 2> kill.err || true
+  if kill -KILL $job 2> kill.err; then rm -f shm/vader_segment.*; fi # mpirun's to remove, and it hangs
   status=0
   wait $job || status=$?
   test $status != 0 || die "$1: mpirun says that all is well"

@@ -64,6 +64,25 @@ static void ranks_are_numbered(void **state)
   assert_int_equal(sum, (int64_t)ranks * (ranks - 1) / 2);
 }
 
+/* Files by which Open MPI's ranks of a node find the memory that they share are Open MPI's to
+ * remove. Oracle: the kernel, which tells of each mapped file whether its name is gone. */
+static void files_of_mpi_stay(void **state)
+{
+  (void)state;
+  char line[4096];
+  int segments = 0;
+  FILE *maps = fopen("/proc/self/maps", "re");
+  assert_non_null(maps);
+  while (fgets(line, sizeof line, maps))
+    if (strstr(line, "/vader_segment.")) {
+      segments++;
+      assert_null(strstr(line, "(deleted)"));
+    }
+  assert_int_equal(fclose(maps), 0);
+  if (segments == 0)
+    skip();
+}
+
 static void broadcast_from_every_root(void **state)
 {
   (void)state;
@@ -290,6 +309,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_are_numbered),
+      cmocka_unit_test(files_of_mpi_stay),
       cmocka_unit_test(calls_are_counted),
       cmocka_unit_test(broadcast_from_every_root),
       cmocka_unit_test(text_arrives_as_a_copy),
