@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -26,27 +27,42 @@ static void remedy_is_for_kernels_older_than_the_processor(void **state)
     assert_null(host_blas_remedy(good[i], true, true));
 }
 
-/* What this program does when it is started with the name of some kernels: 0 if OpenBLAS uses those. With "forget" it first forgets the variable. */
+/* This program, started with the name of some kernels, returns 0 if OpenBLAS uses them. With
+ * "forget" it forgets the variable before. It makes a host device, which says that the program
+ * was started again. */
 static int tell_core(int argc, char **argv)
 {
   if (argc > 2 && strcasecmp(openblas_get_corename(), "Prescott") == 0)
     unsetenv("OPENBLAS_CORETYPE");
   device_prepare(argv);
+  struct device *device;
+  if (device_create("host", 0, DTYPE_F32, &device))
+    return 2;
+  device_destroy(device);
   return strcasecmp(openblas_get_corename(), argv[1]) == 0 ? 0 : 1;
 }
+
+static char said[4096]; /* by the child */
 
 /* Start with Prescott's kernels, which every x86-64 processor can run. */
 static int status_as_prescott(const char *expected, const char *forget)
 {
+  FILE *log = tmpfile();
+  assert_non_null(log);
   pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
+    dup2(fileno(log), STDERR_FILENO);
     host_blas_restart("Prescott", (char *[]){"test_blas", (char *)expected, (char *)forget, NULL});
     _exit(9);
   }
   int status;
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFEXITED(status));
+  const ssize_t bytes = pread(fileno(log), said, sizeof said - 1, 0);
+  assert_true(bytes >= 0);
+  said[bytes] = '\0';
+  assert_int_equal(fclose(log), 0);
   return WEXITSTATUS(status);
 }
 
@@ -70,7 +86,15 @@ static void slow_kernels_are_replaced(void **state)
 #endif
   if (!better)
     skip();
+  char line[256];
+  snprintf(line, sizeof line,
+           "OpenBLAS chose its slow 'Prescott' kernels, so this program started itself again with "
+           "OPENBLAS_CORETYPE=%s; set ",
+           better);
   assert_int_equal(status_as_prescott(better, "forget"), 0);
+  const char *at = strstr(said, line);
+  if (!at || strstr(at + strlen(line), "started itself"))
+    fail_msg("it does not say once '%s' but: %s", line, said);
 }
 
 int main(int argc, char **argv)

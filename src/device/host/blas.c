@@ -1,5 +1,6 @@
 /* OpenBLAS, and the care it needs. It does the small products of attention; matmul.c says why not the large ones. */
 #include <cblas.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <unistd.h>
@@ -9,6 +10,10 @@
 #include "device/host/host.h"
 
 #define CORE_VARIABLE "OPENBLAS_CORETYPE"
+/* Names the slow kernels, for the program that a restart starts. */
+#define RESTARTED_VARIABLE "SLUICE_RESTARTED_FROM"
+
+static char slow[32]; /* empty: not restarted, or said */
 
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512)
 {
@@ -33,14 +38,18 @@ static const char *remedy_here(void)
 
 void host_blas_restart(const char *core, char **argv)
 {
-  if (setenv(CORE_VARIABLE, core, 1) == 0)
+  if (setenv(CORE_VARIABLE, core, 1) == 0 &&
+      setenv(RESTARTED_VARIABLE, openblas_get_corename(), 1) == 0)
     execv("/proc/self/exe", argv);
+  unsetenv(RESTARTED_VARIABLE);
   unsetenv(CORE_VARIABLE); /* still here: host_blas_start() will say what it costs */
 }
 
 void host_blas_prepare(char **argv)
 {
-  const char *core = remedy_here();
+  const char *core = remedy_here(), *from = getenv(RESTARTED_VARIABLE);
+  snprintf(slow, sizeof slow, "%s", from ? from : "");
+  unsetenv(RESTARTED_VARIABLE);
   if (core && !getenv(CORE_VARIABLE))
     host_blas_restart(core, argv);
 }
@@ -49,6 +58,11 @@ void host_blas_start(void)
 {
   const char *core = remedy_here();
   openblas_set_num_threads(1); /* lanes bring their own threads, and call side by side */
+  if (*slow)
+    log_info("OpenBLAS chose its slow '%s' kernels, so this program started itself again "
+             "with " CORE_VARIABLE "=%s; set " CORE_VARIABLE " yourself to prevent that",
+             slow, getenv(CORE_VARIABLE));
+  *slow = '\0'; /* said once */
   if (core)
     log_warn_alike("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: set " CORE_VARIABLE "=%s", openblas_get_corename(),
                    core);
