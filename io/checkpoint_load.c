@@ -3,6 +3,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/progress.h"
@@ -155,9 +156,9 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table)
 
 static void shape_text(int64_t ndim, const int64_t *shape, char *text, size_t size)
 {
-  size_t used = 0;
-  for (int64_t d = 0; d < ndim && used < size; d++)
-    used += (size_t)snprintf(text + used, size - used, d ? " x %lld" : "%lld", (long long)shape[d]);
+  text[0] = '\0';
+  for (int64_t d = 0; d < ndim; d++)
+    append_text(text, size, d ? " x %lld" : "%lld", (long long)shape[d]);
 }
 
 static enum status match_entry(const struct checkpoint_table *wanted, int64_t i, const struct checkpoint_table *found, int64_t at)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "io/checkpoint_private.h"
@@ -71,10 +72,9 @@ enum status checkpoint_list(const char *dir, FILE *to)
 
 static void shape_text(const struct checkpoint_entry *entry, char *text, size_t size)
 {
-  size_t used = 0;
   text[0] = '\0';
-  for (int64_t d = 0; d < entry->ndim && used < size; d++)
-    used += (size_t)snprintf(text + used, size - used, d ? " x %" PRId64 : "%" PRId64, entry->shape[d]);
+  for (int64_t d = 0; d < entry->ndim; d++)
+    append_text(text, size, d ? " x %" PRId64 : "%" PRId64, entry->shape[d]);
 }
 
 static void print_table(const struct checkpoint_table *table, FILE *to)

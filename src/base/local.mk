@@ -1,6 +1,8 @@
 noinst_LIBRARIES += src/base/libbase.a
 layers += src/base/libbase.a
 src_base_libbase_a_SOURCES = \
+	src/base/append.c \
+	src/base/append.h \
 	src/base/clock.c \
 	src/base/clock.h \
 	src/base/dtype.c \

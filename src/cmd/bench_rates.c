@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
@@ -606,12 +607,12 @@ static enum status write_rates(const struct bench *bench)
   if (!*bench->values.out)
     return STATUS_OK;
   describe(bench, about, sizeof about);
-  size_t used = (size_t)snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
+  snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
   for (enum rate i = 0; i < RATES; i++)
     if (bench->rate[i] > 0)
-      used += (size_t)snprintf(text + used, sizeof text - used, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i], rate_of[i].unit,
-                               rate_of[i].text);
-  return file_write_all(bench->values.out, text, used);
+      append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i],
+                  rate_of[i].unit, rate_of[i].text);
+  return file_write_all(bench->values.out, text, strlen(text));
 }
 
 static enum status record(const struct bench *bench)

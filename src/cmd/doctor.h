@@ -29,9 +29,6 @@ struct finding {
  * No finding at all: what is "". */
 struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride, const char (*host)[DOCTOR_HOST]);
 
-/* Add to a text, as much as fits. */
-void doctor_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
 /* Hide who runs it: HOME's path becomes ~, and a part of a path that is the user's name USER. In place; NULL or "": not known. */
 void doctor_hide(char *text, size_t size, const char *home, const char *user);
 

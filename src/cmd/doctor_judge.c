@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/doctor.h"
 #include "train/job.h"
@@ -51,15 +52,6 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-void doctor_append(char *text, size_t size, const char *format, ...)
-{
-  const size_t used = strlen(text);
-  va_list values;
-  va_start(values, format);
-  vsnprintf(text + used, size - used, format, values);
-  va_end(values);
-}
-
 static const char *plural(int64_t n)
 {
   return n == 1 ? "" : "s";
@@ -100,7 +92,7 @@ struct finding doctor_merge(const struct finding *finding, int ranks, size_t str
   if (other < 0 || !strcmp(host[worst], host[other]))
     return merged;
   if (!merged.common) {
-    doctor_append(merged.text, sizeof merged.text, " [%s]", host[worst]);
+    append_text(merged.text, sizeof merged.text, " [%s]", host[worst]);
     return merged;
   }
   if (merged.verdict == VERDICT_OK)
@@ -199,7 +191,7 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
   for (int r = 0; r < ranks; r++)
     if (node[r] == r) {
       const int members = count_members(ranks, node, r);
-      doctor_append(list, sizeof list, "%s%s x %d", nodes ? ", " : "", host[r], members);
+      append_text(list, sizeof list, "%s%s x %d", nodes ? ", " : "", host[r], members);
       uneven = uneven || members != least;
       nodes++;
     }

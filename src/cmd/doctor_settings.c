@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "cmd/doctor.h"
 
 enum { ITEM = 128 };
@@ -214,10 +215,10 @@ static void list_devices(const struct doctor_devices *devices, bool rdma_too, ch
     if (devices->device[d].rdma && !rdma_too)
       continue;
     if (strlen(out) + strlen(name) + sizeof ", ..." > size) {
-      doctor_append(out, size, "...");
+      append_text(out, size, "...");
       return;
     }
-    doctor_append(out, size, "%s%s", *out ? ", " : "", name);
+    append_text(out, size, "%s%s", *out ? ", " : "", name);
   }
 }
 
@@ -370,17 +371,18 @@ static struct finding judge(const struct scene *scene, const char *what, const c
   struct finding finding = {.common = true};
   char rest[DOCTOR_TEXT] = "";
   snprintf(finding.what, sizeof finding.what, "%s", what);
-  doctor_append(finding.text, sizeof finding.text, "%s", head);
+  append_text(finding.text, sizeof finding.text, "%s", head);
   for (enum setting s = first; s < end; s++) {
     const char *value = settings->value[s];
     const struct remark on = value && scene && remarks[s] ? remarks[s](scene, value) : fine;
     if (value && !on.verdict)
-      doctor_append(rest, sizeof rest, ", %s=%.60s", names[s], value);
+      append_text(rest, sizeof rest, ", %s=%.60s", names[s], value);
     else if (value)
-      doctor_append(finding.text, sizeof finding.text, "%s%s=%.60s: %s", *finding.text ? "; " : "", names[s], value, on.text);
+      append_text(finding.text, sizeof finding.text, "%s%s=%.60s: %s", *finding.text ? "; " : "",
+                  names[s], value, on.text);
     finding.verdict = on.verdict > finding.verdict ? on.verdict : finding.verdict;
   }
-  doctor_append(finding.text, sizeof finding.text, "%s", *finding.text || !*rest ? rest : rest + 2);
+  append_text(finding.text, sizeof finding.text, "%s", *finding.text || !*rest ? rest : rest + 2);
   return finding;
 }
 

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/mailbox.h"
@@ -51,24 +53,33 @@ void *comm_mpi(struct comm *comm)
   return comm->ops->mpi(comm);
 }
 
-enum status comm_agree(struct comm *comm, enum status mine)
+/* The failure of rank `from` on all ranks. */
+static enum status take_failure(struct comm *comm, enum status mine, int from)
 {
-  if (comm->ranks == 1)
-    return mine;
-  int64_t lowest = mine ? comm->rank : comm->ranks;
-  enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
-  if (status || lowest == comm->ranks)
-    return status;
   struct {
     enum status code;
     char text[2048];
   } failure = {.code = mine};
-  if (lowest == comm->rank)
+  if (from == comm->rank)
     snprintf(failure.text, sizeof failure.text, "%s", status_text());
-  status = comm->ops->broadcast(comm, &failure, sizeof failure, (int)lowest);
-  if (status)
+  const enum status status = comm->ops->broadcast(comm, &failure, sizeof failure, from);
+  return status ? status : status_set(failure.code, "rank %d: %s", from, failure.text);
+}
+
+/* If all ranks hold one sentence, they agreed on it before, or all see one cause. Then it names
+ * the rank already, or needs none. The last two values tell: the lowest name of a sentence, and
+ * the complement of the highest. */
+enum status comm_agree(struct comm *comm, enum status mine)
+{
+  if (comm->ranks == 1)
+    return mine;
+  const uint64_t hash = hash_bytes(hash_text(status_text()), &mine, sizeof mine);
+  const int64_t name = mine ? (int64_t)(hash >> 1) : -1;
+  int64_t lowest[] = {mine ? comm->rank : comm->ranks, name, ~name};
+  const enum status status = comm->ops->fold(comm, FOLD_MIN_I64, lowest, 3);
+  if (status || lowest[0] == comm->ranks)
     return status;
-  return status_set(failure.code, "rank %d: %s", (int)lowest, failure.text);
+  return lowest[1] == ~lowest[2] ? mine : take_failure(comm, mine, (int)lowest[0]);
 }
 
 void comm_abort(struct comm *comm, enum status status)
@@ -221,7 +232,6 @@ static enum status set_carrier(struct comm *comm, const char *name)
 {
   char known[64] = "";
   const char *cure = "";
-  size_t used = 0;
   for (int i = 0; i < CARRIERS; i++) {
     const struct comm_carrier_ops *ops = comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
     if (!ops && strcmp(carriers[i].name, name) == 0)
@@ -232,7 +242,7 @@ static enum status set_carrier(struct comm *comm, const char *name)
       comm->carrier = ops;
       return STATUS_OK;
     }
-    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", carriers[i].name);
+    append_text(known, sizeof known, "%s%s", *known ? ", " : "", carriers[i].name);
   }
   return status_set(STATUS_UNSUPPORTED, "this build has no transport '%s'; it has: %s%s", name,
                     known, cure);

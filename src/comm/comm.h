@@ -37,8 +37,10 @@ void *comm_mpi(struct comm *comm);
 /* The one reader of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's words". */
 enum status comm_mpi_check(int error, const char *call);
 
-/* Failing is a collective decision: every rank passes its own status; if any failed, all return that of the lowest failing rank, with its sentence
- * prefixed by "rank R: " when there is more than one. Collective. */
+/* Failing is a collective decision: every rank passes its own status. If any rank failed, all
+ * return the status of the lowest failing rank, and its sentence after "rank R: ". The sentence
+ * stays as it is if all ranks hold the same one: a failure that was agreed on names its rank once.
+ * Collective. */
 enum status comm_agree(struct comm *comm, enum status mine);
 /* Print the recorded sentence and end the job on all ranks at once. For failures that only one rank may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));

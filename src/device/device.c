@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "device/host/host.h"
 #ifdef HAVE_CUDA
 #include "gpu/gpu.h"
@@ -34,9 +35,8 @@ static const struct back_end *find(const char *name)
 static enum status unknown(const char *name)
 {
   char known[256] = "";
-  size_t used = 0;
-  for (int i = 0; i < BACK_ENDS && used < sizeof known; i++)
-    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", back_ends[i].ops->name);
+  for (int i = 0; i < BACK_ENDS; i++)
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", back_ends[i].ops->name);
   return status_set(STATUS_UNSUPPORTED, "this build has no device '%s'; it has: %s", name, known);
 }
 

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/append.h"
+
 static const char *const keys[VARY_CHANGES] = {
     [VARY_SHARD_ALL] = "shard.strategy=full_shard",
     [VARY_REDUCE_EACH] = "shard.reduce=micro",
@@ -208,13 +210,12 @@ struct variant_name vary_name(const struct variant *variant)
   struct variant_name name = {.text = ""};
   const char *between = "";
   unsigned made = variant->made;
-  size_t length = 0;
   for (int c = 0; c < VARY_CHANGES; c++)
     if (made & VARY_BIT(c)) {
       char key[64];
       made &= ~VARY_BIT(c);
       name_change(variant, c, key, sizeof key);
-      length += (size_t)snprintf(name.text + length, sizeof name.text - length, "%s%s", between, key);
+      append_text(name.text, sizeof name.text, "%s%s", between, key);
       between = made & (made - 1) ? ", " : " and ";
     }
   return name;

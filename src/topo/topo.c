@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -116,20 +117,20 @@ static char *describe_parts(const struct share *share)
 /* What is to be said of them but for where they are; "": nothing. */
 static void describe_limits(const struct topo *topo, const struct share *share, char *out, size_t size)
 {
-  const int total = machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
-  size_t used = 0;
+  const int total =
+      machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
   out[0] = '\0';
   if (share->cores < total)
-    used += (size_t)snprintf(out + used, size - used, ", of %d cores in the machine", total);
+    append_text(out, size, ", of %d cores in the machine", total);
   if (share->threads != share->cores)
-    used += (size_t)snprintf(out + used, size - used, ", %d thread%s", share->threads, plural(share->threads));
+    append_text(out, size, ", %d thread%s", share->threads, plural(share->threads));
   if (topo->quota > 0)
-    used += (size_t)snprintf(out + used, size - used, ", CPU quota %.3g", topo->quota);
+    append_text(out, size, ", CPU quota %.3g", topo->quota);
   if (share->crowded)
-    used += (size_t)snprintf(out + used, size - used, ", %d ranks on fewer cores", share->rivals);
+    append_text(out, size, ", %d ranks on fewer cores", share->rivals);
   if (share->ordinal >= 0)
-    snprintf(out + used, size - used, ", %s",
-             machine_gpu_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+    append_text(out, size, ", %s",
+                machine_gpu_text(topo->gpu[share->sees[share->ordinal]].bus).text);
 }
 
 /* "of NUMA nodes 0-1" or "without local memory". The caller frees it; NULL: status set. */

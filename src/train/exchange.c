@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
@@ -272,8 +273,8 @@ static void warn_of_missing(const struct export *export, const struct hf_config 
                                  model || config->eos.n ? "" : ", eos_token_id",
                                  model || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
   char list[96] = "";
-  for (size_t i = 0, used = 0; i < sizeof missing / sizeof *missing; i++)
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s", missing[i]);
+  for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+    append_text(list, sizeof list, "%s", missing[i]);
   if (*list)
     log_warn("%s gets no %s: name a model's folder that holds what is missing by tokenizer=FOLDER", export->dir, list + 2);
 }

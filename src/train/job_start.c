@@ -1,6 +1,7 @@
 /* How a plan of a job starts, and what watches training steps: counters and trace. */
 #include "train/job_private.h"
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/watchdog.h"
@@ -28,12 +29,13 @@ static enum status open_trace(struct job *job)
 
 static void log_tally(const struct job *job)
 {
-  char keys[2048] = "nothing";
-  for (int e = 0, used = 0; e < tally_events(job->tally); e++)
-    used += snprintf(keys + used, sizeof keys - (size_t)used, "%s%s", e ? ", " : "", tally_key(job->tally, e));
+  char keys[2048] = "";
+  for (int e = 0; e < tally_events(job->tally); e++)
+    append_text(keys, sizeof keys, "%s%s", e ? ", " : "", tally_key(job->tally, e));
   if (comm_rank(job->comm) != 0)
     return;
-  log_info("run.counters: counting %s of the threads that drive lanes and of their workers", keys);
+  log_info("run.counters: counting %s of the threads that drive lanes and of their workers",
+           *keys ? keys : "nothing");
   if (*tally_note(job->tally))
     log_warn("run.counters: %s", tally_note(job->tally));
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -30,9 +31,8 @@ struct shape_text {
 static struct shape_text shape_text(int ndim, const int64_t *shape)
 {
   struct shape_text out = {""};
-  size_t used = 0;
   for (int d = 0; d < ndim && d < LAYOUT_MAX_DIMS; d++)
-    used += (size_t)snprintf(out.text + used, sizeof out.text - used, d ? " x %lld" : "%lld", (long long)shape[d]);
+    append_text(out.text, sizeof out.text, d ? " x %lld" : "%lld", (long long)shape[d]);
   return out;
 }
 

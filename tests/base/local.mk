@@ -1,4 +1,5 @@
 check_PROGRAMS += \
+	tests/base/test_append \
 	tests/base/test_dtype \
 	tests/base/test_exactsum \
 	tests/base/test_hash \

@@ -35,7 +35,7 @@ fails 2 "the nearest known key is 'shard.strategy'" "$SLUICE" plan tiny.yaml str
 fails 2 "'stray' is one word too many; usage: sluice train DECK" "$SLUICE" train tiny.yaml stray
 fails 2 "tokenizer=gpt2 needs tokenizer_dir=" "$SLUICE" prepare text out=none tokenizer=gpt2
 for bench in tiny.yaml io rates; do
-  fails 2 "sluice: rank 0: command line: unknown key 'devise'" on 2 "$SLUICE" bench $bench devise=3
+  fails 2 "sluice: command line: unknown key 'devise'" on 2 "$SLUICE" bench $bench devise=3
 done
 fails 2 "the nearest known key is 'optim.lr'" "$SLUICE" train tiny.yaml optim.lrr=1
 fails 2 "model.heads" "$SLUICE" train tiny.yaml model.heads=5

@@ -187,6 +187,34 @@ static void agreement_is_on_the_lowest_failing_rank(void **state)
   }
 }
 
+/* Oracle: the sentence of the first agreement. */
+static void an_agreed_failure_names_its_rank_once(void **state)
+{
+  (void)state;
+  const int last = comm_ranks(job) - 1;
+  char first[128];
+  enum status mine = comm_rank(job) == last ? status_set(STATUS_IO, "no disk") : STATUS_OK;
+  assert_int_equal(comm_agree(job, mine), STATUS_IO);
+  snprintf(first, sizeof first, "run: %s", status_text());
+  mine = status_prefix(STATUS_IO, "run");
+  assert_int_equal(comm_agree(job, mine), STATUS_IO);
+  assert_string_equal(status_text(), first);
+}
+
+/* The same words with another code are another failure. */
+static void a_failure_of_all_ranks_names_none(void **state)
+{
+  (void)state;
+  const bool first = comm_rank(job) == 0;
+  enum status mine = status_set(STATUS_USAGE, "one word too many");
+  assert_int_equal(comm_agree(job, mine), STATUS_USAGE);
+  assert_string_equal(status_text(), "one word too many");
+  mine = status_set(first ? STATUS_IO : STATUS_USAGE, "one word too many");
+  assert_int_equal(comm_agree(job, mine), STATUS_IO);
+  assert_string_equal(status_text(),
+                      comm_ranks(job) > 1 ? "rank 0: one word too many" : "one word too many");
+}
+
 static void a_difference_names_the_rank(void **state)
 {
   (void)state;
@@ -316,6 +344,8 @@ int main(void)
       cmocka_unit_test(sums_and_maxima),
       cmocka_unit_test(exact_sums_do_not_depend_on_the_ranks),
       cmocka_unit_test(agreement_is_on_the_lowest_failing_rank),
+      cmocka_unit_test(an_agreed_failure_names_its_rank_once),
+      cmocka_unit_test(a_failure_of_all_ranks_names_none),
       cmocka_unit_test(a_difference_names_the_rank),
       cmocka_unit_test(an_error_of_mpi_is_told),
       cmocka_unit_test(more_than_mpi_can_count_is_refused),

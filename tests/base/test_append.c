@@ -1,0 +1,32 @@
+/* Texts put together in a fixed room. Oracle: the whole text, cut by snprintf(). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/append.h"
+
+static void what_does_not_fit_is_cut(void **state)
+{
+  (void)state;
+  enum { MOST = 16 };
+  for (size_t size = 1; size <= MOST; size++) {
+    char text[MOST + 1] = "", expected[MOST];
+    text[size] = '#'; /* after the room */
+    for (int i = 0; i < 5; i++)
+      append_text(text, size, "%s%d", i ? ", " : "", i);
+    snprintf(expected, size, "0, 1, 2, 3, 4");
+    assert_string_equal(text, expected);
+    assert_int_equal(text[size], '#');
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_fit_is_cut)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
