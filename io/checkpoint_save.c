@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
 
@@ -280,7 +281,8 @@ static enum status lay_out(const struct save *save)
   hid_t file = H5I_INVALID_HID;
   enum status status = save->path ? prepare_path(save) : prepare_folder(save);
   if (status == STATUS_OK)
-    status = file_reserve(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
+    status =
+        file_create(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
   if (status == STATUS_OK)
     status = hdf5_create(save->temporary, &file);
   if (status == STATUS_OK)
@@ -434,7 +436,9 @@ static enum status open_on_all(struct save *save, hid_t *file)
 static bool can_be_closed(const struct save *save)
 {
   char byte;
-  int fd = comm_rank(save->comm) == 0 ? open(save->temporary, O_RDWR | O_CLOEXEC) : -1;
+  int fd = -1;
+  if (comm_rank(save->comm) == 0)
+    (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
   bool good = fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
   if (fd >= 0)
     close(fd);

@@ -10,13 +10,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 
 static enum status failed(const char *doing, const char *path)
 {
-  const char *cure = errno == ENOSPC || errno == EDQUOT  ? "; free some space or choose another folder"
-                     : errno == EACCES || errno == EPERM ? "; check its permissions"
-                                                         : "";
-  return status_set(STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno), cure);
+  return open_failed(errno, doing, path);
 }
 
 static enum status sync_folder_of(const char *path)
@@ -77,10 +75,11 @@ enum status file_make_folders(const char *path)
 
 enum status file_sync(const char *path)
 {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return failed("open", path);
-  enum status status = fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", path);
+  int fd = -1;
+  enum status status = open_regular(path, OPEN_OWN, &fd);
+  if (status)
+    return status;
+  status = fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", path);
   if (close(fd) != 0 && status == STATUS_OK)
     status = failed("close", path);
   return status;
@@ -122,11 +121,9 @@ enum status file_write_all(const char *path, const void *data, size_t bytes)
   char *temporary = temporary_of(path);
   if (!temporary)
     return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    status = failed("create", temporary);
-  } else {
+  int fd = -1;
+  enum status status = open_regular(temporary, OPEN_NEW, &fd);
+  if (!status) {
     status = write_to(fd, temporary, data, bytes);
     if (close(fd) != 0 && status == STATUS_OK)
       status = failed("close", temporary);
@@ -172,19 +169,9 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
   return STATUS_OK;
 }
 
-enum status file_unreadable(const char *path)
-{
-  if (errno == ENOENT || errno == ENOTDIR)
-    return status_set(STATUS_INPUT, "cannot open %s: %s", path, strerror(errno));
-  return failed("open", path);
-}
-
-enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes)
+static enum status read_open(int fd, const char *path, size_t most, char **out, size_t *bytes)
 {
   struct stat info;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return file_unreadable(path);
   enum status status = STATUS_OK;
   if (fstat(fd, &info) != 0) {
     status = failed("read", path);
@@ -199,6 +186,26 @@ enum status file_read_all(const char *path, size_t most, char **out, size_t *byt
   }
   close(fd); /* was only read: nothing can be lost */
   return status;
+}
+
+enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_READ, &fd);
+  return status ? status : read_open(fd, path, most, out, bytes);
+}
+
+enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_OWN, &fd);
+  return status ? status : read_open(fd, path, most, out, bytes);
+}
+
+enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes)
+{
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? open_unreadable(errno, path) : read_open(fd, path, most, out, bytes);
 }
 
 /* For file systems that cannot reserve: a look at what is free now. */
@@ -228,15 +235,26 @@ enum status file_reserve_open(int fd, const char *name, int64_t bytes)
   return errno == EOPNOTSUPP || errno == ENOSYS ? compare_free_space(fd, name, bytes) : failed("make room for", name);
 }
 
-enum status file_reserve(const char *path, int64_t bytes)
+static enum status reserve(const char *path, enum open_as as, int64_t bytes)
 {
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0)
-    return failed("create", path);
-  enum status status = file_reserve_open(fd, path, bytes);
+  int fd = -1;
+  enum status status = open_regular(path, as, &fd);
+  if (status)
+    return status;
+  status = file_reserve_open(fd, path, bytes);
   if (close(fd) != 0 && status == STATUS_OK)
     status = failed("close", path);
   return status;
+}
+
+enum status file_create(const char *path, int64_t bytes)
+{
+  return reserve(path, OPEN_NEW, bytes);
+}
+
+enum status file_reserve(const char *path, int64_t bytes)
+{
+  return reserve(path, OPEN_UPDATE, bytes);
 }
 
 enum status file_check_write(const char *path, int64_t bytes)
@@ -247,7 +265,7 @@ enum status file_check_write(const char *path, int64_t bytes)
   char *temporary = temporary_of(path);
   if (!temporary)
     return STATUS_MEMORY;
-  const enum status status = file_reserve(temporary, bytes);
+  const enum status status = file_create(temporary, bytes);
   unlink(temporary); /* of what could not be made there is nothing */
   mem_free(temporary);
   return status;

@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/printable.h"
 #include "io/file.h"
 #include "io/text_input.h"
@@ -57,7 +58,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
     return status;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    status = file_unreadable(path);
+    status = open_unreadable(errno, path);
   } else {
     status = add_range(fd, path, 0, bytes < FINGERPRINT ? bytes : FINGERPRINT, piece, &crc);
     int64_t tail = bytes - FINGERPRINT > FINGERPRINT ? bytes - FINGERPRINT : FINGERPRINT;
@@ -101,7 +102,7 @@ static enum status walk_folder(struct walk *walk, const char *path, size_t prefi
     return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?", path, FOLDERS_MOST);
   DIR *folder = opendir(path);
   if (!folder)
-    return file_unreadable(path);
+    return open_unreadable(errno, path);
   enum status status = STATUS_OK;
   while (status == STATUS_OK) {
     errno = 0;
@@ -125,7 +126,7 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
 {
   struct stat info;
   if (stat(path, &info) != 0)
-    return file_unreadable(path);
+    return open_unreadable(errno, path);
   if (S_ISREG(info.st_mode))
     return add_file(walk->inputs, path, path + prefix, (int64_t)info.st_size);
   if (!S_ISDIR(info.st_mode))

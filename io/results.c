@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/file.h"
 #include "io/tokenizer.h"
 
@@ -180,26 +181,13 @@ static enum status whole_lines(int fd, off_t *end)
   return STATUS_OK;
 }
 
-/* It is cut where a run that goes on has to, which a pipe or a terminal cannot be. */
-static enum status check_kind(const char *path, int fd)
-{
-  struct stat info;
-  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-    return STATUS_OK;
-  return status_set(STATUS_IO, "cannot append results to %s: it is no regular file", path);
-}
-
 static enum status open_file(const char *path, int *out)
 {
   off_t end = 0;
-  int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0)
-    return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-  enum status status = check_kind(path, fd);
-  if (status != STATUS_OK) {
-    close(fd);
+  int fd = -1;
+  enum status status = open_regular(path, OPEN_APPEND, &fd);
+  if (status)
     return status;
-  }
   status = whole_lines(fd, &end);
   if (status == STATUS_OK && ftruncate(fd, end) != 0)
     status = status_set(STATUS_IO, "%s", strerror(errno));
@@ -246,7 +234,7 @@ enum status results_close(struct results *results)
   return status;
 }
 
-/* Only what was made here is removed: not what somebody else makes meanwhile, nor a link that leads nowhere yet. */
+/* Removes only the file that it made, and no file that another process makes meanwhile. */
 static enum status try_to_make(const char *path)
 {
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -259,13 +247,13 @@ static enum status try_to_make(const char *path)
 
 enum status results_check(const char *path)
 {
-  const int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 && errno == ENOENT)
+  struct stat info;
+  if (lstat(path, &info) != 0 && errno == ENOENT)
     return try_to_make(path);
-  if (fd < 0)
-    return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-  const enum status status = check_kind(path, fd);
-  close(fd);
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_UPDATE, &fd);
+  if (!status)
+    close(fd);
   return status;
 }
 
@@ -304,7 +292,7 @@ enum status results_rewind(const char *path, int64_t last_step)
   size_t bytes = 0;
   if (!file_exists(path))
     return STATUS_OK;
-  enum status status = file_read_all(path, SIZE_MAX / 4, &text, &bytes);
+  enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
   if (status != STATUS_OK)
     return status;
   struct json_tokener *tokener = json_tokener_new();

@@ -1,13 +1,13 @@
 #include "io/safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/file.h"
 #include "io/json_tree.h"
 
@@ -243,13 +243,11 @@ static enum status failed(const char *doing, const char *path)
 static enum status open_file(struct safetensors *file)
 {
   struct stat info;
-  file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
-  if (file->fd < 0)
-    return failed("open", file->path);
+  const enum status status = open_regular(file->path, OPEN_READ, &file->fd);
+  if (status)
+    return status;
   if (fstat(file->fd, &info) != 0)
     return failed("read", file->path);
-  if (!S_ISREG(info.st_mode))
-    return status_set(STATUS_INPUT, "%s is not a regular file", file->path);
   if (info.st_size < LENGTH_BYTES)
     return status_set(STATUS_INPUT, "%s holds %lld bytes: this is no safetensors file, or it is truncated", file->path, (long long)info.st_size);
   file->bytes = info.st_size;

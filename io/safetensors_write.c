@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "io/text_input.h"
@@ -219,11 +220,11 @@ static enum status write_at(const struct output *file, const char *data, size_t 
 /* Rank 0: the file in its full length, whose space is there. */
 static enum status create_file(struct output *file)
 {
-  file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file->fd < 0)
-    return failed("create", file->temporary);
+  enum status status = open_regular(file->temporary, OPEN_NEW, &file->fd);
+  if (status)
+    return status;
   const int64_t bytes = (int64_t)file->header.bytes + file->data_bytes;
-  enum status status = file_reserve_open(file->fd, file->temporary, bytes);
+  status = file_reserve_open(file->fd, file->temporary, bytes);
   if (!status && ftruncate(file->fd, (off_t)bytes) != 0)
     status = failed("set the size of", file->temporary);
   return status ? status : write_at(file, file->header.data, file->header.bytes, 0);
@@ -312,9 +313,12 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t, str
   if (range.begin < 0 || range.end > place->elements)
     return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld", (long long)range.begin, (long long)range.end,
                       place->shape->name, (long long)place->elements);
-  if (file->fd < 0 && (file->fd = open(file->temporary, O_WRONLY | O_CLOEXEC)) < 0)
-    return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share",
-                      file->temporary, strerror(errno));
+  if (file->fd < 0 && open_regular(file->temporary, OPEN_UPDATE, &file->fd))
+    return status_set(
+        STATUS_IO,
+        "%s: rank 0 made this file; the folder must be on a file system that all nodes "
+        "share",
+        status_text());
   for (int64_t at = range.begin; at < range.end; at += PART) {
     const int64_t n = range.end - at < PART ? range.end - at : PART;
     const float *from = data + (at - range.begin);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/file.h"
 #include "io/tokenizer.h"
 
@@ -51,7 +52,7 @@ static enum status open_input(const char *path, bool unchecked, struct text_inpu
   }
   input->fd = open(path, O_RDONLY | O_CLOEXEC);
   if (input->fd < 0) {
-    status = file_unreadable(path);
+    status = open_unreadable(errno, path);
     goto fail;
   }
   status = text_input_seek(input, 0);

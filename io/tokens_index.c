@@ -103,6 +103,8 @@ enum status shard_index_write(const char *dir, int64_t n, struct shard_info *sha
   enum status status = path && temporary ? STATUS_OK : STATUS_MEMORY;
   qsort(shards, (size_t)n, sizeof *shards, by_place);
   if (status == STATUS_OK)
+    status = file_create(temporary, 0);
+  if (status == STATUS_OK)
     status = hdf5_create(temporary, &file);
   if (status == STATUS_OK)
     status = write_shared(file, n, shards);

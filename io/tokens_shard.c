@@ -92,7 +92,9 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
   char *temporary = mem_printf("%s.tmp", path);
   if (!temporary)
     return STATUS_MEMORY;
-  enum status status = hdf5_create(temporary, &file);
+  enum status status = file_create(temporary, 0);
+  if (status == STATUS_OK)
+    status = hdf5_create(temporary, &file);
   if (status == STATUS_OK)
     status = write_header(file, info, source);
   if (status == STATUS_OK)

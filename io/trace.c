@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "io/file.h"
 #include "io/tokenizer.h"
 
@@ -120,8 +121,15 @@ static enum status open_file(struct trace *trace, const char *path)
   trace->temporary = mem_printf("%s.tmp", path);
   if (!trace->path || !trace->temporary)
     return STATUS_MEMORY;
-  trace->file = fopen(trace->temporary, "we");
-  return trace->file ? STATUS_OK : status_set(STATUS_IO, "cannot create %s: %s", trace->temporary, strerror(errno));
+  int fd = -1;
+  const enum status status = open_regular(trace->temporary, OPEN_NEW, &fd);
+  if (status)
+    return status;
+  trace->file = fdopen(fd, "w");
+  if (trace->file)
+    return STATUS_OK;
+  close(fd);
+  return open_failed(errno, "write to", trace->temporary);
 }
 
 enum status trace_create(const char *path, struct trace **out)

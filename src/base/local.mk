@@ -17,6 +17,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/mem.h \
 	src/base/printable.c \
 	src/base/printable.h \
+	src/base/open.c \
+	src/base/open.h \
 	src/base/progress.c \
 	src/base/progress.h \
 	src/base/prose.c \

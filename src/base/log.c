@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/open.h"
 #include "base/printable.h"
 
 enum { LINE_SIZE = 4096, MOST_KEPT = 8 };
@@ -220,9 +221,15 @@ static enum status open_file(const char *path)
   if (!path)
     return STATUS_OK;
 
-  FILE *file = fopen(path, "ae");
-  if (!file)
-    return status_set(STATUS_IO, "cannot open the log file '%s': %s", path, strerror(errno));
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_APPEND, &fd);
+  if (status)
+    return status;
+  FILE *file = fdopen(fd, "a");
+  if (!file) {
+    close(fd);
+    return open_failed(errno, "write to", path);
+  }
   if (setvbuf(file, NULL, _IOLBF, LINE_SIZE) != 0) {
     fclose(file);
     return status_set(STATUS_IO, "cannot set up the buffer of the log file '%s'", path);

@@ -185,7 +185,7 @@ static enum status read_deck(const struct arguments *arguments, const char *path
   size_t bytes = 0;
   enum status status = STATUS_OK;
   if (!arguments->comm || comm_rank(arguments->comm) == 0)
-    status = file_read_all(path, DECK_MOST_BYTES, &text, &bytes);
+    status = file_read_stream(path, DECK_MOST_BYTES, &text, &bytes);
   if (arguments->comm) {
     status = comm_agree(arguments->comm, status);
     if (!status)

@@ -219,7 +219,8 @@ static enum status add_ends(const char *folder, const char *file, struct languag
 static enum status read_prompt(const struct values *values, struct language *language)
 {
   if (*values->prompt_file)
-    return file_read_all(values->prompt_file, PROMPT_MOST_BYTES, &language->prompt, &language->prompt_bytes);
+    return file_read_stream(values->prompt_file, PROMPT_MOST_BYTES, &language->prompt,
+                            &language->prompt_bytes);
   language->prompt = mem_strdup(values->prompt);
   language->prompt_bytes = strlen(values->prompt);
   return language->prompt ? STATUS_OK : STATUS_MEMORY;

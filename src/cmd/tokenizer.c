@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
 #include "io/bpe_train.h"
@@ -163,7 +164,7 @@ static enum status read_input(const struct arguments *arguments, const char **na
   *name = arguments->words > 2 ? arguments->word[2] : "standard input";
   FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
   if (!file)
-    return file_unreadable(*name);
+    return open_unreadable(errno, *name);
   const enum status status = read_stream(file, *name, out, bytes);
   if (file != stdin)
     (void)fclose(file); /* was only read: nothing can be lost */

@@ -1,15 +1,16 @@
 #include "train/stop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/printable.h"
 
 /* --- the end of the job --------------------------------------------------------------------------------------------------------- */
@@ -82,10 +83,13 @@ void stop_file_close(struct stop_file *file)
   *file = (struct stop_file){0};
 }
 
-/* Its first line. */
-static void read_reason(int fd, char *out, size_t room)
+/* The first line of a regular file. STOP of another kind gives no reason. */
+static void read_reason(const char *path, char *out, size_t room)
 {
-  const ssize_t n = fd >= 0 ? read(fd, out, room - 1) : 0;
+  int fd = -1;
+  const ssize_t n = open_regular(path, OPEN_OWN, &fd) ? 0 : read(fd, out, room - 1);
+  if (fd >= 0)
+    close(fd);
   out[n > 0 ? n : 0] = '\0';
   out[strcspn(out, "\r\n")] = '\0';
   printable_make(out);
@@ -96,12 +100,10 @@ bool stop_file_take(struct stop_file *file, double now_s)
   if (now_s < file->next_s)
     return false;
   file->next_s = now_s + 1;
-  const int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of whatever kind it is: opening does not wait */
-  if (fd < 0 && access(file->path, F_OK) != 0)
+  struct stat info;
+  if (lstat(file->path, &info) != 0)
     return false;
-  read_reason(fd, file->reason, sizeof file->reason);
-  if (fd >= 0)
-    close(fd);
+  read_reason(file->path, file->reason, sizeof file->reason);
   if (remove(file->path) != 0)
     log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path, strerror(errno));
   return true;

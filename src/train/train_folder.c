@@ -47,7 +47,7 @@ enum status train_folder_recall(const struct train_run *run)
   size_t bytes = 0;
   if (!file_exists(run->learned_path))
     return STATUS_OK;
-  enum status status = file_read_all(run->learned_path, MOST, &data, &bytes);
+  enum status status = file_read_own(run->learned_path, MOST, &data, &bytes);
   if (status)
     return status;
   status = device->ops->learn(device, data, (int64_t)bytes);

@@ -7,6 +7,8 @@ check_PROGRAMS += \
 	tests/base/test_mem \
 	tests/base/test_printable \
 	tests/base/test_prose \
+	tests/base/test_open \
 	tests/base/test_rng \
 	tests/base/test_status \
 	tests/base/test_team
+tests_base_test_log_SOURCES = tests/base/test_log.c tests/base/full.h

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "tests/base/full.h"
 
 static char folder[] = "/tmp/sluice-log-XXXXXX";
 static char log_path[64], err_path[64];
@@ -165,8 +166,14 @@ static void test_guards(void **state)
   assert_non_null(strstr(status_text(), "/nowhere/log.txt"));
   if (access("/dev/full", W_OK) != 0)
     skip();
+  unlink(log_path);
+  assert_int_equal(symlink(err_path, log_path), 0); /* which would lead the log elsewhere */
+  assert_int_equal(log_open_file(log_path), STATUS_IO);
+  assert_non_null(strstr(status_text(), "it is a symbolic link"));
+  unlink(log_path);
   capture();
-  assert_int_equal(log_open_file("/dev/full"), STATUS_OK);
+  assert_int_equal(log_open_file(log_path), STATUS_OK);
+  assert_true(full_behind(log_path));
   log_info("one");
   log_info("two");
   assert_int_equal(log_open_file(NULL), STATUS_OK);

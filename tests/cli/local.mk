@@ -24,6 +24,7 @@ check_scripts += \
 	tests/cli/reshard.sh \
 	tests/cli/sanitize_judge.sh \
 	tests/cli/spy_judge.sh \
+	tests/cli/start.sh \
 	tests/cli/stopping.sh \
 	tests/cli/tokenizer.sh \
 	tests/cli/untrusted.sh \

@@ -94,14 +94,21 @@ hit host KILL -n
 ends host 10
 clean host
 
-# Before the first step: a file system that does not answer keeps rank 0 from what the run folder knows of the device, and rank 1 waits for it. Reading a pipe that nobody writes to is as long.
-mkdir early
-mkfifo early/device.bin
-start early checkpoint.every=0 comm.timeout=1
-until grep -q "everybody waits for rank 0, which is starting: opening data" early.log; do lives early; sleep 0.1; done
+# Before the first step: a file system that does not answer keeps rank 0 from checking the data, and
+# rank 1 waits for it. Reading a pipe without a writer takes as long.
+cp -r data piped
+shard=$(ls piped/train-*.h5)
+rm "$shard"
+mkfifo "$shard"
+start early checkpoint.every=0 comm.timeout=1 data.train=piped data.verify=true
+until grep -q "everybody waits for rank 0, which is starting: opening piped" early.log; do
+  lives early
+  sleep 0.1
+done
 ends early 30
 test $status = 10 || { tail -n 20 early.log >&2; die "a start that hangs: exit $status"; }
-grep -q "^rank 1: .*starting: opening data, waiting for the other ranks" early.log || { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
+grep -q "^rank 1: .*starting: opening piped, waiting for the other ranks" early.log ||
+  { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
 
 # A rank that is stopped dead is named, and the job ends by itself.
 start stopped checkpoint.every=0 comm.timeout=1

@@ -128,8 +128,9 @@ static void what_has_no_size_is_read(void **state)
   assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes), STATUS_OK); /* says that it has 0 bytes */
   assert_true(bytes > 100 && strlen(text) == bytes);
   mem_free(text);
-  assert_int_equal(file_read_all("/dev/zero", 10000, &text, &bytes), STATUS_INPUT); /* without end */
-  assert_int_equal(file_read_all("/dev/null", 0, &text, &bytes), STATUS_OK);
+  assert_int_equal(file_read_stream("/dev/zero", 10000, &text, &bytes),
+                   STATUS_INPUT); /* without end */
+  assert_int_equal(file_read_stream("/dev/null", 0, &text, &bytes), STATUS_OK);
   assert_int_equal(bytes, 0);
   mem_free(text);
 }
@@ -198,7 +199,8 @@ static void room(void **state)
 {
   (void)state;
   struct stat info;
-  assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_OK);
+  assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_IO);
+  assert_int_equal(file_create(in_dir("room"), 0), STATUS_OK);
   assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
   assert_int_equal(file_size(in_dir("room")), 0);
   assert_int_equal(stat(in_dir("room"), &info), 0);
@@ -206,7 +208,7 @@ static void room(void **state)
   assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
   assert_true(told("room"));
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
-  enum status fits = file_reserve(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
+  enum status fits = file_create(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
   assert_int_equal(fits, STATUS_OK);
   assert_int_equal(more, STATUS_IO);
@@ -229,6 +231,24 @@ static void writing_is_tried(void **state)
   assert_true(told("nowhere/file"));
   assert_int_equal(file_check_write(dir, 1), STATUS_IO);
   assert_true(told("it is a folder"));
+}
+
+/* Oracle: the file that a link leads to, which is not the folder's. */
+static void links_in_the_folder_are_not_followed(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(symlink(in_dir("kept"), in_dir("data.tmp")), 0);
+  assert_int_equal(file_write_all(in_dir("data"), "new", 3), STATUS_OK);
+  expect_old_content();
+  assert_int_equal(symlink(in_dir("kept"), in_dir("link")), 0);
+  assert_int_equal(file_read_own(in_dir("link"), 100, &text, &bytes), STATUS_IO);
+  assert_true(told("it is a symbolic link"));
+  assert_int_equal(file_reserve(in_dir("link"), 1), STATUS_IO);
+  assert_int_equal(file_create(in_dir("link"), 1), STATUS_OK); /* in place of the link */
+  expect_old_content();
 }
 
 static int start(void **state)
@@ -266,6 +286,7 @@ int main(void)
       cmocka_unit_test(renaming),
       cmocka_unit_test(room),
       cmocka_unit_test(writing_is_tried),
+      cmocka_unit_test(links_in_the_folder_are_not_followed),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -256,7 +256,10 @@ static void opening_is_tried(void **state)
   struct stat info;
   snprintf(target, sizeof target, "%s.target", path);
   assert_int_equal(symlink(target, path), 0);
-  assert_int_equal(results_check(path), STATUS_OK);
+  assert_int_equal(results_check(path), STATUS_IO);
+  assert_non_null(strstr(status_text(), "it is a symbolic link"));
+  struct results *results = NULL;
+  assert_int_equal(results_open(path, &results), STATUS_IO);
   assert_true(lstat(path, &info) == 0 && S_ISLNK(info.st_mode));
   assert_false(file_exists(target));
   unlink(path);
@@ -273,7 +276,7 @@ static void only_files_are_appended_to(void **state)
   for (int i = 0; i < 2; i++)
     for (int check = 0; check < 2; check++) {
       assert_int_equal(check ? results_check(known[i]) : results_open(known[i], &results), STATUS_IO);
-      assert_non_null(strstr(status_text(), "it is no regular file"));
+      assert_non_null(strstr(status_text(), ", and a regular file is expected"));
     }
   assert_null(results);
   unlink(path);

@@ -132,5 +132,17 @@ grep -q oom_kill r/job-7.out || die "the output of the start before is gone"
 CODE=137 job 137 train d.yaml
 grep -q "killed by signal 9, and no sign of memory shortage" job.out || die "it takes the end of an earlier start for its own"
 
+# A link or a pipe by the name of the job's output, which another user may have put there.
+mkdir l p
+printf 'run: {dir: l}\n' > l.yaml
+printf 'run: {dir: p}\n' > p.yaml
+ln -s ../outside l/job-7.out
+mkfifo p/job-7.out
+for folder in l p; do
+  job 2 train $folder.yaml
+  grep -qF "$folder/job-7.out is a link, or no regular file" job.out || die "output goes elsewhere"
+done
+test ! -e outside || die "output went through a link"
+
 # A bash before 4.4 takes an empty array for an unset variable.
 if grep -nE '"\$\{(overrides|more)\[@\]\}"' "slurm scripts"/*.sbatch | grep -vE '\$\{(overrides|more)\[@\]\+"'; then die "an array that may be empty"; fi

@@ -1,0 +1,30 @@
+/* Opens regular files, and nothing else, in folders that other users may write to.
+ *
+ * A symbolic link or a pipe there may have been planted: a link would lead a write into a file
+ * elsewhere, and opening a pipe waits for its other end. Links among the folders of a path are
+ * followed, because users keep run folders on other disks by such links. */
+#ifndef SLUICE_BASE_OPEN_H
+#define SLUICE_BASE_OPEN_H
+
+#include "base/status.h"
+
+enum open_as {
+  OPEN_READ,   /* a file of the user's: a link is followed, as in model folders full of links */
+  OPEN_OWN,    /* to read a file that Sluice wrote: a link is refused, as in all that follow */
+  OPEN_UPDATE, /* to read and write an existing file */
+  OPEN_APPEND, /* to read, and to write at the end; made if it is missing */
+  OPEN_NEW     /* to write an empty file, made in place of a file or link of that name */
+};
+
+/* *fd is the caller's to close. Never waits for a pipe. STATUS_INPUT if a file to read is missing or
+ * is not a regular one, else STATUS_IO. Local. */
+enum status open_regular(const char *path, enum open_as as, int *fd);
+
+/* The sentence of a system call that failed with `error`, and its cure: "cannot DOING PATH: ...".
+ * Returns STATUS_IO. Local. */
+enum status open_failed(int error, const char *doing, const char *path);
+
+/* The same for a file to read. Returns STATUS_INPUT if there is no such file, else STATUS_IO. Local. */
+enum status open_unreadable(int error, const char *path);
+
+#endif

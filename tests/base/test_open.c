@@ -1,0 +1,151 @@
+/* Opening regular files only. Oracle: a link, a pipe, a folder or a device in place of a file is
+ * refused with a sentence, and the file that a link leads to stays as it was. A test that waits for
+ * a pipe runs into its time limit. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/open.h"
+
+static char dir[] = "/tmp/sluice-open-XXXXXX";
+static char file[64], other[64];
+
+static void put(const char *path, const char *text)
+{
+  FILE *to = fopen(path, "w");
+  assert_non_null(to);
+  assert_true(fputs(text, to) >= 0);
+  assert_int_equal(fclose(to), 0);
+}
+
+static void holds(const char *path, const char *text)
+{
+  char found[64] = "";
+  FILE *from = fopen(path, "r");
+  assert_non_null(from);
+  found[fread(found, 1, sizeof found - 1, from)] = '\0';
+  fclose(from);
+  assert_string_equal(found, text);
+}
+
+static enum status open_as(enum open_as as, const char *path, const char *text)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, as, &fd);
+  assert_true((fd >= 0) == (status == STATUS_OK));
+  if (status)
+    return status;
+  if (text)
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+  assert_int_equal(close(fd), 0);
+  return STATUS_OK;
+}
+
+static void files_open_as_they_are_meant_to(void **state)
+{
+  (void)state;
+  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_IO);
+  assert_int_equal(open_as(OPEN_UPDATE, file, NULL), STATUS_IO);
+  assert_int_equal(open_as(OPEN_APPEND, file, "one"), STATUS_OK);
+  assert_int_equal(open_as(OPEN_APPEND, file, "two"), STATUS_OK);
+  holds(file, "onetwo");
+  assert_int_equal(open_as(OPEN_UPDATE, file, "TWO"), STATUS_OK);
+  holds(file, "TWOtwo");
+  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_OK);
+  assert_int_equal(open_as(OPEN_OWN, file, NULL), STATUS_OK);
+  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK);
+  holds(file, "new");
+}
+
+static void links_are_refused_where_sluice_writes(void **state)
+{
+  (void)state;
+  unlink(file);
+  put(other, "kept");
+  assert_int_equal(symlink(other, file), 0);
+  for (enum open_as as = OPEN_OWN; as <= OPEN_APPEND; as++) {
+    assert_int_equal(open_as(as, file, NULL), STATUS_IO);
+    assert_non_null(strstr(status_text(), "file: it is a symbolic link"));
+  }
+  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_OK);
+  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK); /* replaces the link */
+  holds(file, "new");
+  holds(other, "kept");
+}
+
+static void pipes_are_not_waited_for(void **state)
+{
+  (void)state;
+  unlink(file);
+  assert_int_equal(mkfifo(file, 0600), 0);
+  for (enum open_as as = OPEN_READ; as <= OPEN_APPEND; as++) {
+    assert_int_equal(open_as(as, file, NULL), as <= OPEN_OWN ? STATUS_INPUT : STATUS_IO);
+    assert_non_null(strstr(status_text(), "file is a pipe, and a regular file is expected"));
+  }
+  assert_int_equal(open_as(OPEN_NEW, file, "new"), STATUS_OK);
+  holds(file, "new");
+}
+
+static void folders_and_devices_are_no_files(void **state)
+{
+  (void)state;
+  assert_int_equal(open_as(OPEN_READ, dir, NULL), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "is a folder; a file is expected"));
+  assert_int_equal(open_as(OPEN_NEW, dir, NULL), STATUS_IO);
+  assert_int_equal(open_as(OPEN_UPDATE, "/dev/null", NULL), STATUS_IO);
+  assert_non_null(strstr(status_text(), "is a device"));
+}
+
+/* A run folder may be a link to another disk. */
+static void links_among_the_folders_are_followed(void **state)
+{
+  (void)state;
+  char link[64], inside[80];
+  snprintf(link, sizeof link, "%s/link", dir);
+  snprintf(inside, sizeof inside, "%s/link/file", dir);
+  assert_int_equal(symlink(dir, link), 0);
+  assert_int_equal(open_as(OPEN_NEW, inside, "through"), STATUS_OK);
+  holds(file, "through");
+  assert_int_equal(unlink(link), 0);
+}
+
+/* Groups share folders by their umask. */
+static void the_mode_follows_the_umask(void **state)
+{
+  (void)state;
+  struct stat info;
+  const mode_t before = umask(002);
+  assert_int_equal(open_as(OPEN_NEW, file, ""), STATUS_OK);
+  umask(before);
+  assert_int_equal(stat(file, &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0664);
+}
+
+int main(void)
+{
+  if (!mkdtemp(dir))
+    return 1;
+  snprintf(file, sizeof file, "%s/file", dir);
+  snprintf(other, sizeof other, "%s/other", dir);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(files_open_as_they_are_meant_to),
+      cmocka_unit_test(links_are_refused_where_sluice_writes),
+      cmocka_unit_test(pipes_are_not_waited_for),
+      cmocka_unit_test(folders_and_devices_are_no_files),
+      cmocka_unit_test(links_among_the_folders_are_followed),
+      cmocka_unit_test(the_mode_follows_the_umask),
+  };
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  unlink(file);
+  unlink(other);
+  return rmdir(dir) != 0 ? 1 : failed;
+}
