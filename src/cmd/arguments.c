@@ -186,6 +186,8 @@ static enum status read_deck(const struct arguments *arguments, const char *path
   enum status status = STATUS_OK;
   if (!arguments->comm || comm_rank(arguments->comm) == 0)
     status = file_read_stream(path, DECK_MOST_BYTES, &text, &bytes);
+  if (!status && text)
+    status = options_check_text(path, text, bytes);
   if (arguments->comm) {
     status = comm_agree(arguments->comm, status);
     if (!status)

@@ -62,6 +62,9 @@ void options_destroy(struct option_set *set); /* frees the strings in `values` t
  * nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and what was expected. */
 enum status options_read_file(struct option_set *set, const char *path);
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
+/* STATUS_USAGE if a deck has a NUL, or the mark of UTF-16 or UTF-32: it is damaged or not UTF-8.
+ * Local. */
+enum status options_check_text(const char *label, const char *text, size_t bytes);
 
 /* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);

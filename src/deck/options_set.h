@@ -24,6 +24,7 @@ struct option_given {
   const char *where;
   bool list;
   int n;
+  int64_t room; /* of item[] */
   char **item;
 };
 

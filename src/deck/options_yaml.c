@@ -84,13 +84,12 @@ static enum status check_scalar(const struct reader *reader)
 
 static enum status append(const struct reader *reader, struct option_given *given)
 {
-  void *items = given->item;
   enum status status = check_scalar(reader);
   if (!status)
-    status = mem_resize(MEM_META, (size_t)(given->n + 1) * sizeof(char *), &items);
+    status = mem_grow(MEM_META, (void **)&given->item, &given->room, (int64_t)given->n + 1,
+                      sizeof *given->item);
   if (status)
     return status;
-  given->item = items;
   given->item[given->n] = mem_strdup(scalar(reader));
   if (!given->item[given->n])
     return STATUS_MEMORY;
@@ -238,9 +237,46 @@ static enum status read_with(struct reader *reader)
   return status;
 }
 
+/* The encoding that the first bytes of a text tell, or NULL. */
+static const char *encoding_of(const char *text, size_t bytes)
+{
+  static const struct {
+    const char *name, *mark;
+    size_t bytes;
+  } marks[] = {
+      {"UTF-32", "\0\0\376\377", 4},
+      {"UTF-32", "\377\376\0\0", 4}, /* before UTF-16, whose mark it begins with */
+      {"UTF-16", "\376\377", 2},
+      {"UTF-16", "\377\376", 2},
+  };
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (bytes >= marks[i].bytes && !memcmp(text, marks[i].mark, marks[i].bytes))
+      return marks[i].name;
+  return NULL;
+}
+
+enum status options_check_text(const char *label, const char *text, size_t bytes)
+{
+  const char *encoding = encoding_of(text, bytes), *nul = memchr(text, '\0', bytes);
+  if (encoding)
+    return status_set(
+        STATUS_USAGE,
+        "%s is a text in %s, and a deck is one in UTF-8: convert it (iconv -f %s -t UTF-8)", label,
+        encoding, encoding);
+  if (nul)
+    return status_set(
+        STATUS_USAGE,
+        "%s is not a text file, because its byte %zu is NUL: it is damaged, or no deck", label,
+        (size_t)(nul - text));
+  return STATUS_OK;
+}
+
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes)
 {
   struct reader reader = {.set = set, .label = label};
+  const enum status status = options_check_text(label, text, bytes);
+  if (status)
+    return status;
   if (!yaml_parser_initialize(&reader.parser))
     return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", label);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);

@@ -7,6 +7,32 @@ make_data
 make_deck
 soon() { timeout -s KILL 60 "$@"; }
 
+# --- decks --------------------------------------------------------------------------------------
+
+# A deck that is cut at a NUL would run with defaults for the rest.
+printf 'run: {steps: 3}\n\0optim: {lr: 0.5}\n' > nul.yaml
+head -c 4096 /dev/zero > zeros.yaml
+fails 2 "nul.yaml is not a text file, because its byte 16 is NUL" "$SLUICE" plan nul.yaml
+fails 2 "zeros.yaml is not a text file, because its byte 0 is NUL" "$SLUICE" train zeros.yaml
+for code in UTF-16 UTF-16LE UTF-16BE UTF-32; do
+  iconv -f UTF-8 -t $code tiny.yaml > plain.yaml
+  case $code in # iconv writes a mark for the names without an order
+  *LE) { printf '\377\376' && cat plain.yaml; } > marked.yaml ;;
+  *BE) { printf '\376\377' && cat plain.yaml; } > marked.yaml ;;
+  *) cp plain.yaml marked.yaml ;;
+  esac
+  fails 2 "marked.yaml is a text in ${code%?E}, and a deck is one in UTF-8" "$SLUICE" plan marked.yaml
+done
+test ! -e runs || die "a deck that is no text was run"
+
+# A deck that the user names may come through a pipe. A long list takes time in proportion.
+mkfifo pipe.yaml
+cat tiny.yaml > pipe.yaml &
+soon "$SLUICE" plan pipe.yaml list=false > plan.out 2>&1 || { cat plan.out >&2; die "a deck through a pipe"; }
+{ printf 'train: {freeze: ['; yes x, | head -n 100000; printf 'x]}\n'; } > long.yaml
+timeout -s KILL 10 "$SLUICE" plan long.yaml > plan.out 2>&1 || test $? != 137 ||
+  die "a list of 100,000 items takes longer than 10 s"
+
 # --- what other users may put into a run folder -------------------------------------------------
 
 echo key > victim
