@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "cmd/alike.h"
 #include "cmd/cmd.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
@@ -107,7 +108,48 @@ static enum status take_dashed(const struct command *command, struct option_set 
   return status;
 }
 
-static enum status take_all(const struct command *command, int argc, char **argv, int first, struct option_set *set, struct arguments *out)
+/* The words that name files although they hold a '=', each followed by a newline. */
+static char *list_files(int argc, char **argv, int first)
+{
+  char *files = mem_strdup("");
+  for (int i = first; i < argc && files; i++) {
+    if (!strchr(argv[i], '=') || !file_exists(argv[i]))
+      continue;
+    char *more = mem_printf("%s%s\n", files, argv[i]);
+    mem_free(files);
+    files = more;
+  }
+  return files;
+}
+
+/* Rank 0 looks for all ranks, which may see other folders. Collective; comm may be NULL. */
+static enum status find_files(struct comm *comm, int argc, char **argv, int first, char **out)
+{
+  char *mine = !comm || comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
+  char *files = mine;
+  enum status status = mine ? STATUS_OK : STATUS_MEMORY;
+  if (comm)
+    status = comm_agree(comm, status);
+  if (comm && !status)
+    status = comm_broadcast_text(comm, &files, 0);
+  if (files != mine || status)
+    mem_free(mine);
+  if (!status)
+    *out = files;
+  return status;
+}
+
+static bool is_file(const char *files, const char *word)
+{
+  const size_t length = strlen(word);
+  for (const char *line = files; *line; line = strchr(line, '\n') + 1)
+    if (!strncmp(line, word, length) && line[length] == '\n')
+      return true;
+  return false;
+}
+
+static enum status take_all(const struct command *command, int argc, char **argv, int first,
+                            const char *files, struct option_set *set, struct arguments *out)
 {
   for (int i = first; i < argc; i++) {
     enum status status = STATUS_OK;
@@ -115,7 +157,7 @@ static enum status take_all(const struct command *command, int argc, char **argv
       status = take_dashed(command, set, argc, argv, &i, out);
     else if (argv[i][0] == '-' && argv[i][1])
       status = refuse_option(command, argv[i]);
-    else if (strchr(argv[i], '=') && !file_exists(argv[i]))
+    else if (strchr(argv[i], '=') && !is_file(files, argv[i]))
       status = take_assignment(command, set, argv[i], out);
     else
       out->word[out->words++] = argv[i];
@@ -134,22 +176,70 @@ struct own {
   struct option_set *set;
 };
 
-enum status arguments_read(const struct command *command, int argc, char **argv, int first, struct arguments *out)
+static struct option_set *own_set(const struct arguments *arguments)
 {
-  struct arguments a = {0};
+  return ((struct own *)arguments->values - 1)->set;
+}
+
+static enum status read_alone(const struct command *command, int argc, char **argv, int first,
+                              const char *files, struct arguments *out)
+{
   struct own *own = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *a.word, (void **)&a.word);
+  enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)argc * sizeof *a.assignment, (void **)&a.assignment);
+    status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->assignment, (void **)&out->assignment);
   if (!status)
     status = mem_alloc(MEM_META, sizeof *own + command->values_size, (void **)&own);
   if (!status) {
-    a.values = own + 1;
+    out->values = own + 1;
     if (command->options)
-      status = options_create(command->options, a.values, &own->set);
+      status = options_create(command->options, out->values, &own->set);
   }
+  return status ? status : take_all(command, argc, argv, first, files, own->set, out);
+}
+
+static char *join_words(const struct command *command, const struct arguments *arguments)
+{
+  char *text = mem_printf("'sluice %s", command->name);
+  for (int i = 0; i <= arguments->words && text; i++) {
+    char *more = i < arguments->words ? mem_printf("%s %s", text, arguments->word[i])
+                                      : mem_printf("%s'", text);
+    mem_free(text);
+    text = more;
+  }
+  return text;
+}
+
+/* The deck's keys are compared once the deck is read. Collective. */
+static enum status check_alike(const struct command *command, const struct arguments *arguments)
+{
+  char *words = join_words(command, arguments);
+  enum status status = comm_agree(arguments->comm, words ? STATUS_OK : STATUS_MEMORY);
   if (!status)
-    status = take_all(command, argc, argv, first, own->set, &a);
+    status = alike_check_text(arguments->comm, "the command", words);
+  mem_free(words);
+  if (status || !command->options)
+    return status;
+  return alike_check_options(arguments->comm, command->options, own_set(arguments));
+}
+
+/* A failing rank finds out alone, and the others must know. */
+static enum status agree(const struct arguments *arguments, enum status status)
+{
+  return arguments->comm ? comm_agree(arguments->comm, status) : status;
+}
+
+enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
+                           int first, struct arguments *out)
+{
+  struct arguments a = {.comm = comm};
+  char *files = NULL;
+  enum status status = find_files(comm, argc, argv, first, &files);
+  if (!status)
+    status = agree(&a, read_alone(command, argc, argv, first, files, &a));
+  mem_free(files);
+  if (!status && comm)
+    status = check_alike(command, &a);
   if (status) {
     arguments_free(&a);
     return status;
@@ -172,31 +262,45 @@ void arguments_free(struct arguments *arguments)
   *arguments = (struct arguments){0};
 }
 
-/* What a rank finds in a deck alone, the others must know. */
-static enum status agree(const struct arguments *arguments, enum status status)
-{
-  return arguments->comm ? comm_agree(arguments->comm, status) : status;
-}
+/* A run's own deck.yaml is a file; a deck that the user names may be a pipe. */
+typedef enum status read_file(const char *path, size_t most, char **out, size_t *bytes);
 
-/* With train.init the deck is not checked yet: it may lack the model. */
-static enum status read_deck(const struct arguments *arguments, const char *path, struct deck *out)
+static enum status read_text(read_file *read, const char *path, char **out)
 {
   char *text = NULL;
   size_t bytes = 0;
+  enum status status = read(path, DECK_MOST_BYTES, &text, &bytes);
+  if (!status)
+    status = options_check_text(path, text, bytes);
+  if (status) {
+    mem_free(text);
+    return status;
+  }
+  *out = text;
+  return STATUS_OK;
+}
+
+/* With train.init the deck is not checked yet: it may lack the model. */
+static enum status read_deck(const struct arguments *arguments, read_file *read, const char *path,
+                             struct deck *out)
+{
+  char *text = NULL;
   enum status status = STATUS_OK;
   if (!arguments->comm || comm_rank(arguments->comm) == 0)
-    status = file_read_stream(path, DECK_MOST_BYTES, &text, &bytes);
-  if (!status && text)
-    status = options_check_text(path, text, bytes);
-  if (arguments->comm) {
-    status = comm_agree(arguments->comm, status);
-    if (!status)
-      status = comm_broadcast_text(arguments->comm, &text, 0);
-  }
+    status = read_text(read, path, &text);
+  status = agree(arguments, status);
+  if (!status && arguments->comm)
+    status = comm_broadcast_text(arguments->comm, &text, 0);
   if (!status)
     status = agree(arguments, deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment));
   mem_free(text);
   return status;
+}
+
+/* Collective. */
+static enum status check_same_deck(const struct arguments *arguments, const struct deck *deck)
+{
+  return arguments->comm ? alike_check_options(arguments->comm, deck_table, deck->set) : STATUS_OK;
 }
 
 /* For commands without MPI too. */
@@ -213,15 +317,17 @@ static enum status resolve(const struct arguments *arguments, const char *path, 
 enum status deck_open_as_written(const struct arguments *arguments, const char *path,
                                  struct deck *out)
 {
-  return read_deck(arguments, path, out);
+  return read_deck(arguments, file_read_stream, path, out);
 }
 
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
 {
-  enum status status = read_deck(arguments, path, out);
-  if (!status && *out->train.init)
+  enum status status =
+      path ? read_deck(arguments, file_read_stream, path, out)
+           : agree(arguments, deck_load(out, NULL, arguments->assignments, arguments->assignment));
+  if (!status && path && *out->train.init)
     status = resolve(arguments, out->train.init, out);
-  return status;
+  return status ? status : check_same_deck(arguments, out);
 }
 
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
@@ -254,7 +360,7 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
 {
   struct arguments plain = {.comm = arguments->comm};
   struct deck run = {0};
-  enum status status = read_deck(&plain, path, &run);
+  enum status status = read_deck(&plain, file_read_all, path, &run);
   if (!status && strcmp(run.train.init, deck->train.init) != 0) {
     status = refuse_other_start(arguments, &run, deck);
   } else if (!status) {
@@ -284,9 +390,10 @@ static enum status resolve_resumed(const struct arguments *arguments, struct dec
   return status || done ? status : resolve(arguments, deck->train.init, deck);
 }
 
-enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out)
+static enum status open_resumed(const struct arguments *arguments, const char *path,
+                                const char *resume, struct deck *out)
 {
-  enum status status = read_deck(arguments, path, out);
+  enum status status = read_deck(arguments, file_read_stream, path, out);
   if (status || !*out->train.init)
     return status;
   if (!strcmp(resume, "auto"))
@@ -294,6 +401,13 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
   if (*resume && strcmp(resume, "none") != 0)
     return origin_resolve_checkpoint(arguments->comm, resume, out);
   return resolve(arguments, out->train.init, out);
+}
+
+enum status deck_open_resumed(const struct arguments *arguments, const char *path,
+                              const char *resume, struct deck *out)
+{
+  const enum status status = open_resumed(arguments, path, resume, out);
+  return status ? status : check_same_deck(arguments, out);
 }
 
 static bool is_folder(const char *path)
@@ -318,9 +432,11 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
 static enum status deck_of_run(const struct arguments *arguments, const char *dir, struct deck *out)
 {
   char *path = mem_printf("%s/deck.yaml", dir);
-  enum status status = path ? read_deck(arguments, path, out) : STATUS_MEMORY;
+  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
   if (!status)
-    status = deck_check(out);
+    status = read_deck(arguments, file_read_all, path, out);
+  if (!status)
+    status = agree(arguments, deck_check(out));
   mem_free(path);
   return status;
 }
@@ -342,21 +458,29 @@ static enum status load_defaults(const struct arguments *arguments, const char *
   return status;
 }
 
-/* The folder's model. */
-static enum status deck_of_model(const struct arguments *arguments, const char *dir, struct deck *out)
+static enum status refuse_other_model(const struct arguments *arguments, const char *dir)
 {
   static const char key[] = "train.init=";
   for (int i = 0; i < arguments->assignments; i++)
     if (!strncmp(arguments->assignment[i], key, sizeof key - 1))
       return status_set(STATUS_USAGE, "%s is given beside the model folder %s: name one model", arguments->assignment[i], dir);
-  const enum status status = agree(arguments, load_defaults(arguments, dir, out));
+  return STATUS_OK;
+}
+
+/* The folder's model. */
+static enum status deck_of_model(const struct arguments *arguments, const char *dir,
+                                 struct deck *out)
+{
+  enum status status = agree(arguments, refuse_other_model(arguments, dir));
+  if (!status)
+    status = agree(arguments, load_defaults(arguments, dir, out));
   return status ? status : resolve(arguments, dir, out);
 }
 
 /* A deck: what its run has saved, or else where it would begin. */
 static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search, struct source *out)
 {
-  enum status status = read_deck(arguments, path, &out->deck);
+  enum status status = read_deck(arguments, file_read_stream, path, &out->deck);
   if (!status && search)
     status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
   if (!status && *out->deck.train.init)
@@ -374,23 +498,48 @@ static enum status open_run(const struct arguments *arguments, const char *dir, 
   return status ? status : deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
 }
 
+enum word_kind { A_DECK, A_RUN_FOLDER, A_MODEL_FOLDER, A_CHECKPOINT };
+
+static enum word_kind look_at(const char *word)
+{
+  if (is_folder(word))
+    return origin_is_folder(word) ? A_MODEL_FOLDER : A_RUN_FOLDER;
+  return origin_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
+}
+
+/* Rank 0 decides for all ranks, because each kind begins with other collectives. */
+static enum status find_kind(const struct arguments *arguments, const char *word,
+                             enum word_kind *out)
+{
+  *out = look_at(word);
+  return arguments->comm ? comm_broadcast(arguments->comm, out, sizeof *out, 0) : STATUS_OK;
+}
+
+static enum status open_kind(const struct arguments *arguments, enum word_kind kind,
+                             const char *word, bool search, struct source *out)
+{
+  switch (kind) {
+  case A_MODEL_FOLDER: return deck_of_model(arguments, word, &out->deck);
+  case A_RUN_FOLDER: return open_run(arguments, word, search, out);
+  case A_CHECKPOINT: return deck_of_checkpoint(arguments, word, &out->deck);
+  default: return open_deck_file(arguments, word, search, out);
+  }
+}
+
 /* The deck stays where it is filled: its option set points into it. */
 static enum status open_source(const struct arguments *arguments, const char *word, bool search, struct source *out)
 {
+  enum word_kind kind = A_DECK;
   *out = (struct source){0};
-  enum status status = STATUS_OK;
-  if (is_folder(word) && origin_is_folder(word))
-    status = deck_of_model(arguments, word, &out->deck);
-  else if (is_folder(word))
-    status = open_run(arguments, word, search, out);
-  else if (origin_is_checkpoint(word))
-    status = deck_of_checkpoint(arguments, word, &out->deck);
-  else
-    status = open_deck_file(arguments, word, search, out);
-  if (!status && search && !out->checkpoint && (is_folder(word) || origin_is_checkpoint(word))) {
+  enum status status = find_kind(arguments, word, &kind);
+  if (!status)
+    status = open_kind(arguments, kind, word, search, out);
+  if (!status && search && (kind == A_MODEL_FOLDER || kind == A_CHECKPOINT)) {
     out->checkpoint = mem_strdup(word);
-    status = out->checkpoint ? STATUS_OK : STATUS_MEMORY;
+    status = agree(arguments, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
   }
+  if (!status)
+    status = check_same_deck(arguments, &out->deck);
   if (status)
     source_close(out);
   return status;

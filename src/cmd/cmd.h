@@ -38,8 +38,11 @@ extern const struct command command_train, command_eval, command_generate, comma
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);
 
-/* Read argv[first..) by the command's table. Free with arguments_free. */
-enum status arguments_read(const struct command *command, int argc, char **argv, int first, struct arguments *out);
+/* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
+ * different words, or different values of the command's own options. Free with arguments_free.
+ * Collective; comm is NULL for a command without MPI. */
+enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
+                           int first, struct arguments *out);
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */
 
 /* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a run folder, a checkpoint, or a model folder as Hugging Face lays it out,
@@ -52,7 +55,10 @@ enum status source_open(const struct arguments *arguments, const char *word, str
 enum status source_open_deck(const struct arguments *arguments, const char *word, struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
 void source_close(struct source *source);                                                              /* takes a zeroed one */
 
-/* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its train.init. Collective. */
+/* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its
+ * train.init. `path` NULL: a deck of defaults. Each rank applies its own key=value. STATUS_USAGE
+ * names the first key in which the resolved decks differ, here and in all functions that open a
+ * deck. Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
 /* The same without model.* of train.init, which is then neither read nor checked. Collective. */
 enum status deck_open_as_written(const struct arguments *arguments, const char *path, struct deck *out);

@@ -1,5 +1,7 @@
 bin_PROGRAMS += sluice
 sluice_SOURCES = \
+	src/cmd/alike.c \
+	src/cmd/alike.h \
 	src/cmd/arguments.c \
 	src/cmd/bench.c \
 	src/cmd/bench.h \

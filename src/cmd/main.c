@@ -47,7 +47,8 @@ static void say_warnings(struct comm *comm, enum status status)
     (void)status_set(status, "%s", end);
 }
 
-/* Errors are the same on every rank when they get here: what one rank alone may know of has ended in comm_abort(). */
+/* Errors are the same on every rank when they get here, because ranks agree on them. A failure that
+ * only one rank may know of has ended in comm_abort(). */
 static int run(const struct command *command, int argc, char **argv)
 {
   struct arguments arguments = {0};
@@ -58,8 +59,7 @@ static int run(const struct command *command, int argc, char **argv)
     return fail(status);
   log_set_rank(comm ? comm_rank(comm) : 0);
   log_keep_alike(comm && comm_ranks(comm) > 1);
-  status = arguments_read(command, argc, argv, 2, &arguments);
-  arguments.comm = comm;
+  status = arguments_read(command, comm, argc, argv, 2, &arguments);
   arguments.argc = argc;
   arguments.argv = argv;
   if (!status)

@@ -131,8 +131,8 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 {
   (void)exit_code;
   struct deck deck = {0};
-  enum status status = arguments->words > 0 ? deck_open(arguments, arguments->word[0], &deck)
-                                            : comm_agree(arguments->comm, deck_load(&deck, NULL, arguments->assignments, arguments->assignment));
+  enum status status =
+      deck_open(arguments, arguments->words > 0 ? arguments->word[0] : NULL, &deck);
   if (!status)
     status = show(arguments, &deck);
   deck_destroy(&deck);

@@ -62,9 +62,45 @@ done
 mkdir model
 mkfifo model/config.json shared/ckpt/step-00000009.h5
 fails 3 "model/config.json is a pipe" soon "$SLUICE" eval model
+rm shared/deck.yaml
+mkfifo shared/deck.yaml
+fails 3 "shared/deck.yaml is a pipe" soon "$SLUICE" eval shared --untrained
 
 # The run folder itself may be a link, to a larger disk.
 mkdir disk
 ln -s disk linked
 train 1 linked
 test -e disk/log.txt || die "a run folder that is a link is not used"
+
+# --- ranks that were started differently --------------------------------------------------------
+
+# Rank 1 does not see what rank 0 sees: the folder, or the deck whose name could be key=value.
+mkdir -p a b
+cp -r shared a/run
+rm a/run/deck.yaml
+cp tiny.yaml a/tiny.yaml
+cp tiny.yaml 'a/lr=3.yaml'
+cp -r data a/data
+cp -r data b/data
+apart() { # CODE TEXT ARGUMENTS...: rank 0 in a, rank 1 in b
+  code=$1 text=$2
+  shift 2
+  # shellcheck disable=SC2086 # words
+  fails "$code" "$text" soon $MPIRUN -n 1 --wdir a "$SLUICE" "$@" : -n 1 --wdir b "$SLUICE" "$@"
+}
+apart 3 "rank 1: cannot open it: No such file or directory" eval run
+apart 3 "new/ckpt holds no checkpoint" eval lr=3.yaml run.dir=new
+
+# Ranks with other command lines: both values are named.
+differ() { # TEXT ARGUMENTS OTHERS
+  # shellcheck disable=SC2086 # words
+  fails 2 "$1" soon $MPIRUN -n 1 "$SLUICE" $2 : -n 2 "$SLUICE" $3
+}
+differ "sluice: optim.lr is 0.001 on rank 0 and 0.002 on rank 1: start" \
+  "train tiny.yaml run.dir=lr optim.lr=1e-3" "train tiny.yaml run.dir=lr optim.lr=2e-3"
+differ "sluice: resume is none on rank 0 and auto on rank 1: start" \
+  "train tiny.yaml run.dir=lr" "train tiny.yaml run.dir=lr --resume auto"
+differ "sluice: the command is 'sluice eval tiny.yaml' on rank 0 and 'sluice bench tiny.yaml' on rank 1: start" \
+  "eval tiny.yaml" "bench tiny.yaml"
+differ "sluice: rank 0: command line: unknown key 'optim.rate'" "bench tiny.yaml optim.rate=1" "bench tiny.yaml"
+test ! -e lr || die "ranks that were started differently have begun a run"

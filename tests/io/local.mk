@@ -48,7 +48,6 @@ tests_io_test_prepare_process_SOURCES = tests/io/test_prepare_process.c $(io_cor
 tests_io_test_safetensors_SOURCES = tests/io/test_safetensors.c $(io_sample)
 tests_io_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=unlink -Wl,--wrap=statvfs -Wl,--wrap=mkdtemp -Wl,--wrap=fallocate \
 	-Wl,--wrap=pread -Wl,--wrap=pwrite
-tests_io_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=unlink -Wl,--wrap=statvfs -Wl,--wrap=mkdtemp -Wl,--wrap=fallocate
 tests_io_test_trace_SOURCES = tests/io/test_trace.c tests/base/full.h
 tests_io_test_tokens_SOURCES = tests/io/test_tokens.c $(io_corpus)
 EXTRA_DIST += \

@@ -1,0 +1,18 @@
+/* Whether the ranks of a job were started alike. Each rank reads its own command line, and mpirun
+ * can give each rank another one. Ranks that differ would compute different things, or wait for
+ * each other in different collectives. */
+#ifndef SLUICE_CMD_ALIKE_H
+#define SLUICE_CMD_ALIKE_H
+
+#include "comm/comm.h"
+#include "deck/options.h"
+
+/* STATUS_USAGE if a rank has another text than rank 0: "WHAT is TEXT on rank 0 and TEXT on rank R".
+ * Collective. */
+enum status alike_check_text(struct comm *comm, const char *what, char *text);
+/* The same of the values of all options: `set` is of `table`, which all ranks have. The first key
+ * that differs is named. Collective. */
+enum status alike_check_options(struct comm *comm, const struct option *table,
+                                const struct option_set *set);
+
+#endif
