@@ -128,6 +128,15 @@ enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps,
   return STATUS_OK;
 }
 
+enum status checkpoint_count(const char *dir, int64_t *n)
+{
+  int64_t *steps = NULL;
+  *n = 0;
+  const enum status status = checkpoint_folder_scan(dir, false, &steps, n);
+  mem_free(steps);
+  return status;
+}
+
 static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
 {
   enum status status = comm_broadcast(comm, n, sizeof *n, 0);

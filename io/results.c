@@ -286,6 +286,36 @@ static size_t drop_later(struct json_tokener *tokener, char *text, size_t bytes,
   return kept;
 }
 
+static bool any_later(struct json_tokener *tokener, const char *text, size_t bytes,
+                      int64_t last_step)
+{
+  const char *end = text + bytes;
+  for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(end - line)));
+       line = newline + 1)
+    if (is_later(tokener, line, (size_t)(newline - line) + 1, last_step))
+      return true;
+  return false;
+}
+
+enum status results_have_steps(const char *path, bool *out)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  *out = false;
+  if (!file_exists(path))
+    return STATUS_OK;
+  enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
+  struct json_tokener *tokener = status ? NULL : json_tokener_new();
+  if (!status && !tokener)
+    status = status_set(STATUS_MEMORY, "no memory to read %s", path);
+  if (tokener) {
+    *out = any_later(tokener, text, bytes, 0);
+    json_tokener_free(tokener);
+  }
+  mem_free(text);
+  return status;
+}
+
 enum status results_rewind(const char *path, int64_t last_step)
 {
   char *text = NULL;

@@ -2,6 +2,7 @@
 #ifndef SLUICE_IO_RESULTS_H
 #define SLUICE_IO_RESULTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -11,6 +12,8 @@ enum status results_open(const char *path, struct results **out);
 enum status results_close(struct results *results); /* takes NULL */
 /* Whether results_open() can open it, for what takes long to work out: a file that was not there is not there afterwards. */
 enum status results_check(const char *path);
+/* Whether the file holds a record of a completed step. A file that is not there holds none. */
+enum status results_have_steps(const char *path, bool *out);
 
 /* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end. */
 void results_begin(struct results *results, const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" | "bench", "bench_adam", ... */

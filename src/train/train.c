@@ -193,10 +193,10 @@ static enum status prepare_state(struct train_run *run, const char *resume)
     status = comm_agree(run->comm, train_prepare_stop(run));
   if (!status && !*resume)
     status = status_set(STATUS_USAGE, "resume is empty: say none, auto, or a checkpoint's path");
+  if (!status)
+    status = comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
-  if (!status)
-    status = comm_agree(run->comm, train_leads(run) ? train_folder_lock(run) : STATUS_OK);
   if (!status)
     status = job_create(run->comm, run->deck, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
   return status ? status : train_start_state(run, resume);
@@ -228,8 +228,7 @@ static void release(struct train_run *run)
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);
   mem_free(run->learned_path);
-  if (run->lock >= 0)
-    close(run->lock);
+  train_folder_release(run);
 }
 
 static enum status run_loop(struct train_run *run, enum train_end *end)

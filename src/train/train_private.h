@@ -38,6 +38,7 @@ struct train_run {
   struct stop_file stop_file; /* rank 0 */
   double end_s;               /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
   int lock;                   /* rank 0: the run folder, while this run writes it; -1: not open */
+  bool made_folder;           /* rank 0: this run made the run folder, and has its lock */
   int64_t saved_step;         /* of the newest checkpoint of this run, -1: none */
 };
 
@@ -54,11 +55,18 @@ static inline bool train_is_due(int64_t step, int64_t every)
 
 /* Where things lie in the run folder. Local. */
 enum status train_folder_paths(struct train_run *run);
-/* STATUS_USAGE where it holds a run already. Collective. */
+/* Makes the folder and locks it, before anything is written to it. STATUS_USAGE while another run
+ * holds the lock, from the beginning of its start on. A file system without locks is warned of. On
+ * rank 0. */
+enum status train_folder_take(struct train_run *run);
+/* The lock, and a folder that this run made and left empty. On any rank. */
+void train_folder_release(struct train_run *run);
+/* STATUS_USAGE if the folder holds a run already: a checkpoint, or results of a step. The folder of
+ * a start that failed before that is taken over: its log goes on, and its deck is replaced.
+ * Collective. */
 enum status train_folder_refuse_used(struct train_run *run);
-/* One run at a time writes a folder: STATUS_USAGE while another one does. Where there is no folder yet, or its file system knows no locks, none is taken. On rank 0. */
-enum status train_folder_lock(struct train_run *run);
-/* Makes it, with deck, log, lock, what the device learned, and results, of which those up to the run's step stay. On rank 0. */
+/* Writes deck and log, keeps what the device learned, and opens the results, in which the records
+ * up to the run's step stay. On rank 0. */
 enum status train_folder_open(struct train_run *run);
 /* A run that goes on computes with the algorithms that it began with, whatever has been learned elsewhere since. Another device, or another version of its libraries, has its own.
  * On rank 0. */

@@ -72,6 +72,43 @@ ln -s disk linked
 train 1 linked
 test -e disk/log.txt || die "a run folder that is a link is not used"
 
+# --- one run a folder ---------------------------------------------------------------------------
+
+# A run that is still starting (its data are a pipe) has the folder. Another one writes nothing.
+cp -r data slow
+shard=$(ls slow/train-*.h5)
+rm "$shard"
+mkfifo "$shard"
+"$SLUICE" train tiny.yaml run.dir=two data.train=slow data.verify=true > two.log 2>&1 & first=$!
+tries=0
+until test -d two; do
+  tries=$((tries + 1))
+  test $tries -lt 200 || { kill -KILL $first; cat two.log >&2; die "a run does not take its folder first"; }
+  sleep 0.1
+done
+sleep 0.2
+fails 2 "two is being written by another run" soon "$SLUICE" train tiny.yaml run.dir=two run.seed=22
+kill -KILL $first
+wait $first || true
+test -z "$(ls two)" || { ls two >&2; die "the refused run wrote into the folder"; }
+train 1 two
+
+# Without a first step there is no run: the same command may start again. The log tells both.
+cp -r data short
+shard=$(ls short/train-*.h5)
+truncate -s 100000 "$shard"
+fails 3 "and should have" "$SLUICE" train tiny.yaml run.dir=again data.train=short
+cp data/train-*.h5 short/
+"$SLUICE" train tiny.yaml run.dir=again data.train=short > again.log 2>&1 ||
+  { cat again.log >&2; die "a start that failed bars the folder"; }
+grep -q 'takes the folder over' again/log.txt || die "the log does not tell of the earlier start"
+test "$(grep -c 'parameters,' again/log.txt)" = 2 || die "the log of the earlier start is gone"
+test "$(losses again | wc -l)" = 6 || die "steps of the second start"
+fails 2 "again already holds a run" "$SLUICE" train tiny.yaml run.dir=again data.train=short
+# A folder that a failed start made is gone again if nothing was written.
+fails 3 "there is no folder nowhere" "$SLUICE" train tiny.yaml run.dir=gone data.train=nowhere
+test ! -e gone || die "a start that wrote nothing leaves a folder"
+
 # --- ranks that were started differently --------------------------------------------------------
 
 # Rank 1 does not see what rank 0 sees: the folder, or the deck whose name could be key=value.

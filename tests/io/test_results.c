@@ -227,6 +227,31 @@ static void rewinding(void **state)
   assert_false(file_exists(path));
 }
 
+/* A run that failed before its first step has at most a record of how it ended. */
+static void completed_steps_are_found(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    bool found;
+  } known[] = {
+      {"", false},
+      {"{\"kind\":\"run\",\"step\":0}\n", false},
+      {"{\"kind\":\"step\",\"step\":1}", false}, /* an unfinished line */
+      {"{\"kind\":\"step\",\"step\":1}\n", true},
+      {"no JSON\n{\"kind\":\"eval\",\"step\":7}\n", true},
+  };
+  bool found = true;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    put(known[i].text);
+    assert_int_equal(results_have_steps(path, &found), STATUS_OK);
+    assert_int_equal(found, known[i].found);
+  }
+  unlink(path);
+  assert_int_equal(results_have_steps(path, &found), STATUS_OK);
+  assert_false(found);
+}
+
 static void what_cannot_be_opened(void **state)
 {
   (void)state;
@@ -309,6 +334,7 @@ int main(void)
       cmocka_unit_test(a_long_line),
       cmocka_unit_test(a_failed_write_leaves_whole_lines),
       cmocka_unit_test(rewinding),
+      cmocka_unit_test(completed_steps_are_found),
       cmocka_unit_test(what_cannot_be_opened),
       cmocka_unit_test(opening_is_tried),
       cmocka_unit_test(only_files_are_appended_to),

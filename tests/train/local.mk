@@ -1,5 +1,6 @@
 check_PROGRAMS += \
 	tests/train/test_exchange \
+	tests/train/test_folder \
 	tests/train/test_learned \
 	tests/train/test_place \
 	tests/train/test_reader \
@@ -25,3 +26,4 @@ tests_train_test_saver_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=mem_available_bytes -W
 tests_train_test_state_SOURCES = tests/train/test_state.c $(train_fixture)
 tests_train_test_tensors_SOURCES = tests/train/test_tensors.c $(train_fixture)
 tests_train_test_tiers_SOURCES = tests/train/test_tiers.c $(train_fixture)
+tests_train_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=flock
