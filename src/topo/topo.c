@@ -362,6 +362,16 @@ int topo_threads(const struct topo *topo)
   return own_share(topo)->threads;
 }
 
+int topo_cpus(const struct topo *topo)
+{
+  return hwloc_bitmap_weight(own_share(topo)->math);
+}
+
+int topo_machine_cpus(const struct topo *topo)
+{
+  return hwloc_bitmap_weight(hwloc_topology_get_topology_cpuset(topo->machine));
+}
+
 const int *topo_cores(const struct topo *topo)
 {
   return topo->options.bind ? own_share(topo)->cpu : NULL;

@@ -64,6 +64,8 @@ enum status topo_create_synthetic(const char *machine, const char *mask, double 
 void topo_destroy(struct topo *topo); /* takes NULL */
 
 int topo_threads(const struct topo *topo);             /* math threads of this rank, at least 1 */
+int topo_cpus(const struct topo *topo);                /* hardware threads for math, of this rank */
+int topo_machine_cpus(const struct topo *topo);        /* hardware threads of the machine */
 const int *topo_cores(const struct topo *topo);        /* the logical CPU of each; NULL: they are left to the scheduler */
 int topo_io_cores(const struct topo *topo, const int **out); /* CPUs for the thread that does I/O; 0: wherever this process may run */
 int topo_gpu(const struct topo *topo);                 /* ordinal of this rank's GPU among those that it sees, -1: none */

@@ -113,6 +113,25 @@ static enum status choose_place(struct job *job, int *out)
   return status;
 }
 
+/* More threads than CPUs only take turns. A few more may be meant, a mistyped number is not. */
+static enum status check_threads(const struct deck *deck, const struct topo *topo)
+{
+  enum { TURNS = 4 };
+  const int64_t threads = deck->run.threads;
+  const int own = topo_cpus(topo), all = topo_machine_cpus(topo);
+  if (threads > (int64_t)TURNS * all)
+    return status_set(STATUS_USAGE,
+                      "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
+                      "uses the cores of each rank, or to at most %d",
+                      (long long)threads, options_where(deck->set, "run.threads"), all,
+                      all == 1 ? "" : "s", TURNS * all);
+  if (threads > own)
+    log_warn_alike("run.threads is %lld, but this rank has %d CPU%s for them: its threads take "
+                   "turns, and steps are slower than with run.threads=0",
+                   (long long)threads, own, own == 1 ? "" : "s");
+  return STATUS_OK;
+}
+
 static enum status take_cores(struct job *job, const struct topo_record *records)
 {
   const struct deck *deck = job->deck;
@@ -122,6 +141,8 @@ static enum status take_cores(struct job *job, const struct topo_record *records
                                        .lists = deck->topo.cores.n,
                                        .list = deck->topo.cores.item};
   enum status status = topo_create_job(records, comm_ranks(job->comm), comm_rank(job->comm), &options, &job->topo);
+  if (!status)
+    status = check_threads(deck, job->topo);
   if (!status)
     status = topo_bind(job->topo);
   if (status)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# How a command starts: decks that are no text, folders in which other users put links and pipes,
-# a folder that two runs want, a start that fails, and ranks that were started differently. Oracle:
-# one sentence and an exit code, the content of files before, and a time limit where it would hang.
+# How a command starts: decks that are no text, links and pipes of other users in a run folder, two
+# runs for one folder, a start that fails, ranks with other command lines. Oracle: one sentence and
+# an exit code, the content of files before, and a time limit if it would hang.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -21,17 +21,26 @@ for code in UTF-16 UTF-16LE UTF-16BE UTF-32; do
   *BE) { printf '\376\377' && cat plain.yaml; } > marked.yaml ;;
   *) cp plain.yaml marked.yaml ;;
   esac
-  fails 2 "marked.yaml is a text in ${code%?E}, and a deck is one in UTF-8" "$SLUICE" plan marked.yaml
+  fails 2 "marked.yaml is a text in ${code%?E}, and a deck is one in UTF-8" \
+    "$SLUICE" plan marked.yaml
 done
 test ! -e runs || die "a deck that is no text was run"
 
 # A deck that the user names may come through a pipe. A long list takes time in proportion.
 mkfifo pipe.yaml
 cat tiny.yaml > pipe.yaml &
-soon "$SLUICE" plan pipe.yaml list=false > plan.out 2>&1 || { cat plan.out >&2; die "a deck through a pipe"; }
+soon "$SLUICE" plan pipe.yaml list=false > plan.out 2>&1 ||
+  { cat plan.out >&2; die "a deck through a pipe"; }
 { printf 'train: {freeze: ['; yes x, | head -n 100000; printf 'x]}\n'; } > long.yaml
 timeout -s KILL 10 "$SLUICE" plan long.yaml > plan.out 2>&1 || test $? != 137 ||
   die "a list of 100,000 items takes longer than 10 s"
+
+# A mistyped number of threads is refused, and a few threads too many are warned of.
+fails 2 "run.threads is 4096 (command line), but this machine has" \
+  soon "$SLUICE" train tiny.yaml run.dir=many run.threads=4096
+train 1 many run.threads=$(($(env -u OMP_NUM_THREADS nproc) + 1)) # nproc heeds OMP_NUM_THREADS
+grep -q '^warning: run.threads is .* its threads take turns' many.log ||
+  { cat many.log >&2; die "nobody warns of too many threads"; }
 
 # --- what other users may put into a run folder -------------------------------------------------
 
@@ -53,7 +62,8 @@ for name in log.txt results.jsonl device.bin; do
   mkdir -p "link-$name" "pipe-$name"
   ln -s ../victim "link-$name/$name"
   mkfifo "pipe-$name/$name"
-  fails 4 "link-$name/$name: it is a symbolic link" soon "$SLUICE" train tiny.yaml run.dir="link-$name"
+  fails 4 "link-$name/$name: it is a symbolic link" \
+    soon "$SLUICE" train tiny.yaml run.dir="link-$name"
   kept "$name"
   code=4
   test $name = log.txt || code=3
@@ -83,7 +93,8 @@ mkfifo "$shard"
 tries=0
 until test -d two; do
   tries=$((tries + 1))
-  test $tries -lt 200 || { kill -KILL $first; cat two.log >&2; die "a run does not take its folder first"; }
+  test $tries -lt 200 ||
+    { kill -KILL $first; cat two.log >&2; die "a run does not take its folder first"; }
   sleep 0.1
 done
 sleep 0.2
@@ -137,7 +148,8 @@ differ "sluice: optim.lr is 0.001 on rank 0 and 0.002 on rank 1: start" \
   "train tiny.yaml run.dir=lr optim.lr=1e-3" "train tiny.yaml run.dir=lr optim.lr=2e-3"
 differ "sluice: resume is none on rank 0 and auto on rank 1: start" \
   "train tiny.yaml run.dir=lr" "train tiny.yaml run.dir=lr --resume auto"
-differ "sluice: the command is 'sluice eval tiny.yaml' on rank 0 and 'sluice bench tiny.yaml' on rank 1: start" \
+differ "the command is 'sluice eval tiny.yaml' on rank 0 and 'sluice bench tiny.yaml' on rank 1" \
   "eval tiny.yaml" "bench tiny.yaml"
-differ "sluice: rank 0: command line: unknown key 'optim.rate'" "bench tiny.yaml optim.rate=1" "bench tiny.yaml"
+differ "sluice: rank 0: command line: unknown key 'optim.rate'" \
+  "bench tiny.yaml optim.rate=1" "bench tiny.yaml"
 test ! -e lr || die "ranks that were started differently have begun a run"
