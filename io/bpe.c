@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/text_input.h"
 
@@ -33,6 +34,7 @@ struct cached {
 
 struct bpe {
   int64_t vocab;
+  uint64_t seed;           /* of the tables */
   struct text_buffer pool; /* the bytes of all tokens */
   struct token *token;     /* [vocab] */
   int32_t *slots;          /* hash table of ids by bytes; -1: free */
@@ -82,21 +84,6 @@ bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n)
 
 /* ---- tokens */
 
-static uint64_t hash_bytes(const char *bytes, size_t n)
-{
-  uint64_t hash = 0x9E3779B97F4A7C15 ^ n;
-  for (; n >= 8; n -= 8, bytes += 8) {
-    uint64_t word;
-    memcpy(&word, bytes, 8);
-    hash = (hash ^ word) * 0xFF51AFD7ED558CCD;
-    hash ^= hash >> 32;
-  }
-  uint64_t word = 0;
-  memcpy(&word, bytes, n);
-  hash = (hash ^ word) * 0xFF51AFD7ED558CCD;
-  return hash ^ hash >> 32;
-}
-
 /* A power of two that is at least twice n. */
 static uint64_t slots_for(int64_t n)
 {
@@ -113,6 +100,7 @@ enum status bpe_create(int64_t vocab, struct bpe **out)
   if (status)
     return status;
   bpe->vocab = vocab;
+  bpe->seed = hash_seed();
   bpe->slot_count = slots_for(vocab);
   status = mem_alloc(MEM_DATA, (size_t)vocab * sizeof *bpe->token, (void **)&bpe->token);
   if (status == STATUS_OK)
@@ -145,7 +133,7 @@ void bpe_destroy(struct bpe *bpe)
 /* The slot that holds the token of these bytes, or the free one where it belongs. */
 static int32_t *token_slot(const struct bpe *bpe, const char *bytes, size_t n)
 {
-  for (uint64_t i = hash_bytes(bytes, n);; i++) {
+  for (uint64_t i = hash_seeded(bpe->seed, bytes, n);; i++) {
     int32_t *slot = &bpe->slots[i & (bpe->slot_count - 1)];
     const struct token *token = &bpe->token[*slot < 0 ? 0 : *slot];
     if (*slot < 0 || (token->length == n && memcmp(bpe->pool.data + token->begin, bytes, n) == 0))
@@ -203,8 +191,7 @@ static uint64_t pair_key(int32_t left, int32_t right)
 /* The slot of the pair, or the free one where it belongs. */
 static struct pair *pair_slot(const struct bpe *bpe, uint64_t key)
 {
-  uint64_t hash = key * 0x9E3779B97F4A7C15;
-  for (uint64_t i = hash >> 32;; i++) {
+  for (uint64_t i = hash_mix(key, bpe->seed);; i++) {
     struct pair *pair = &bpe->pairs[i & (bpe->pair_slots - 1)];
     if (pair->rank == NO_RANK || pair->key == key)
       return pair;
@@ -344,7 +331,7 @@ enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int
 {
   if (bytes > CACHED_BYTES)
     return encode_word(bpe, word, bytes, tokens, n);
-  struct cached *cached = &bpe->cache[hash_bytes(word, bytes) & (CACHE_SLOTS - 1)];
+  struct cached *cached = &bpe->cache[hash_seeded(bpe->seed, word, bytes) & (CACHE_SLOTS - 1)];
   if (cached->bytes == bytes && memcmp(cached->word, word, bytes) == 0) {
     for (int i = 0; i < cached->tokens; i++)
       tokens[(*n)++] = cached->token[i];

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -42,22 +42,9 @@ struct parser {
 
 /* --- the table of keys ---------------------------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-  const unsigned __int128 product = (unsigned __int128)(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xbf58476d1ce4e5b9u);
-  return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-/* The seed differs from process to process: nobody can write a file whose keys all collide. */
 static uint64_t hash_of(const struct json_tree *tree, int32_t object, const char *key, size_t bytes)
 {
-  uint64_t hash = mix(tree->seed, (uint64_t)object << 32 ^ bytes);
-  for (size_t at = 0; at < bytes; at += 8) {
-    uint64_t word = 0;
-    memcpy(&word, key + at, bytes - at < 8 ? bytes - at : 8);
-    hash = mix(hash ^ word, tree->seed);
-  }
-  return hash;
+  return hash_seeded(hash_mix(tree->seed, (uint64_t)object), key, bytes);
 }
 
 /* Where the key is, or the free slot where it belongs. */
@@ -298,8 +285,7 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes, s
   if (status)
     return status;
   parser.tree = tree;
-  if (getrandom(&tree->seed, sizeof tree->seed, GRND_NONBLOCK) != sizeof tree->seed)
-    tree->seed = (uint64_t)(uintptr_t)tree;
+  tree->seed = hash_seed();
   tree->arena.room = bytes + 1;
   status = mem_alloc(MEM_META, tree->arena.room, (void **)&tree->arena.data);
   if (!status)

@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "io/bpe.h"
 #include "io/file.h"
 #include "io/split.h"
 #include "io/tokenizer.h"
@@ -604,6 +606,39 @@ static void test_checksum(void **state)
   remove_folder(folder);
 }
 
+/* ---- names that a stranger chose */
+
+/* The hash of 16 bytes that knows no seed, up to its last step. */
+static uint64_t unseeded(uint64_t first)
+{
+  const uint64_t hash = (UINT64_C(0x9E3779B97F4A7C15) ^ 16 ^ first) * UINT64_C(0xFF51AFD7ED558CCD);
+  return hash ^ hash >> 32;
+}
+
+static double seconds_to_fill(bool chosen)
+{
+  enum { TOKENS = 20000 };
+  struct bpe *bpe = NULL;
+  OK(bpe_create(TOKENS, &bpe));
+  const clock_t begin = clock();
+  for (int i = 0; i < TOKENS; i++) {
+    const uint64_t first = (uint64_t)i, words[2] = {first, chosen ? unseeded(first) : first};
+    OK(bpe_set_token(bpe, i, (const char *)words, sizeof words, true));
+  }
+  const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  bpe_destroy(bpe);
+  return seconds;
+}
+
+/* Oracle: as many tokens that nobody chose. Without a seed the chosen ones share one slot, and need the
+ * square of their number. */
+static void test_chosen_names(void **state)
+{
+  (void)state;
+  const double plain = seconds_to_fill(false), chosen = seconds_to_fill(true);
+  assert_true(chosen < 20 * plain + 0.05);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_utf8),
@@ -619,6 +654,7 @@ int main(void)
                                      cmocka_unit_test(test_no_allocation),
                                      cmocka_unit_test(test_damaged_files),
                                      cmocka_unit_test(test_end_of_text_from_merges),
-                                     cmocka_unit_test(test_checksum)};
+                                     cmocka_unit_test(test_checksum),
+                                     cmocka_unit_test(test_chosen_names)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
