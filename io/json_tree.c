@@ -354,7 +354,7 @@ int64_t json_length(const struct json_node *node)
 
 const struct json_node *json_first(const struct json_node *node)
 {
-  return neighbour(node, node->first);
+  return node ? neighbour(node, node->first) : NULL;
 }
 
 const struct json_node *json_next(const struct json_node *node)

@@ -24,7 +24,8 @@ const struct json_node *json_tree_root(const struct json_tree *tree);
 
 enum json_kind json_kind(const struct json_node *node);
 int64_t json_length(const struct json_node *node);                                      /* members of an array or object, 0 of others */
-const struct json_node *json_first(const struct json_node *node);                       /* member, in the file's order; NULL: none */
+const struct json_node *json_first(
+    const struct json_node *node); /* member, in the file's order; NULL: none; NULL has none */
 const struct json_node *json_next(const struct json_node *node);                        /* sibling */
 const char *json_key(const struct json_node *node, size_t *bytes);                      /* of a member of an object; zero-terminated; bytes may be NULL */
 const struct json_node *json_find(const struct json_node *object, const char *key);     /* NULL: not there, or not an object (NULL is none); by hash: fast for large objects */

@@ -301,7 +301,7 @@ static void measure_added(const struct loader *loader, const struct json_node *l
 {
   *fresh = 0;
   *bytes = 0;
-  for (const struct json_node *node = list ? json_first(list) : NULL; node; node = json_next(node)) {
+  for (const struct json_node *node = json_first(list); node; node = json_next(node)) {
     const struct json_node *content = json_find(node, "content");
     const char *text;
     size_t n = 0;
@@ -317,7 +317,7 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
   int64_t next = loader->words;
   char *text = t->texts;
   enum status status = STATUS_OK;
-  for (const struct json_node *node = list ? json_first(list) : NULL; node && status == STATUS_OK; node = json_next(node))
+  for (const struct json_node *node = json_first(list); node && status == STATUS_OK; node = json_next(node))
     status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text) : json_fail(node, "is not an object");
   added_tokens_sort(&loader->added);
   added_tokens_sort(&t->added);

@@ -22,7 +22,7 @@ static enum status check_classes(const struct json_node *root, const struct hf_f
 {
   const struct json_node *node = hf_find_said(root, "architectures");
   enum status status = node && json_kind(node) != JSON_ARRAY ? json_fail(node, "is not an array of names") : STATUS_OK;
-  for (const struct json_node *item = node ? json_first(node) : NULL; item && !status; item = json_next(item)) {
+  for (const struct json_node *item = json_first(node); item && !status; item = json_next(item)) {
     const char *name = NULL;
     status = json_get_text(item, &name, NULL);
     if (!status && strcmp(name, family->causal) != 0 && strcmp(name, family->base) != 0)

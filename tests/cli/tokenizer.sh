@@ -59,6 +59,14 @@ grep -qF '<\x1b?|im_start|>' show.out || { cat show.out >&2; die "show of a toke
 "$SLUICE" tokenizer show gpt2.1 | grep -q "^pattern     gpt2: 's|'t" || die "show of a tokenizer that splits by ByteLevel alone"
 "$SLUICE" tokenizer show "$top_srcdir/tests/io/data/bpe" | grep -q '756  <|endoftext|>' || die "show of vocab.json"
 
+# A file without the key added_tokens, whose end of text is a word of the vocabulary.
+mkdir bare
+cp gpt2.1/tokenizer_config.json bare
+awk '/"added_tokens"/ { hidden = 1 } !hidden { if (last != "") print last; last = $0 } /^  \],/ { hidden = 0 }
+  /"vocab": \{/ { print; last = "      \"<|endoftext|>\": 898," } END { print last }' gpt2.1/tokenizer.json > bare/tokenizer.json
+"$SLUICE" tokenizer show bare > show.out || die "show of a tokenizer without added tokens"
+grep -q '^vocabulary  899 tokens' show.out || { cat show.out >&2; die "show of a tokenizer without added tokens"; }
+
 # Shards made with it.
 "$SLUICE" prepare text out=data tokenizer=llama3.1 val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare with the trained tokenizer"; }
 bytes=$(cat text/* | wc -c) tokens=$(sed -n 's/.* \([0-9]*\) tokens for training.*/\1/p' prepare.out)
