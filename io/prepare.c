@@ -347,9 +347,11 @@ static enum status work_until(struct worker *worker, double end)
 static void show_progress(int64_t done, int64_t total, int64_t shards, double seconds)
 {
   double rate = seconds > 0 ? (double)done / seconds : 0;
-  log_progress(PROGRESS_SECONDS, "prepare: %.1f of %.1f MB (%.0f %%), %.1f MB/s, %" PRId64 " shards, %.0f s left", (double)done * 1e-6,
-               (double)total * 1e-6, total ? 100 * (double)done / (double)total : 100, rate * 1e-6, shards,
-               rate > 0 ? (double)(total - done) / rate : 0);
+  log_progress(PROGRESS_SECONDS,
+               "prepare: %s of %s (%.0f %%), %s/s, %" PRId64 " shard%s, %.0f s left",
+               mem_amount((double)done).text, mem_amount((double)total).text,
+               total ? 100 * (double)done / (double)total : 100, mem_amount(rate).text, shards,
+               shards == 1 ? "" : "s", rate > 0 ? (double)(total - done) / rate : 0);
 }
 
 /* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
@@ -430,14 +432,16 @@ static enum status check_result(const struct prepare_config *config, const struc
                       config->inputs > 1 ? " and the other inputs" : "");
   if (config->val > 0 && result->val_tokens == 0)
     return status_set(STATUS_INPUT,
-                      "none of the %" PRId64
-                      " documents fell to the validation split with a share of %g; a text file is one document; use a larger share, more "
+                      "no document of %" PRId64
+                      " fell to the validation split with a share of %g; a text file is one "
+                      "document; use a larger share, more "
                       "text, another seed, or a share of 0",
                       result->documents, config->val);
   if (result->train_tokens == 0)
     return status_set(STATUS_INPUT,
-                      "all of the %" PRId64
-                      " documents fell to the validation split with a share of %g; use a smaller share, more text or another seed",
+                      "no document of %" PRId64
+                      " fell to the training split with a validation share of %g; use a smaller "
+                      "share, more text or another seed",
                       result->documents, config->val);
   return STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "io/tokenizer.h"
@@ -96,6 +97,27 @@ static enum status find_tokenizer(const struct values *values, const char **name
   return *folder ? STATUS_OK : STATUS_MEMORY;
 }
 
+static const char *plural(int64_t n)
+{
+  return n == 1 ? "" : "s";
+}
+
+/* A file of plain text that is in both splits is two documents. */
+static void print_result(const char *out, const struct prepare_result *result)
+{
+  printf("%s: %lld document%s from %lld file%s, %s of text, %lld tokens for training and %lld for "
+         "validation, in %lld shard%s (%lld existed already)\n",
+         out, (long long)result->documents, plural(result->documents), (long long)result->files,
+         plural(result->files), mem_amount((double)result->bytes).text,
+         (long long)result->train_tokens, (long long)result->val_tokens, (long long)result->shards,
+         plural(result->shards), (long long)result->reused_shards);
+  if (result->val_tokens > result->train_tokens)
+    log_warn("validation gets more tokens than training (%lld and %lld): the split takes whole "
+             "documents, or blocks of 16 KiB of "
+             "plain text; use more text, a smaller val, or val=0",
+             (long long)result->val_tokens, (long long)result->train_tokens);
+}
+
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
@@ -118,11 +140,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (status)
     return status;
   if (comm_rank(arguments->comm) == 0)
-    printf("%s: %lld documents from %lld files, %.1f MB of text; %lld tokens for training and %lld "
-           "for validation, in %lld shards (%lld existed already)\n",
-           values->out, (long long)result.documents, (long long)result.files,
-           (double)result.bytes * 1e-6, (long long)result.train_tokens, (long long)result.val_tokens,
-           (long long)result.shards, (long long)result.reused_shards);
+    print_result(values->out, &result);
   return STATUS_OK;
 }
 
