@@ -225,6 +225,34 @@ bool bpe_is_made(const struct bpe *bpe, int32_t id)
   return bpe->token[id].made || (bpe->whole_words && n > 0 && bpe_find(bpe, bytes, n) == id);
 }
 
+/* ---- meaning */
+
+/* The table has no order: each merge's hash holds its rank, so that their sum needs none. */
+static uint64_t hash_merges(const struct bpe *bpe)
+{
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < bpe->pair_slots; i++) {
+    const struct pair *pair = &bpe->pairs[i];
+    if (pair->rank == NO_RANK)
+      continue;
+    const uint64_t words[] = {pair->key, pair->rank, (uint64_t)pair->joined};
+    sum += hash_bytes(HASH_START, words, sizeof words);
+  }
+  return sum;
+}
+
+uint64_t bpe_hash(const struct bpe *bpe, uint64_t hash)
+{
+  const uint64_t merges = hash_merges(bpe), whole = bpe->whole_words;
+  for (int64_t id = 0; id < bpe->vocab; id++) {
+    const struct token *token = &bpe->token[id];
+    hash = hash_bytes(hash, &token->length, sizeof token->length);
+    hash = hash_bytes(hash, bpe->pool.data + token->begin, token->length);
+  }
+  hash = hash_bytes(hash, &merges, sizeof merges);
+  return hash_bytes(hash, &whole, sizeof whole);
+}
+
 /* ---- words */
 
 static void heap_push(uint64_t *heap, size_t *n, uint64_t item)

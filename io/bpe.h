@@ -37,6 +37,9 @@ bool bpe_is_made(const struct bpe *bpe, int32_t id);
 /* A word that is a token is that token, whether merges make it or not. */
 void bpe_take_whole_words(struct bpe *bpe);
 
+/* Continue a hash with all that decides which tokens a word becomes: tokens by id, merges by rank. */
+uint64_t bpe_hash(const struct bpe *bpe, uint64_t hash);
+
 /* Append the tokens of a word of at most INT32_MAX / 4 bytes; `tokens` has room for one a byte. */
 enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens, int64_t *n);
 

@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"
 #include "io/state.h"
+#include "io/tokens.h"
 
 struct checkpoint_meta {
   int64_t step;          /* completed optimizer steps */
@@ -13,6 +14,7 @@ struct checkpoint_meta {
   int64_t skipped;       /* steps that the non-finite policy skipped */
   int64_t ranks;         /* that wrote it (information) */
   uint64_t seed;
+  struct token_stream data; /* that it was trained on */
   char *deck;            /* the resolved deck as YAML */
   char *version;         /* of the program that wrote it */
 };

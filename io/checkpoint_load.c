@@ -60,22 +60,51 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
   return STATUS_OK;
 }
 
+void checkpoint_data_numbers(struct token_stream *data,
+                             struct checkpoint_number out[CHECKPOINT_DATA_NUMBERS])
+{
+  struct tokenizer_id *tokenizer = &data->tokenizer;
+  const struct checkpoint_number numbers[CHECKPOINT_DATA_NUMBERS] = {
+      {"tokenizer_vocab", DTYPE_I64, &tokenizer->vocab},
+      {"tokenizer_crc32", DTYPE_U32, &tokenizer->crc32},
+      {"tokenizer_meaning", DTYPE_U64, &tokenizer->meaning},
+      {"data_tokens", DTYPE_I64, &data->tokens},
+      {"data_crc32", DTYPE_U32, &data->crc32}};
+  memcpy(out, numbers, sizeof numbers);
+}
+
+/* Checkpoints of older versions, and of imported weights, have none. */
+static enum status read_data(hid_t file, struct token_stream *out)
+{
+  struct token_stream data = {0};
+  struct checkpoint_number numbers[CHECKPOINT_DATA_NUMBERS];
+  if (!hdf5_has_attribute(file, "tokenizer"))
+    return STATUS_OK;
+  checkpoint_data_numbers(&data, numbers);
+  enum status status =
+      hdf5_copy_text(file, "tokenizer", data.tokenizer.name, sizeof data.tokenizer.name);
+  for (int i = 0; i < CHECKPOINT_DATA_NUMBERS && status == STATUS_OK; i++)
+    status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  if (status == STATUS_OK)
+    *out = data;
+  return status;
+}
+
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors)
 {
   struct checkpoint_meta meta = {0};
-  const struct {
-    const char *name;
-    enum dtype type;
-    void *value;
-  } numbers[] = {
-      {"step", DTYPE_I64, &meta.step},   {"samples", DTYPE_I64, &meta.samples}, {"skipped", DTYPE_I64, &meta.skipped},
-      {"ranks", DTYPE_I64, &meta.ranks}, {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
+  const struct checkpoint_number numbers[] = {
+      {"step", DTYPE_I64, &meta.step},       {"samples", DTYPE_I64, &meta.samples},
+      {"skipped", DTYPE_I64, &meta.skipped}, {"ranks", DTYPE_I64, &meta.ranks},
+      {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
   };
   enum status status = check_format(file);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
   if (status == STATUS_OK)
     status = check_numbers(&meta);
+  if (status == STATUS_OK)
+    status = read_data(file, &meta.data);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
   if (status == STATUS_OK)
@@ -104,6 +133,8 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 {
   int64_t numbers[] = {meta->step, meta->samples, meta->skipped, meta->ranks, (int64_t)meta->seed};
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
   if (status == STATUS_OK)
     status = comm_broadcast_text(comm, &meta->deck, 0);
   if (status == STATUS_OK)

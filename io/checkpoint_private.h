@@ -31,6 +31,16 @@ int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *
 enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *table);
 void checkpoint_table_free(struct checkpoint_table *table); /* takes a zeroed one */
 
+/* The numbers that a file keeps of the data, as its attributes name them. */
+struct checkpoint_number {
+  const char *name;
+  enum dtype type;
+  void *value;
+};
+enum { CHECKPOINT_DATA_NUMBERS = 5 };
+void checkpoint_data_numbers(struct token_stream *data,
+                             struct checkpoint_number out[CHECKPOINT_DATA_NUMBERS]);
+
 /* Meta data from an open file: is it a complete checkpoint of this format? Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 

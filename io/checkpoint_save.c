@@ -119,6 +119,9 @@ static enum status check_same(struct save *save)
                            (int64_t)meta->seed,
                            hash_text(meta->deck),
                            hash_text(meta->version),
+                           (int64_t)meta->data.tokenizer.meaning,
+                           meta->data.tokens,
+                           meta->data.crc32,
                            table->n,
                            hash(table->entry, table->n * (int64_t)sizeof *table->entry),
                            hash(table->names, table->names_bytes),
@@ -192,6 +195,17 @@ static int64_t bound_bytes(const struct save *save)
   return bytes;
 }
 
+static enum status write_stream(hid_t file, const struct token_stream *data)
+{
+  struct token_stream copy = *data;
+  struct checkpoint_number numbers[CHECKPOINT_DATA_NUMBERS];
+  checkpoint_data_numbers(&copy, numbers);
+  enum status status = hdf5_set_text(file, "tokenizer", data->tokenizer.name);
+  for (int i = 0; i < CHECKPOINT_DATA_NUMBERS && status == STATUS_OK; i++)
+    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  return status;
+}
+
 static enum status write_header(hid_t file, const struct save *save)
 {
   const struct checkpoint_meta *meta = save->meta;
@@ -211,6 +225,8 @@ static enum status write_header(hid_t file, const struct save *save)
     status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
   if (status == STATUS_OK)
     status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
+  if (status == STATUS_OK && *meta->data.tokenizer.name)
+    status = write_stream(file, &meta->data);
   if (status == STATUS_OK)
     status = hdf5_write_text(file, "deck", meta->deck ? meta->deck : "");
   return status;

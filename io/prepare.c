@@ -414,13 +414,16 @@ static enum status hand_over(struct comm *comm, int root, struct prepare_done *d
 }
 
 /* The last act: the folder is finished. */
-static enum status write_index(struct comm *comm, const char *dir, struct prepare_done *done)
+static enum status write_index(struct comm *comm, const struct prepare_job *job,
+                               struct prepare_done *done)
 {
   enum status status = STATUS_OK;
   for (int root = 1; root < comm_ranks(comm) && status == STATUS_OK; root++)
     status = hand_over(comm, root, done);
+  for (int64_t i = 0; i < done->shards; i++)
+    done->shard[i].tokenizer_meaning = tokenizer_id(job->tokenizer).meaning;
   if (status == STATUS_OK && comm_rank(comm) == 0)
-    status = shard_index_write(dir, done->shards, done->shard);
+    status = shard_index_write(job->config->out, done->shards, done->shard);
   return comm_agree(comm, status);
 }
 
@@ -466,7 +469,7 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job, struct
     *useless = status != STATUS_OK;
   }
   if (status == STATUS_OK)
-    status = write_index(comm, job->config->out, &worker.done);
+    status = write_index(comm, job, &worker.done);
   mem_free(worker.done.shard);
   if (status == STATUS_OK)
     *result = worker.done.result;

@@ -215,7 +215,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .part = group->part,
                             .last = last,
                             .settings = job->settings,
-                            .tokenizer_crc32 = tokenizer_checksum(job->tokenizer),
+                            .tokenizer_crc32 = tokenizer_id(job->tokenizer).crc32,
                             .vocab = tokenizer_vocab(job->tokenizer),
                             .end_of_text = tokenizer_end_of_text(job->tokenizer),
                             .begin = group->begin,

@@ -315,14 +315,17 @@ char *prepare_record(const struct prepare_config *config, const struct prepare_i
 {
   struct text_buffer out = {0};
   char head[1024];
-  snprintf(head, sizeof head,
-           "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 2,\n  \"tokenizer\": \"%s\",\n  \"tokenizer_crc32\": %" PRIu32
-           ",\n  \"vocab\": %" PRId64 ",\n  \"begin_of_text\": %" PRId32 ",\n  \"end_of_text\": %" PRId32
-           ",\n  \"special\": \"%s\",\n  \"invalid\": \"%s\",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64 ",\n  \"shard_tokens\": %" PRId64
-           ",\n  \"inputs\": [",
-           tokenizer_name(tokenizer), tokenizer_checksum(tokenizer), tokenizer_vocab(tokenizer), tokenizer_begin_of_text(tokenizer),
-           tokenizer_end_of_text(tokenizer), config->special_as_text ? "text" : "token", config->replace_invalid ? "replace" : "refuse", config->val,
-           config->seed, config->shard_tokens);
+  snprintf(
+      head, sizeof head,
+      "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 2,\n  \"tokenizer\": \"%s\",\n  "
+      "\"tokenizer_crc32\": %" PRIu32 ",\n  \"vocab\": %" PRId64 ",\n  \"begin_of_text\": %" PRId32
+      ",\n  \"end_of_text\": %" PRId32
+      ",\n  \"special\": \"%s\",\n  \"invalid\": \"%s\",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64
+      ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
+      tokenizer_name(tokenizer), tokenizer_id(tokenizer).crc32, tokenizer_vocab(tokenizer),
+      tokenizer_begin_of_text(tokenizer), tokenizer_end_of_text(tokenizer),
+      config->special_as_text ? "text" : "token", config->replace_invalid ? "replace" : "refuse",
+      config->val, config->seed, config->shard_tokens);
   enum status status = append_line(&out, head);
   if (status == STATUS_OK)
     status = append_inputs(&out, inputs);

@@ -1,5 +1,6 @@
 #include "io/tokenizer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,11 +10,22 @@
 
 static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2, &tokenizer_json};
 
+static enum status create(const struct tokenizer_ops *ops, const char *folder,
+                          struct tokenizer **out)
+{
+  const enum status status = ops->create(folder, out);
+  if (status)
+    return status;
+  const uint64_t meaning = ops->meaning(*out);
+  (*out)->meaning = meaning ? meaning : 1; /* 0 stands for one that is not known */
+  return STATUS_OK;
+}
+
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out)
 {
   for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
     if (strcmp(tokenizers[i]->name, name) == 0)
-      return tokenizers[i]->create(folder, out);
+      return create(tokenizers[i], folder, out);
   return status_set(STATUS_USAGE, "there is no tokenizer '%s'; use bytes, gpt2 or json", name);
 }
 
@@ -23,26 +35,58 @@ static bool holds(const char *folder, const char *name)
   return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path && file_exists(path);
 }
 
-enum status tokenizer_find(const char *word, const char **name, char **folder)
+const char *tokenizer_in_folder(const char *folder)
+{
+  if (!*folder)
+    return NULL;
+  if (holds(folder, "tokenizer.json"))
+    return tokenizer_json.name;
+  return holds(folder, "vocab.json") && holds(folder, "merges.txt") ? tokenizer_gpt2.name : NULL;
+}
+
+static enum status refuse_word(const char *word)
+{
+  if (strcmp(word, tokenizer_gpt2.name) == 0)
+    return status_set(
+        STATUS_USAGE,
+        "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt");
+  return status_set(STATUS_USAGE,
+                    "there is no tokenizer '%s'; say bytes, or name a folder that holds "
+                    "tokenizer.json, or vocab.json and merges.txt",
+                    word);
+}
+
+static enum status find_without_folder(const char *word, const char **name, char **folder)
 {
   static const char file[] = "tokenizer.json";
   const char *slash = strrchr(word, '/'), *last = slash ? slash + 1 : word;
   *folder = NULL;
-  *name = "json";
-  if (strcmp(word, tokenizer_bytes.name) == 0) {
-    *name = tokenizer_bytes.name;
+  *name = tokenizer_bytes.name;
+  if (strcmp(word, tokenizer_bytes.name) == 0)
     return STATUS_OK;
+  *name = tokenizer_in_folder(word);
+  if (*name) {
+    *folder = mem_strdup(word);
+  } else if (strcmp(last, file) == 0 && file_exists(word)) {
+    *name = tokenizer_json.name;
+    *folder =
+        slash ? mem_printf("%.*s", (int)(slash == word ? 1 : slash - word), word) : mem_strdup(".");
+  } else {
+    return refuse_word(word);
   }
-  if (strcmp(last, file) == 0 && file_exists(word) && !holds(word, file))
-    *folder = slash ? mem_printf("%.*s", (int)(slash == word ? 1 : slash - word), word) : mem_strdup(".");
-  else if (holds(word, file))
-    *folder = mem_strdup(word);
-  else if (holds(word, "vocab.json") && holds(word, "merges.txt")) {
-    *name = tokenizer_gpt2.name;
-    *folder = mem_strdup(word);
-  } else
-    return status_set(STATUS_USAGE, "there is no tokenizer '%s'; say bytes, or name a folder that holds tokenizer.json, or vocab.json and merges.txt",
-                      word);
+  return *folder ? STATUS_OK : STATUS_MEMORY;
+}
+
+enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
+                           char **folder)
+{
+  if (!*gpt2_folder)
+    return find_without_folder(word, name, folder);
+  if (strcmp(word, tokenizer_gpt2.name) != 0)
+    return status_set(STATUS_USAGE, "tokenizer_dir belongs to tokenizer=gpt2; say tokenizer=%s",
+                      gpt2_folder);
+  *name = tokenizer_gpt2.name;
+  *folder = mem_strdup(gpt2_folder);
   return *folder ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -67,15 +111,36 @@ int32_t tokenizer_end_of_text(const struct tokenizer *tokenizer)
   return tokenizer->end_of_text;
 }
 
-uint32_t tokenizer_checksum(const struct tokenizer *tokenizer)
+struct tokenizer_id tokenizer_id(const struct tokenizer *tokenizer)
 {
-  return tokenizer->checksum;
+  struct tokenizer_id id = {
+      .vocab = tokenizer->vocab, .crc32 = tokenizer->checksum, .meaning = tokenizer->meaning};
+  snprintf(id.name, sizeof id.name, "%s", tokenizer->ops->name);
+  return id;
 }
 
-bool tokenizer_is(const struct tokenizer *tokenizer, const char *name, uint32_t checksum)
+struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
 {
-  const bool unknown = checksum == 0 || tokenizer->checksum == 0;
-  return strcmp(tokenizer->ops->name, name) == 0 && (unknown || tokenizer->checksum == checksum);
+  struct tokenizer_text out;
+  if (id->meaning)
+    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, %016" PRIx64, id->name,
+             id->vocab, id->meaning);
+  else
+    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, checksum %08" PRIx32, id->name,
+             id->vocab, id->crc32);
+  return out;
+}
+
+enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b)
+{
+  if (!*a->name || !*b->name)
+    return TOKENIZER_UNPROVEN;
+  if (a->meaning && b->meaning)
+    return a->meaning == b->meaning ? TOKENIZER_SAME : TOKENIZER_OTHER;
+  if (a->vocab != b->vocab)
+    return TOKENIZER_OTHER;
+  return strcmp(a->name, b->name) == 0 && a->crc32 == b->crc32 ? TOKENIZER_SAME
+                                                               : TOKENIZER_UNPROVEN;
 }
 
 int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)

@@ -16,9 +16,13 @@ struct tokenizer;
  * is not <|endoftext|> or <|end_of_text|>). The folder of token shards that `sluice prepare` wrote holds its tokenizer's files: tokenizer_create(token_set_tokenizer(set),
  * that folder). A damaged file: a sentence naming file and byte, line or key. */
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out);
-/* What a user's word names: "bytes", a folder with tokenizer.json ("json") or with vocab.json and merges.txt ("gpt2"), or the path of a tokenizer.json. *folder is
- * mem_free()d; NULL for bytes. Else STATUS_USAGE. */
-enum status tokenizer_find(const char *word, const char **name, char **folder);
+/* "json" or "gpt2", by the files that the folder holds; NULL: neither. */
+const char *tokenizer_in_folder(const char *folder);
+/* Find the tokenizer that a user names. The word is "bytes", a folder with tokenizer.json ("json") or
+ * with vocab.json and merges.txt ("gpt2"), or the path of a tokenizer.json. If `gpt2_folder` is not "",
+ * the word is "gpt2". *folder is mem_free()d; NULL for bytes. Any other word: STATUS_USAGE. */
+enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
+                           char **folder);
 void tokenizer_destroy(struct tokenizer *tokenizer); /* takes NULL */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer);
@@ -26,9 +30,26 @@ int32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
 int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer); /* what is put in front of every text; -1: nothing */
 /* The beginning or the end of text, or an added token that tokenizer.json calls special. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
-uint32_t tokenizer_checksum(const struct tokenizer *tokenizer); /* CRC-32 of its files, one after another; 0 where it has none */
-/* Whether it is the one of this name and checksum, as far as that can be told: 0 stands for a checksum that is not known. */
-bool tokenizer_is(const struct tokenizer *tokenizer, const char *name, uint32_t checksum);
+
+/* The identity of a tokenizer. Token folders and checkpoints keep it. */
+enum { TOKENIZER_NAME = 16 };
+struct tokenizer_id {
+  char name[TOKENIZER_NAME]; /* "bytes", "gpt2", "json"; "": nothing is known */
+  int64_t vocab;             /* ids are in [0, vocab) */
+  uint32_t crc32;            /* of its files, one after another; 0: it has none */
+  uint64_t meaning;          /* hash of the vocabulary in id order, the merges in their order, added
+                              * tokens, split pattern and normal form; 0: not known */
+};
+struct tokenizer_id tokenizer_id(const struct tokenizer *tokenizer);
+struct tokenizer_text {
+  char text[80];
+};
+struct tokenizer_text tokenizer_id_text(
+    const struct tokenizer_id *id); /* "'json', 512 tokens, 0123..." */
+/* Tokenizers of one meaning are the same, whatever their files. If one meaning is not known, names, sizes
+ * and files are compared. Different files of one size prove nothing. */
+enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNPROVEN };
+enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
 /* Append the tokens of valid UTF-8 text to *tokens (grown with mem_resize; *n used, *room allocated), without beginning and end of text. Added tokens (<|im_start|>) that
  * are written in the text become those tokens, as in the reference library. */

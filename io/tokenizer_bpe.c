@@ -3,6 +3,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/file.h"
 
@@ -122,6 +123,51 @@ enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_
     *bytes += (int64_t)length;
   }
   return STATUS_OK;
+}
+
+/* ---- meaning */
+
+static uint64_t hash_added(const struct added_token *token, bool special, bool late)
+{
+  const uint64_t words[] = {(uint64_t)token->id, token->takes_left, token->takes_right, special,
+                            late};
+  return hash_bytes(hash_bytes(HASH_START, token->text, token->bytes), words, sizeof words);
+}
+
+/* Their sum needs no order. `late`: those are not found in the same text as the others. */
+static uint64_t hash_list(const struct tokenizer_bpe *t, const struct added_tokens *list, bool late)
+{
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < list->count; i++)
+    sum += hash_added(&list->token[i], t->special[list->token[i].id], late);
+  return sum;
+}
+
+/* The two files of GPT-2 know no added tokens: their end of text is the one that its tokenizer.json
+ * lists. Beginning and end of text are the preparation's choice, which moves no id. */
+static uint64_t hash_all_added(const struct tokenizer_bpe *t)
+{
+  const bool late = t->nfc || (t->added.count > 0 && t->added_late.count > 0);
+  size_t bytes = 0;
+  if (t->special)
+    return hash_list(t, &t->added, false) + hash_list(t, &t->added_late, late);
+  const char *text = bpe_token(t->bpe, t->base.end_of_text, &bytes);
+  return hash_added(&(struct added_token){.text = text, .bytes = bytes, .id = t->base.end_of_text},
+                    true, false);
+}
+
+uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  const uint64_t words[] = {t->pattern, t->nfc != NULL, hash_all_added(t)};
+  return bpe_hash(t->bpe, hash_bytes(HASH_START, words, sizeof words));
+}
+
+enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const char *path,
+                                      const char *pattern)
+{
+  tokenizer->pattern = hash_text(pattern);
+  return split_create(path, pattern, &tokenizer->split);
 }
 
 /* ---- files */

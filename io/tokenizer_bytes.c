@@ -1,3 +1,4 @@
+#include "base/hash.h"
 #include "base/mem.h"
 #include "io/tokenizer_ops.h"
 
@@ -48,6 +49,12 @@ static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
   return false;
 }
 
+/* Each byte is its own id: there is one such tokenizer. */
+static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
+{
+  return hash_text(tokenizer->ops->name);
+}
+
 static enum status bytes_copy(const struct tokenizer *tokenizer, const char *folder)
 {
   (void)tokenizer, (void)folder; /* made from no file */
@@ -60,4 +67,5 @@ const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",
                                               .encode = bytes_encode,
                                               .decode = bytes_decode,
                                               .is_special = bytes_is_special,
+                                              .meaning = bytes_meaning,
                                               .copy = bytes_copy};

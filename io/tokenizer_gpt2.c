@@ -207,7 +207,7 @@ static enum status load(struct loader *loader)
   if (status == STATUS_OK)
     status = tokenizer_bpe_checksum(t, merges_name, &t->base.checksum);
   if (status == STATUS_OK)
-    status = split_create(loader->vocab_path, split_pattern("gpt2"), &t->split);
+    status = tokenizer_bpe_set_pattern(t, loader->vocab_path, split_pattern("gpt2"));
   text_input_close(loader->input);
   text_buffer_free(&loader->pool);
   text_buffer_free(&loader->key);
@@ -247,4 +247,5 @@ const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",
                                              .encode = tokenizer_bpe_encode,
                                              .decode = tokenizer_bpe_decode,
                                              .is_special = tokenizer_bpe_is_special,
+                                             .meaning = tokenizer_bpe_meaning,
                                              .copy = gpt2_copy};

@@ -317,7 +317,8 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
   int64_t next = loader->words;
   char *text = t->texts;
   enum status status = STATUS_OK;
-  for (const struct json_node *node = json_first(list); node && status == STATUS_OK; node = json_next(node))
+  for (const struct json_node *node = json_first(list); node && status == STATUS_OK;
+       node = json_next(node))
     status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text) : json_fail(node, "is not an object");
   added_tokens_sort(&loader->added);
   added_tokens_sort(&t->added);
@@ -474,7 +475,7 @@ static enum status load_pre_tokenizer(struct loader *loader, const char *path)
     status = refuse_type(node, type, pre_tokenizers);
   if (status == STATUS_OK && !splits)
     status = json_fail(node, "does not split the text (use_regex false), which Sluice does not support");
-  return status == STATUS_OK ? split_create(path, pattern, &loader->t->split) : status;
+  return status == STATUS_OK ? tokenizer_bpe_set_pattern(loader->t, path, pattern) : status;
 }
 
 static enum status check_decoder(const struct loader *loader)
@@ -749,4 +750,5 @@ const struct tokenizer_ops tokenizer_json = {.name = "json",
                                              .encode = tokenizer_bpe_encode,
                                              .decode = tokenizer_bpe_decode,
                                              .is_special = tokenizer_bpe_is_special,
+                                             .meaning = tokenizer_bpe_meaning,
                                              .copy = json_copy};

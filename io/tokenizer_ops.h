@@ -9,7 +9,8 @@ struct tokenizer {
   const struct tokenizer_ops *ops;
   int64_t vocab;
   int32_t end_of_text, begin_of_text; /* begin_of_text -1: none */
-  uint32_t checksum;
+  uint32_t checksum;                  /* CRC-32 of its files, one after another; 0: it has none */
+  uint64_t meaning;                   /* by ops->meaning, when it is loaded */
 };
 
 /* Arrays that grow by at least a half, so that appending costs nothing in the long run. */
@@ -24,6 +25,7 @@ struct tokenizer_ops {
   enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room);
   enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room); /* ids are in range */
   bool (*is_special)(const struct tokenizer *tokenizer, int32_t token); /* beside beginning and end of text */
+  uint64_t (*meaning)(const struct tokenizer *tokenizer); /* equal for tokenizers of one meaning */
   enum status (*copy)(const struct tokenizer *tokenizer, const char *folder);
 };
 

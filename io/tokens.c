@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -28,8 +29,8 @@ struct token_set {
   char *dir;
   struct shard *shards;
   int64_t count, room;
-  int64_t tokens, documents, text_bytes, vocab;
-  char tokenizer[SHARD_TOKENIZER];
+  int64_t tokens, documents, text_bytes;
+  struct tokenizer_id tokenizer;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest gives way */
   int oldest;
   unsigned char piece[PIECE_BYTES];
@@ -139,6 +140,21 @@ static enum status file_is_there(const char *dir, const char *name, bool *out)
   return STATUS_OK;
 }
 
+/* A folder of an older version does not record the meaning. The tokenizer's files in it tell it, if they
+ * still have the recorded checksum. */
+static struct tokenizer_id identify(const char *dir, const struct shard_info *info)
+{
+  struct tokenizer_id id = {
+      .vocab = info->vocab, .crc32 = info->tokenizer_crc32, .meaning = info->tokenizer_meaning};
+  struct tokenizer *tokenizer = NULL;
+  snprintf(id.name, sizeof id.name, "%s", info->tokenizer);
+  if (id.meaning || tokenizer_create(info->tokenizer, dir, &tokenizer))
+    return id;
+  const struct tokenizer_id found = tokenizer_id(tokenizer);
+  tokenizer_destroy(tokenizer);
+  return tokenizer_compare(&found, &id) == TOKENIZER_SAME ? found : id;
+}
+
 static enum status read_folder(struct token_set *set, enum token_split split)
 {
   char name[SHARD_NAME];
@@ -156,8 +172,7 @@ static enum status read_folder(struct token_set *set, enum token_split split)
     status = index ? read_index(set, split, &first) : read_headers(set, split, &first);
   if (status)
     return status;
-  set->vocab = first.vocab;
-  memcpy(set->tokenizer, first.tokenizer, sizeof set->tokenizer);
+  set->tokenizer = identify(set->dir, &first);
   if (set->tokens == 0)
     return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare it with another share of validation documents", set->dir,
                       split == SPLIT_VAL ? "validation" : "training");
@@ -174,7 +189,7 @@ static bool reads_headers(struct comm *comm)
 
 static enum status share(struct comm *comm, struct token_set *set)
 {
-  int64_t totals[] = {set->count, set->tokens, set->documents, set->text_bytes, set->vocab};
+  int64_t totals[] = {set->count, set->tokens, set->documents, set->text_bytes};
   enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
   if (status)
     return status;
@@ -182,13 +197,13 @@ static enum status share(struct comm *comm, struct token_set *set)
   set->tokens = totals[1];
   set->documents = totals[2];
   set->text_bytes = totals[3];
-  set->vocab = totals[4];
   if (!reads_headers(comm))
     status = mem_alloc(MEM_DATA, (size_t)set->count * sizeof *set->shards, (void **)&set->shards);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
-  return status == STATUS_OK ? comm_broadcast(comm, set->tokenizer, sizeof set->tokenizer, 0) : status;
+  return status == STATUS_OK ? comm_broadcast(comm, &set->tokenizer, sizeof set->tokenizer, 0)
+                             : status;
 }
 
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out)
@@ -245,7 +260,7 @@ int64_t token_set_documents(const struct token_set *set)
 
 int64_t token_set_vocab(const struct token_set *set)
 {
-  return set->vocab;
+  return set->tokenizer.vocab;
 }
 
 int64_t token_set_bytes(const struct token_set *set)
@@ -253,14 +268,20 @@ int64_t token_set_bytes(const struct token_set *set)
   return set->text_bytes;
 }
 
-const char *token_set_tokenizer(const struct token_set *set)
+struct tokenizer_id token_set_tokenizer(const struct token_set *set)
 {
   return set->tokenizer;
 }
 
-uint32_t token_set_checksum(const struct token_set *set)
+struct token_stream token_set_stream(const struct token_set *set)
 {
-  return set->shards[0].info.tokenizer_crc32; /* the same in all */
+  uLong crc = 0;
+  for (int64_t i = 0; i < set->count; i++) {
+    const struct shard_info *info = &set->shards[i].info;
+    crc = crc32_combine(crc, info->tokens_crc32, (z_off_t)(shard_tokens(info) * info->token_bytes));
+  }
+  return (struct token_stream){
+      .tokenizer = set->tokenizer, .tokens = set->tokens, .crc32 = (uint32_t)crc};
 }
 
 /* ---- reading */
@@ -401,7 +422,7 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
       return status;
     for (int64_t k = 0; k < n; k++, i++) {
       uint32_t token = token_at(set, shard, k);
-      if (token >= set->vocab)
+      if (token >= set->tokenizer.vocab)
         return shard_fail(set, shard, STATUS_INPUT, "is damaged: it holds a token that its vocabulary does not have; prepare the data again");
       if (i < T)
         tokens[i] = (int32_t)token;

@@ -4,6 +4,7 @@
 #define SLUICE_IO_TOKENS_H
 
 #include "comm/comm.h"
+#include "io/tokenizer.h"
 
 enum token_split { SPLIT_TRAIN, SPLIT_VAL };
 
@@ -21,8 +22,16 @@ int64_t token_set_tokens(const struct token_set *set);
 int64_t token_set_documents(const struct token_set *set);
 int64_t token_set_vocab(const struct token_set *set);      /* ids are in [0, vocab) */
 int64_t token_set_bytes(const struct token_set *set);      /* of text that the tokens stand for, for bits per byte */
-const char *token_set_tokenizer(const struct token_set *set); /* "bytes", "gpt2" */
-uint32_t token_set_checksum(const struct token_set *set);     /* tokenizer_checksum() of what made the tokens */
+struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that made the tokens */
+
+/* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
+struct token_stream {
+  struct tokenizer_id
+      tokenizer; /* name "": not known, as all of it, in checkpoints of older versions */
+  int64_t tokens;
+  uint32_t crc32; /* of all tokens, as the shards hold them */
+};
+struct token_stream token_set_stream(const struct token_set *set);
 
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);

@@ -24,6 +24,9 @@ static const struct field shared_fields[] = {
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
 };
 
+/* Indexes of older versions lack it. */
+static const char meaning_name[] = "tokenizer_meaning";
+
 static const struct field row_fields[] = {
     {"split", DTYPE_U32, offsetof(struct shard_info, split)},
     {"group", DTYPE_I64, offsetof(struct shard_info, group)},
@@ -77,6 +80,8 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
     status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
   if (status == STATUS_OK)
     status = hdf5_set_text(file, "tokenizer", first->tokenizer);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, meaning_name, DTYPE_U64, &first->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
     status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type, (const char *)first + shared_fields[f].at);
   return status;
@@ -133,6 +138,8 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
     status = hdf5_get_number(file, "shards", DTYPE_I64, n);
   if (status == STATUS_OK)
     status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
+  if (status == STATUS_OK && hdf5_has_attribute(file, meaning_name))
+    status = hdf5_get_number(file, meaning_name, DTYPE_U64, &out->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
     status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type, (char *)out + shared_fields[f].at);
   return status;

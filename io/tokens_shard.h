@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "io/tokens.h"
 
-enum { SHARD_NAME = 64, SHARD_TOKENIZER = 16, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
+enum { SHARD_NAME = 64, SHARD_TOKENIZER = TOKENIZER_NAME, SHARD_SPLITS = 2, SHARD_HEAD = 4096 };
 
 /* A place in the corpus: byte and document number (of the next document) in input file `file`. */
 struct shard_position { int64_t file, byte, number; };
@@ -22,6 +22,7 @@ struct shard_info {
   uint64_t settings;                       /* of the call that made it, hashed */
   char tokenizer[SHARD_TOKENIZER];
   uint32_t tokenizer_crc32;
+  uint64_t tokenizer_meaning;              /* tokenizer_id.meaning; 0: not known: kept in the index alone */
   int64_t vocab;
   int32_t end_of_text;
   struct shard_position begin, end;        /* the part */

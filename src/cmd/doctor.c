@@ -326,7 +326,11 @@ static void look_at_deck(struct doctor *doctor)
   const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
   struct finding *finding = doctor->mine.finding;
   struct token_set *set = NULL;
-  enum status status = data_open(doctor->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence, &set);
+  struct data_maker maker;
+  enum status status = data_maker_find(doctor->comm, deck->train.init, &maker);
+  if (!status)
+    status = data_open(doctor->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence,
+                       &maker, &set);
   finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, status ? 0 : token_set_tokens(set));
   token_set_close(set);
   status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);

@@ -32,11 +32,15 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
 {
   struct evaluator evaluator = {0};
   struct evaluation e;
+  struct data_maker maker;
   const char *init = *source->deck.train.init ? source->deck.train.init : "untrained model";
   enum status status = load_parameters(job, source, untrained);
+  if (!status)
+    status = data_maker_find(job->comm, untrained ? source->deck.train.init : source->checkpoint,
+                             &maker);
   if (status)
     return status;
-  status = evaluator_open(job, &evaluator);
+  status = evaluator_open(job, &maker, &evaluator);
   if (!status)
     status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
   if (!status && comm_rank(job->comm) == 0)

@@ -1,6 +1,7 @@
 #include "train/generate.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "cmd/cmd.h"
 #include "io/file.h"
 #include "io/json_tree.h"
-#include "io/tokens.h"
+#include "train/data.h"
 #include "train/origin.h"
 #include "train/weights.h"
 
@@ -124,65 +125,66 @@ static void language_free(struct language *language)
   mem_free(language->prompt);
 }
 
-static bool is_name(const char *tokenizer)
+/* The tokenizer comes from the option, else from the model folder, which may be the one that the run began
+ * with, else from the data (`set`, NULL: none). *folder is mem_free()d, NULL for bytes. */
+static enum status choose(const struct values *values, const struct source *source,
+                          const struct token_set *set, struct tokenizer_id *id, char **folder)
 {
-  return !strcmp(tokenizer, "bytes") || !strcmp(tokenizer, "gpt2") || !strcmp(tokenizer, "json");
-}
-
-/* Where the tokenizer comes from: the option, the model folder (which may be the one that the run began with), the data (`set`, NULL: none). */
-static enum status choose(const struct values *values, const struct source *source, const struct token_set *set, const char **name,
-                          const char **folder)
-{
-  const char *const dir = *values->tokenizer_dir ? values->tokenizer_dir : NULL;
-  const char *const homes[] = {source->deck.train.init, source->deck.data.train};
+  const char *home = source->deck.train.init, *data = source->deck.data.train;
+  const char *name = tokenizer_in_folder(home),
+             *own = *values->tokenizer_dir ? values->tokenizer_dir : data;
   if (*values->tokenizer) {
-    const bool named = is_name(values->tokenizer);
-    *name = named ? values->tokenizer : origin_holds(values->tokenizer, "tokenizer.json") ? "json" : "gpt2";
-    *folder = named ? dir : values->tokenizer;
-    return STATUS_OK;
+    const enum status status =
+        tokenizer_find(values->tokenizer, values->tokenizer_dir, &name, folder);
+    if (status)
+      return status;
+  } else if (!name && !set) {
+    return status_set(STATUS_USAGE,
+                      "cannot tell the tokenizer: neither the model nor %s has one; say "
+                      "tokenizer=bytes, or tokenizer=FOLDER",
+                      *data ? data : "data.train");
+  } else {
+    *folder = mem_strdup(name ? home : own);
+    if (!*folder)
+      return STATUS_MEMORY;
   }
-  for (int i = 0; i < 2; i++)
-    if (origin_holds(homes[i], "tokenizer.json")) {
-      *name = "json";
-      *folder = homes[i];
-      return STATUS_OK;
-    }
-  if (!set)
-    return status_set(STATUS_USAGE, "cannot tell the tokenizer: neither the model nor %s has one; say tokenizer=bytes, or tokenizer=FOLDER",
-                      *source->deck.data.train ? source->deck.data.train : "data.train");
-  *name = token_set_tokenizer(set);
-  *folder = dir ? dir : source->deck.data.train;
+  if (name)
+    snprintf(id->name, sizeof id->name, "%s", name);
+  else
+    *id = token_set_tokenizer(set);
   return STATUS_OK;
 }
 
-/* The one that the training data were made with, as far as that is known. */
-static enum status check_tokenizer(const struct values *values, const char *dir, const struct token_set *set, const struct tokenizer *tokenizer)
+/* Ids of another tokenizer mean other texts than those that the model learned, which only tokenizer= may want. */
+static enum status compare(const struct values *values, const struct tokenizer *tokenizer,
+                           const struct data_maker *maker)
 {
-  if (!set || tokenizer_is(tokenizer, token_set_tokenizer(set), token_set_checksum(set)))
+  const struct tokenizer_id id = tokenizer_id(tokenizer);
+  if (tokenizer_compare(&id, &maker->id) != TOKENIZER_OTHER)
     return STATUS_OK;
   const enum status status =
       status_set(STATUS_USAGE,
-                 "the tokens of %s were made with another tokenizer ('%s', checksum %08x) than this one ('%s', checksum %08x); "
+                 "this tokenizer (%s) is not that of %s (%s), whose ids mean other texts; "
                  "tokenizer=FOLDER takes one all the same",
-                 dir, token_set_tokenizer(set), token_set_checksum(set), tokenizer_name(tokenizer), tokenizer_checksum(tokenizer));
+                 tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
   if (!*values->tokenizer)
     return status;
   log_warn("%s", status_text());
   return STATUS_OK;
 }
 
-/* Where tokenizer= takes the place of the model folder's own. Its ids then mean other texts than those that the model learned, which may be wanted. */
-static void compare_with_home(const struct values *values, const char *home, const struct tokenizer *tokenizer)
+/* The model's, and that of the data, if the deck names others by now. */
+static enum status check_tokenizer(const struct values *values, const struct source *source,
+                                   const struct data_maker *learned, const struct token_set *set,
+                                   const struct tokenizer *tokenizer)
 {
-  struct tokenizer *own = NULL;
-  if (!*values->tokenizer || !origin_holds(home, "tokenizer.json"))
-    return;
-  if (tokenizer_create("json", home, &own))
-    log_warn("tokenizer=%s takes the place of that of %s, with which it cannot be compared: %s", values->tokenizer, home, status_text());
-  else if (!tokenizer_is(tokenizer, tokenizer_name(own), tokenizer_checksum(own)))
-    log_warn("tokenizer=%s ('%s', checksum %08x) is not the tokenizer of %s (checksum %08x)", values->tokenizer, tokenizer_name(tokenizer),
-             tokenizer_checksum(tokenizer), home, tokenizer_checksum(own));
-  tokenizer_destroy(own);
+  const enum status status = compare(values, tokenizer, learned);
+  if (status || !set)
+    return status;
+  const struct data_maker data = {.id = token_set_tokenizer(set), .of = source->deck.data.train};
+  return tokenizer_compare(&data.id, &learned->id) == TOKENIZER_SAME
+             ? STATUS_OK
+             : compare(values, tokenizer, &data);
 }
 
 static enum status add_end(const struct json_node *node, struct language *language)
@@ -226,16 +228,19 @@ static enum status read_prompt(const struct values *values, struct language *lan
   return language->prompt ? STATUS_OK : STATUS_MEMORY;
 }
 
-static enum status read_language(const struct values *values, const struct source *source, const struct token_set *set, struct language *out)
+static enum status read_language(const struct values *values, const struct source *source,
+                                 const struct data_maker *learned, const struct token_set *set,
+                                 struct language *out)
 {
-  const char *name = NULL, *folder = NULL, *home = source->deck.train.init;
-  enum status status = choose(values, source, set, &name, &folder);
+  const char *home = source->deck.train.init;
+  struct tokenizer_id id = {.name = ""};
+  char *folder = NULL;
+  enum status status = choose(values, source, set, &id, &folder);
   if (!status)
-    status = tokenizer_create(name, folder, &out->tokenizer);
+    status = tokenizer_create(id.name, folder, &out->tokenizer);
+  mem_free(folder);
   if (!status)
-    status = check_tokenizer(values, source->deck.data.train, set, out->tokenizer);
-  if (!status)
-    compare_with_home(values, home, out->tokenizer);
+    status = check_tokenizer(values, source, learned, set, out->tokenizer);
   if (!status)
     status = add_ends(home, "generation_config.json", out);
   if (!status)
@@ -243,17 +248,22 @@ static enum status read_language(const struct values *values, const struct sourc
   return status ? status : read_prompt(values, out);
 }
 
-/* The data of the deck may be elsewhere by now: then nothing is compared. Collective. */
+/* The data of the deck may be elsewhere by now: then they are not compared. Collective. */
 static enum status open_language(const struct arguments *arguments, const struct source *source, struct language *out)
 {
   struct comm *comm = arguments->comm;
   struct token_set *set = NULL;
+  struct data_maker learned;
   int64_t there = comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
-  enum status status = comm_sum_i64(comm, &there, 1);
+  enum status status = data_maker_find(comm, source->checkpoint, &learned);
+  if (!status)
+    status = comm_sum_i64(comm, &there, 1);
   if (!status && there)
     status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? read_language(arguments->values, source, set, out) : STATUS_OK);
+    status = comm_agree(comm, comm_rank(comm) == 0
+                                  ? read_language(arguments->values, source, &learned, set, out)
+                                  : STATUS_OK);
   token_set_close(set);
   return status;
 }

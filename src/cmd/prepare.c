@@ -1,7 +1,6 @@
 #include "io/prepare.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -80,23 +79,6 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
-/* With tokenizer_dir, gpt2 is a name; everything else says which folder it is. */
-static enum status find_tokenizer(const struct values *values, const char **name, char **folder)
-{
-  const bool gpt2 = !strcmp(values->tokenizer, "gpt2");
-  if (!*values->tokenizer_dir) {
-    const enum status status = tokenizer_find(values->tokenizer, name, folder);
-    return status == STATUS_USAGE && gpt2
-               ? status_set(STATUS_USAGE, "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt")
-               : status;
-  }
-  if (!gpt2)
-    return status_set(STATUS_USAGE, "tokenizer_dir belongs to tokenizer=gpt2; say tokenizer=%s", values->tokenizer_dir);
-  *name = "gpt2";
-  *folder = mem_strdup(values->tokenizer_dir);
-  return *folder ? STATUS_OK : STATUS_MEMORY;
-}
-
 static const char *plural(int64_t n)
 {
   return n == 1 ? "" : "s";
@@ -113,8 +95,7 @@ static void print_result(const char *out, const struct prepare_result *result)
          plural(result->shards), (long long)result->reused_shards);
   if (result->val_tokens > result->train_tokens)
     log_warn("validation gets more tokens than training (%lld and %lld): the split takes whole "
-             "documents, or blocks of 16 KiB of "
-             "plain text; use more text, a smaller val, or val=0",
+             "documents, or blocks of 16 KiB of plain text; use more text, a smaller val, or val=0",
              (long long)result->val_tokens, (long long)result->train_tokens);
 }
 
@@ -132,7 +113,9 @@ static enum status run(const struct arguments *arguments, int *exit_code)
                                   .shard_tokens = values->shard_tokens};
   char *folder = NULL;
   (void)exit_code;
-  enum status status = comm_agree(arguments->comm, find_tokenizer(values, &config.tokenizer, &folder));
+  enum status status =
+      comm_agree(arguments->comm, tokenizer_find(values->tokenizer, values->tokenizer_dir,
+                                                 &config.tokenizer, &folder));
   config.tokenizer_dir = folder;
   if (!status)
     status = prepare_run(arguments->comm, &config, &result);

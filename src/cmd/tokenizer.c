@@ -119,15 +119,13 @@ static char *path_in(const char *folder, const char *name)
 
 static enum status open_folder(const char *folder, struct tokenizer **out)
 {
-  char *json = path_in(folder, "tokenizer.json"), *vocab = path_in(folder, "vocab.json");
-  enum status status = json && vocab ? STATUS_OK : STATUS_MEMORY;
-  if (status == STATUS_OK && !file_exists(json) && !file_exists(vocab))
-    status = status_set(STATUS_INPUT, "%s holds neither tokenizer.json nor vocab.json and merges.txt: it is no tokenizer's folder", folder);
-  if (status == STATUS_OK)
-    status = tokenizer_create(file_exists(json) ? "json" : "gpt2", folder, out);
-  mem_free(json);
-  mem_free(vocab);
-  return status;
+  const char *name = tokenizer_in_folder(folder);
+  if (!name)
+    return status_set(STATUS_INPUT,
+                      "%s holds neither tokenizer.json nor vocab.json and merges.txt: it is no "
+                      "tokenizer's folder",
+                      folder);
+  return tokenizer_create(name, folder, out);
 }
 
 static enum status read_stream(FILE *stream, const char *name, char **out, size_t *bytes)
@@ -409,10 +407,12 @@ static enum status show(const struct arguments *arguments)
   enum status status = open_folder(arguments->word[1], &tokenizer);
   if (status)
     return status;
-  const bool json = strcmp(tokenizer_name(tokenizer), "json") == 0;
+  const struct tokenizer_id id = tokenizer_id(tokenizer);
+  const bool json = strcmp(id.name, "json") == 0;
   printf("kind        %s\n", json ? "json: byte-level BPE of tokenizer.json" : "gpt2: byte-level BPE of vocab.json and merges.txt");
   printf("vocabulary  %" PRId64 " tokens\n", tokenizer_vocab(tokenizer));
-  printf("checksum    %08" PRIx32 "\n", tokenizer_checksum(tokenizer));
+  printf("checksum    %08" PRIx32 "\n", id.crc32);
+  printf("meaning     %016" PRIx64 "\n", id.meaning);
   if (json) {
     status = show_json(tokenizer, arguments->word[1]);
   } else {

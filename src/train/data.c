@@ -1,8 +1,11 @@
 #include "train/data.h"
 
+#include <string.h>
+
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
-#include "io/tokenizer.h"
+#include "io/checkpoint.h"
 #include "train/origin.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)
@@ -70,15 +73,80 @@ enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, 
   return STATUS_OK;
 }
 
-static enum status check_set(const struct token_set *set, const char *key, const char *dir, const char *init, int64_t vocab, int64_t sequence)
+static struct tokenizer_id identify_folder(const char *dir)
 {
-  if (token_set_vocab(set) > vocab && *init)
+  struct tokenizer_id id = {.name = ""};
+  struct tokenizer *own = NULL;
+  const char *name = tokenizer_in_folder(dir);
+  if (!name)
+    return id;
+  if (tokenizer_create(name, dir, &own))
+    log_warn("the tokenizer of %s cannot be compared with that of any data: %s", dir,
+             status_text());
+  else
+    id = tokenizer_id(own);
+  tokenizer_destroy(own);
+  return id;
+}
+
+/* A checkpoint of an older version says no more of its data than where they were. Data that cannot be
+ * opened there tell nothing. */
+static enum status identify_old_data(struct comm *comm, const char *path, const char *text,
+                                     struct tokenizer_id *out)
+{
+  struct deck deck = {0};
+  struct token_set *set = NULL;
+  enum status status = comm_agree(comm, deck_load_text(&deck, path, text, strlen(text), 0, NULL));
+  int64_t there = !status && comm_rank(comm) == 0 && origin_holds(deck.data.train, "prepare.json");
+  if (!status)
+    status = comm_max_i64(comm, &there, 1);
+  if (!status && there && token_set_open(comm, deck.data.train, SPLIT_TRAIN, &set) == STATUS_OK)
+    *out = token_set_tokenizer(set);
+  token_set_close(set);
+  deck_destroy(&deck);
+  return status;
+}
+
+static enum status identify_checkpoint(struct comm *comm, const char *path,
+                                       struct tokenizer_id *out)
+{
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(comm, path, &meta);
+  *out = meta.data.tokenizer;
+  if (!status && !*out->name && meta.samples > 0)
+    status = identify_old_data(comm, path, meta.deck, out);
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out)
+{
+  int64_t folder = comm_rank(comm) == 0 && origin_is_folder(path);
+  *out = (struct data_maker){.of = path};
+  enum status status = comm_max_i64(comm, &folder, 1);
+  if (status || !*path)
+    return status;
+  if (!folder)
+    return identify_checkpoint(comm, path, &out->id);
+  if (comm_rank(comm) == 0)
+    out->id = identify_folder(path);
+  return comm_broadcast(comm, &out->id, sizeof out->id, 0);
+}
+
+static enum status check_set(const struct token_set *set, const char *key, const char *dir,
+                             const struct data_maker *maker, int64_t vocab, int64_t sequence)
+{
+  const long long last = (long long)token_set_vocab(set) - 1;
+  if (last >= vocab && *maker->of)
     return status_set(STATUS_USAGE,
-                      "%s: the tokens of %s go up to %lld, but the model of %s has %lld: they were made with another tokenizer than its own", key,
-                      dir, (long long)token_set_vocab(set) - 1, init, (long long)vocab);
-  if (token_set_vocab(set) > vocab)
-    return status_set(STATUS_USAGE, "%s: the tokens of %s go up to %lld, but model.vocab is %lld: set model.vocab to at least %lld", key, dir,
-                      (long long)token_set_vocab(set) - 1, (long long)vocab, (long long)token_set_vocab(set));
+                      "%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
+                      "tokenizer made them",
+                      key, dir, last, maker->of, (long long)vocab);
+  if (last >= vocab)
+    return status_set(STATUS_USAGE,
+                      "%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
+                      "model.vocab to at least %lld",
+                      key, dir, last, (long long)vocab, last + 1);
   if (token_set_windows(set, sequence) < 1)
     return status_set(STATUS_USAGE,
                       "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: use more text or a smaller data.sequence", key, dir,
@@ -86,28 +154,66 @@ static enum status check_set(const struct token_set *set, const char *key, const
   return STATUS_OK;
 }
 
-/* A model that comes with a tokenizer learns from no other's tokens: their ids mean other texts. */
-static enum status check_tokenizer(const struct token_set *set, const char *key, const char *dir, const char *init)
+/* What to say in `sluice prepare`; mem_free. */
+static char *name_cure(const struct data_maker *maker)
 {
-  struct tokenizer *own = NULL;
-  if (!origin_holds(init, "tokenizer.json"))
-    return STATUS_OK;
-  if (tokenizer_create("json", init, &own)) {
-    log_warn("%s: whether %s was made with the tokenizer of %s cannot be told: %s", key, dir, init, status_text());
-    return STATUS_OK;
-  }
-  const bool same = tokenizer_is(own, token_set_tokenizer(set), token_set_checksum(set));
-  tokenizer_destroy(own);
-  if (same)
-    return STATUS_OK;
-  return status_set(
-      STATUS_USAGE,
-      "%s: %s was made with another tokenizer ('%s') than that of train.init, whose ids mean other texts: sluice prepare ... tokenizer=%s (or "
-      "import the weights with `sluice ckpt import`, which leaves the tokenizer behind)",
-      key, dir, token_set_tokenizer(set), init);
+  if (!strcmp(maker->id.name, "bytes"))
+    return mem_strdup("tokenizer=bytes");
+  return tokenizer_in_folder(maker->of) ? mem_printf("tokenizer=%s", maker->of)
+                                        : mem_strdup("that tokenizer");
 }
 
-enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir, enum token_split split, int64_t sequence,
+/* The ids of another tokenizer mean other texts: a loss over them says nothing. */
+static enum status refuse_maker(const struct tokenizer_id *id, const char *key, const char *dir,
+                                const struct data_maker *maker)
+{
+  static const char import[] =
+      ", or import the weights with `sluice ckpt import`, which leaves the tokenizer behind";
+  char *cure = name_cure(maker);
+  if (!cure)
+    return STATUS_MEMORY;
+  const enum status status = status_set(
+      STATUS_USAGE,
+      "%s: %s was made with another tokenizer (%s) than %s (%s), whose ids mean other texts: "
+      "prepare the text again with %s%s",
+      key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure,
+      origin_is_folder(maker->of) ? import : "");
+  mem_free(cure);
+  return status;
+}
+
+static enum status check_maker(struct comm *comm, const struct token_set *set, const char *key,
+                               const char *dir, const struct data_maker *maker)
+{
+  const struct tokenizer_id id = token_set_tokenizer(set);
+  const enum tokenizer_match match = tokenizer_compare(&id, &maker->id);
+  if (!*maker->of || match == TOKENIZER_SAME)
+    return STATUS_OK;
+  if (match == TOKENIZER_OTHER)
+    return refuse_maker(&id, key, dir, maker);
+  if (!*maker->id.name)
+    log_info("%s: %s does not record its tokenizer, so %s cannot be compared with it", key,
+             maker->of, dir);
+  else if (comm_rank(comm) == 0)
+    log_warn("%s: whether %s (%s) was made with the tokenizer of %s (%s) cannot be proven: their "
+             "files differ",
+             key, dir, tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
+  return STATUS_OK;
+}
+
+/* Ids that no text has cost memory and time. A vocabulary that was padded to a multiple is far below this. */
+static void hint_vocab(const struct token_set *set, const char *dir, const struct deck *deck)
+{
+  const int64_t has = token_set_vocab(set), unused = deck->model.vocab - has;
+  if (unused > has)
+    log_info("model.vocab is %lld, but the tokens of %s go up to %lld: model.vocab=%lld saves %.1f "
+             "M parameters that are never trained",
+             (long long)deck->model.vocab, dir, (long long)has - 1, (long long)has,
+             (double)unused * (double)deck->model.width * (deck->model.tied ? 1 : 2) * 1e-6);
+}
+
+enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
+                      enum token_split split, int64_t sequence, const struct data_maker *maker,
                       struct token_set **out)
 {
   if (!dir || !*dir)
@@ -116,10 +222,12 @@ enum status data_open(struct comm *comm, const struct deck *deck, const char *ke
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)
     return status;
-  status = check_set(set, key, dir, deck->train.init, deck->model.vocab, sequence);
-  if (!status && comm_rank(comm) == 0)
-    status = check_tokenizer(set, key, dir, deck->train.init);
+  status = check_maker(comm, set, key, dir, maker);
+  if (!status)
+    status = check_set(set, key, dir, maker, deck->model.vocab, sequence);
   status = comm_agree(comm, status);
+  if (!status && !*maker->of && split == SPLIT_TRAIN)
+    hint_vocab(set, dir, deck);
   if (!status && deck->data.verify)
     status = token_set_verify(comm, set);
   if (status) {

@@ -26,9 +26,21 @@ struct data_scan {
 };
 enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* Open a split of `dir`, which the deck's `key` names, and check that the deck's vocabulary holds its tokens, that it holds a window, and that its tokens are those of the
- * tokenizer of train.init, where that is a folder that has one; with data.verify also all its shards against their checksums. Collective. */
-enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir, enum token_split split, int64_t sequence,
+/* The tokenizer whose tokens are wanted. A model that begins takes those of any. */
+struct data_maker {
+  struct tokenizer_id id; /* name "": not known */
+  const char *of;         /* the checkpoint, model folder or token folder that has it; "": none */
+};
+
+/* The tokenizer of a model: a folder's own, or that of the data that a checkpoint was trained on.
+ * `path`, which *out keeps: "" for no model. Collective. */
+enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
+
+/* Open a split of `dir`, which the deck's `key` names. Check that the tokenizer of `maker` made it, that
+ * the deck's vocabulary holds its tokens, and that it holds a window. A tokenizer that cannot be compared
+ * is said in one line. With data.verify also compare all its shards with their checksums. Collective. */
+enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
+                      enum token_split split, int64_t sequence, const struct data_maker *maker,
                       struct token_set **out);
 
 #endif

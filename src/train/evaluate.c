@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "exec/watchdog.h"
 
-enum status evaluator_open(struct job *job, struct evaluator *out)
+enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
 {
   const struct deck *deck = job->deck;
   const struct plan *plan = job->plan[PLAN_EVAL];
@@ -17,7 +17,8 @@ enum status evaluator_open(struct job *job, struct evaluator *out)
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening %s", dir);
-  enum status status = data_open(job->comm, deck, *deck->data.val ? "data.val" : "data.train", dir, SPLIT_VAL, 1, &out->scan.set);
+  enum status status = data_open(job->comm, deck, *deck->data.val ? "data.val" : "data.train", dir,
+                                 SPLIT_VAL, 1, maker, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);

@@ -20,8 +20,8 @@ struct evaluator {
   int64_t next_step; /* the eval executor's own count */
 };
 
-/* Opens the validation split and starts the job's evaluation plan. Collective. */
-enum status evaluator_open(struct job *job, struct evaluator *out);
+/* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan. Collective. */
+enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
 /* Every token of the split but its first, which nothing foretells; or only the first `batches` batches of data.batch sequences. The same ones at any rank count. The split is

@@ -155,8 +155,7 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
 static enum status start_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
-  watchdog_start(run->job->start, "opening %s", deck->data.train);
-  enum status status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, run->job->shape.sequence, &run->order.set);
+  enum status status = train_open_data(run);
   if (status)
     return status;
   run->order.shape = run->job->shape;
@@ -175,7 +174,9 @@ static enum status start_data(struct train_run *run)
     job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   if (status || !deck->eval.every)
     return status;
-  return evaluator_open(run->job, &run->evaluator);
+  const struct data_maker maker = {.id = token_set_tokenizer(run->order.set),
+                                   .of = deck->data.train};
+  return evaluator_open(run->job, &maker, &run->evaluator);
 }
 
 /* The summary's percentiles are those of the last steps. */
@@ -229,6 +230,7 @@ static void release(struct train_run *run)
   mem_free(run->results_path);
   mem_free(run->learned_path);
   train_folder_release(run);
+  mem_free(run->from);
 }
 
 static enum status run_loop(struct train_run *run, enum train_end *end)

@@ -34,6 +34,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .skipped = run->skipped,
                                  .ranks = comm_ranks(run->comm),
                                  .seed = (uint64_t)run->deck->run.seed,
+                                 .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
   enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
   if (status)
@@ -71,45 +72,64 @@ static enum status compare_frozen(const struct model *saved, const struct model 
   return STATUS_OK;
 }
 
-static enum status check_frozen(const struct train_run *run, const char *path, const char *saved_deck)
+static enum status check_frozen(const struct train_run *run, const char *path,
+                                const struct deck *saved)
 {
-  struct deck saved = {0};
   struct model *model = NULL;
-  enum status status = deck_load_text(&saved, path, saved_deck, strlen(saved_deck), 0, NULL);
-  if (!status)
-    status = origin_check(&saved, path, run->deck);
-  if (!status)
-    status = job_model(&saved, comm_ranks(run->comm), &model);
+  enum status status = job_model(saved, comm_ranks(run->comm), &model);
   if (!status)
     status = compare_frozen(model, run->job->model, path);
   model_destroy(model);
-  deck_destroy(&saved);
   return status;
 }
 
-/* Anything but the model and what of it is frozen may differ between the run that saved and the run that goes on. Checkpoints of later steps belong to another history from here on. */
+static enum status check_saved(const struct train_run *run, const char *path,
+                               const struct checkpoint_meta *meta, struct deck *saved)
+{
+  enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL);
+  if (!status)
+    status = origin_check(saved, path, run->deck);
+  if (!status)
+    status = check_frozen(run, path, saved);
+  return status;
+}
+
+static enum status take_up(struct train_run *run, const char *path,
+                           const struct checkpoint_meta *meta)
+{
+  run->first = run->step = run->saved_step = meta->step;
+  run->samples = meta->samples;
+  run->skipped = meta->skipped;
+  run->learned = meta->data;
+  run->from = mem_strdup(path);
+  if (meta->seed != (uint64_t)run->deck->run.seed && train_leads(run))
+    log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path,
+             (unsigned long long)meta->seed, (long long)run->deck->run.seed);
+  log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
+           (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
+           meta->ranks == 1 ? "" : "s");
+  return run->from ? STATUS_OK : STATUS_MEMORY;
+}
+
+/* The model and its frozen parameters stay as they were. Other keys may differ
+ * between the run that saved and the run that goes on. Checkpoints of later steps belong to another
+ * history from here on. */
 static enum status resume_from(void *arg, const char *path, bool *damaged)
 {
   struct train_run *run = arg;
   struct checkpoint_meta meta = {0};
+  struct deck saved = {0};
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
   *damaged = status != STATUS_OK;
   if (!status)
-    status = comm_agree(run->comm, check_frozen(run, path, meta.deck));
+    status = comm_agree(run->comm, check_saved(run, path, &meta, &saved));
   if (!status)
     status = weights_resume(run->job, path, damaged);
   if (!status)
     status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
-  if (!status) {
-    run->first = run->step = run->saved_step = meta.step;
-    run->samples = meta.samples;
-    run->skipped = meta.skipped;
-    if (meta.seed != (uint64_t)run->deck->run.seed && train_leads(run))
-      log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path, (unsigned long long)meta.seed,
-               (long long)run->deck->run.seed);
-    log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path, (long long)meta.step, (long long)meta.samples,
-             (long long)meta.ranks, meta.ranks == 1 ? "" : "s");
-  }
+  if (!status)
+    status = comm_agree(run->comm, take_up(run, path, &meta));
+  deck_destroy(&saved);
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -130,5 +150,19 @@ enum status train_start_state(struct train_run *run, const char *resume)
     log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
   }
   mem_free(path);
+  return status;
+}
+
+/* --- data ------------------------------------------------------------------------------------------------------------------------ */
+
+enum status train_open_data(struct train_run *run)
+{
+  const struct deck *deck = run->deck;
+  struct data_maker maker;
+  watchdog_start(run->job->start, "opening %s", deck->data.train);
+  enum status status = data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker);
+  if (!status)
+    status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN,
+                       run->job->shape.sequence, &maker, &run->order.set);
   return status;
 }

@@ -24,6 +24,8 @@ struct train_run {
   struct job *job;
   struct evaluator evaluator;
   struct data_order order;
+  struct token_stream learned; /* what the checkpoint that it goes on from was trained on */
+  char *from;                  /* that checkpoint; NULL: it begins */
   struct results *results; /* rank 0 */
   struct saver *saver;
   struct stats stats;
@@ -72,6 +74,9 @@ enum status train_folder_open(struct train_run *run);
  * On rank 0. */
 enum status train_folder_recall(const struct train_run *run);
 
+/* Opens the training data. A run that goes on must see the samples that it would have seen without the stop,
+ * unless data.reorder allows others. Collective. */
+enum status train_open_data(struct train_run *run);
 /* The state that the run begins with, and step and samples with it; `resume` as in train_run(). Collective. */
 enum status train_start_state(struct train_run *run, const char *resume);
 /* One at a time. Without steps to come (`leaving`) there is nothing to write behind. After a step that was skipped older checkpoints stay: what is saved then may be a model that

@@ -55,7 +55,7 @@ loss() { on "$1" "$SLUICE" eval "$2" data.train=data data.sequence=32 data.micro
 # Tokens of another tokenizer than the folder's own: other texts. A folder that has none takes what it is given.
 mkdir own
 cp hf/config.json hf/model.safetensors "$top_srcdir/tests/io/data/tokenizers/gpt2/"tokenizer*.json own/
-fails 2 "data.train: data was made with another tokenizer ('bytes') than that of train.init" on 2 "$SLUICE" train tiny.yaml train.init=own run.dir=refused
+fails 2 "data.train: data was made with another tokenizer ('bytes', 257 tokens" on 2 "$SLUICE" train tiny.yaml train.init=own run.dir=refused
 fails 2 "was made with another tokenizer" "$SLUICE" eval own data.train=data data.sequence=32
 rm -r own
 

@@ -1,7 +1,12 @@
 #!/bin/sh
-# prepare says what it made, and warns of a split that is upside down. Oracles: the size of a file, and the counts that prepare prints.
+# Data, tokenizers and settings that do not belong together are refused, or said in one line each. The same tokenizer in another file, and the same tokens in another folder,
+# are accepted. Oracles: two vocabularies of one size from two texts; a copy of a file with a blank more; the losses of a run that was not interrupted.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_text
+make_deck
+sed -i 's/vocab: 257/vocab: 300/' tiny.yaml
+mkdir loud
+for file in text/0*; do tr '[:lower:]' '[:upper:]' < "$file" > "loud/${file#text/}"; done
 
 # quietly NAME COMMAND...: what it says is in NAME.out.
 quietly() {
@@ -9,11 +14,59 @@ quietly() {
   shift
   "$@" > "$name.out" 2>&1 || { cat "$name.out" >&2; die "$*"; }
 }
+quietly a "$SLUICE" tokenizer train a input=text vocab=300
+quietly b "$SLUICE" tokenizer train b input=loud vocab=300
+mkdir again
+cp a/tokenizer_config.json again
+{ cat a/tokenizer.json; echo; } > again/tokenizer.json # saved by another program: other bytes, one meaning
+for tokenizer in a b again bytes; do quietly prepare "$SLUICE" prepare text out=data-$tokenizer tokenizer=$tokenizer val=0.1; done
+train 1 whole data.train=data-a run.steps=4
+train 1 first data.train=data-a run.steps=2
+one=$(newest first)
+
+# A tokenizer that the model did not learn: for validation, at a resume, in eval, in generate.
+other="data-b was made with another tokenizer ('json', 300 tokens"
+fails 2 "data.val: $other" "$SLUICE" train tiny.yaml run.dir=val data.train=data-a data.val=data-b eval.every=1
+grep -q "than data-a ('json', 300 tokens, .*prepare the text again with tokenizer=data-a$" fails.out || { cat fails.out >&2; die "the tokenizer of data.train is not named"; }
+fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=first data.train=data-b --resume auto
+grep -q "than $one ('json', 300 tokens" fails.out || { cat fails.out >&2; die "the checkpoint is not named"; }
+fails 2 "data.val: $other" "$SLUICE" eval first data.val=data-b
+fails 2 "data.val: $other" on 3 "$SLUICE" eval first data.val=data-b
+fails 2 "this tokenizer ('json', 300 tokens" "$SLUICE" generate first data.train=data-b prompt=x
+fails 2 "there is no tokenizer 'nowhere'" "$SLUICE" generate first prompt=x tokenizer=nowhere
+fails 2 "tokenizer=gpt2 needs tokenizer_dir=" "$SLUICE" generate first prompt=x tokenizer=gpt2
+
+# A model cannot be given a larger vocabulary: that is the cure for a model that begins.
+train 1 narrow data.train=data-bytes model.vocab=257 run.steps=1
+fails 2 "data.val: data-a was made with another tokenizer" "$SLUICE" eval narrow data.val=data-a
+fails 2 "set model.vocab to at least 300" "$SLUICE" eval tiny.yaml --untrained data.train=data-bytes data.val=data-a model.vocab=257
+
+# The same tokenizer, saved by another program: what it made are the same tokens.
+cmp -s data-a/tokenizer.json data-again/tokenizer.json && die "the files do not differ"
+quietly val "$SLUICE" train tiny.yaml run.dir=same data.train=data-a data.val=data-again eval.every=2 run.steps=2
+quietly eval "$SLUICE" eval first data.val=data-again
+cp -r first second
+quietly second "$SLUICE" train tiny.yaml run.dir=second data.train=data-again run.steps=4 --resume auto
+grep -E 'changed: |cannot be' second.out && die "the same tokens were not known again"
+same whole second
+
+# Model folders: either kind of tokenizer is compared.
+quietly export "$SLUICE" ckpt export first folder
+quietly init "$SLUICE" train tiny.yaml run.dir=tuned train.init=folder data.train=data-again run.steps=1
+fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=no train.init=folder data.train=data-b
+quietly gpt2 "$SLUICE" ckpt export first gpt2 tokenizer="$top_srcdir/tests/io/data/bpe"
+fails 2 "data.train: data-a was made with another tokenizer" "$SLUICE" eval gpt2 data.train=data-a data.sequence=32
+
+# A vocabulary that is far too large costs what nobody trains.
+train 1 large data.train=data-bytes model.vocab=515 run.steps=1
+grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vocab=257 saves' large.log || { cat large.log >&2; die "no hint of a large vocabulary"; }
+train 1 padded data.train=data-bytes model.vocab=514 run.steps=1
+grep 'model.vocab' padded.log && die "a hint of a vocabulary that was padded"
+
 # A text that is too short to be split well.
 cat text/0[0-4]* | sed G | head -c 19000 > short.txt
 quietly short "$SLUICE" prepare short.txt out=short tokenizer=bytes val=0.01
 grep -q 'documents from 1 file, 18.55 KiB of text' short.out || { cat short.out >&2; die "what was prepared"; }
 grep -q 'validation gets more tokens than training' short.out || { cat short.out >&2; die "no warning of a split that is upside down"; }
-quietly prepare "$SLUICE" prepare text out=data tokenizer=bytes val=0.1
 grep 'validation gets' prepare.out && die "a warning of a good split"
 exit 0

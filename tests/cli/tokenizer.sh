@@ -65,7 +65,7 @@ cp gpt2.1/tokenizer_config.json bare
 awk '/"added_tokens"/ { hidden = 1 } !hidden { if (last != "") print last; last = $0 } /^  \],/ { hidden = 0 }
   /"vocab": \{/ { print; last = "      \"<|endoftext|>\": 898," } END { print last }' gpt2.1/tokenizer.json > bare/tokenizer.json
 "$SLUICE" tokenizer show bare > show.out || die "show of a tokenizer without added tokens"
-grep -q '^vocabulary  899 tokens' show.out || { cat show.out >&2; die "show of a tokenizer without added tokens"; }
+grep -q '^vocabulary  899 tokens' show.out && grep -q '^meaning     [0-9a-f]\{16\}$' show.out || { cat show.out >&2; die "show of a tokenizer without added tokens"; }
 
 # Shards made with it.
 "$SLUICE" prepare text out=data tokenizer=llama3.1 val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare with the trained tokenizer"; }

@@ -69,12 +69,16 @@ static void split_tensor(struct io_tensor *tensor, int t, enum sample_split spli
 void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step, int seed, bool big, bool fill)
 {
   *sample = (struct sample){.n = (int)(sizeof shapes / sizeof shapes[0]) + big};
-  sample->meta = (struct checkpoint_meta){.step = step,
-                                          .samples = step * 8 + seed,
-                                          .skipped = step > 0,
-                                          .seed = 0xfedcba9876543210u,
-                                          .deck = mem_strdup("run: {steps: 10}\nmodel: {arch: gpt2}\n"),
-                                          .version = mem_strdup("sluice test")};
+  sample->meta = (struct checkpoint_meta){
+      .step = step,
+      .samples = step * 8 + seed,
+      .skipped = step > 0,
+      .seed = 0xfedcba9876543210u,
+      .data = {.tokenizer = {.name = "json", .vocab = 300, .crc32 = 7, .meaning = 1},
+               .tokens = seed,
+               .crc32 = 9},
+      .deck = mem_strdup("run: {steps: 10}\nmodel: {arch: gpt2}\n"),
+      .version = mem_strdup("sluice test")};
   for (int t = 0; t < sample->n; t++) {
     struct io_tensor *tensor = &sample->tensor[t];
     *tensor = t == sample->n - big ? big_shape : shapes[t];

@@ -201,6 +201,12 @@ static void meta_data_comes_back_on_all_ranks(void **state)
   assert_int_equal(meta.skipped, 1);
   assert_int_equal(meta.ranks, comm_ranks(job));
   assert_true(meta.seed == 0xfedcba9876543210u);
+  assert_string_equal(meta.data.tokenizer.name, "json");
+  assert_int_equal(meta.data.tokenizer.vocab, 300);
+  assert_int_equal(meta.data.tokenizer.crc32, 7);
+  assert_true(meta.data.tokenizer.meaning == 1);
+  assert_int_equal(meta.data.tokens, 2);
+  assert_int_equal(meta.data.crc32, 9);
   assert_string_equal(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n");
   assert_string_equal(meta.version, "sluice test");
   checkpoint_meta_free(&meta);

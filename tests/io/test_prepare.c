@@ -163,8 +163,8 @@ static void check_tokens(const char *out, const char *prefix, uint16_t end_of_te
   mem_free(list);
 }
 
-/* The index says of each shard what the shard says of itself. */
-static void check_index(const char *out, int64_t shards)
+/* The index says of each shard what the shard says of itself, and the tokenizer's meaning besides. */
+static void check_index(const char *out, int64_t shards, const struct tokenizer *tokenizer)
 {
   struct shard_info *listed = NULL, own;
   int64_t n = 0;
@@ -175,6 +175,7 @@ static void check_index(const char *out, int64_t shards)
     shard_name(listed[i].split, listed[i].group, listed[i].part, name);
     snprintf(path, sizeof path, "%s/%s", out, name);
     OK(shard_read(path, &own));
+    own.tokenizer_meaning = tokenizer_id(tokenizer).meaning;
     assert_memory_equal(&listed[i], &own, sizeof own);
   }
   mem_free(listed);
@@ -207,7 +208,7 @@ static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir, 
     assert_int_equal(result.bytes, text_bytes);
     assert_int_equal(result.reused_shards, 0);
     assert_true(result.shards > 4);
-    check_index(out, result.shards);
+    check_index(out, result.shards, tokenizer);
 
     config.out = one;
     OK(prepare_run(alone, &config, &again));

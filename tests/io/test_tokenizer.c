@@ -595,11 +595,18 @@ static void test_checksum(void **state)
   OK(tokenizer_create("gpt2", folder, &one));
   damage(folder, "merges.txt", "a b\n", "#version: 0.2\r\na b\r\n");
   OK(tokenizer_create("gpt2", folder, &two));
-  assert_true(tokenizer_checksum(one) != tokenizer_checksum(two));
-  assert_true(tokenizer_is(one, tokenizer_name(one), tokenizer_checksum(one)));
-  assert_true(tokenizer_is(one, tokenizer_name(one), 0));
-  assert_false(tokenizer_is(one, tokenizer_name(one), tokenizer_checksum(two)));
-  assert_false(tokenizer_is(one, "bytes", tokenizer_checksum(one)));
+  const struct tokenizer_id first = tokenizer_id(one), second = tokenizer_id(two);
+  assert_int_not_equal(first.crc32, second.crc32);
+  assert_int_equal(tokenizer_compare(&first, &second),
+                   TOKENIZER_SAME);                /* other line ends, the same merges */
+  struct tokenizer_id old = first, other = second; /* as older folders have them */
+  old.meaning = other.meaning = 0;
+  assert_int_equal(tokenizer_compare(&first, &old), TOKENIZER_SAME);
+  assert_int_equal(tokenizer_compare(&first, &other), TOKENIZER_UNPROVEN);
+  other.vocab++;
+  assert_int_equal(tokenizer_compare(&first, &other), TOKENIZER_OTHER);
+  assert_int_equal(tokenizer_compare(&first, &(struct tokenizer_id){.name = ""}),
+                   TOKENIZER_UNPROVEN);
   check_word(two, "a b\nab c\n", "abcab");
   tokenizer_destroy(one);
   tokenizer_destroy(two);

@@ -617,6 +617,83 @@ static void test_no_allocation(void **state)
   tokenizer_destroy(tokenizer);
 }
 
+/* ---- meaning */
+
+static struct tokenizer_id identify(const char *name)
+{
+  struct tokenizer *tokenizer = NULL;
+  OK(tokenizer_create(name, folder, &tokenizer));
+  const struct tokenizer_id id = tokenizer_id(tokenizer);
+  tokenizer_destroy(tokenizer);
+  return id;
+}
+
+static void check_meaning(const struct tokenizer_id *first, const char *from, const char *to,
+                          enum tokenizer_match match)
+{
+  put_small(from, to, ends);
+  const struct tokenizer_id id = identify("json");
+  assert_int_not_equal(id.crc32, first->crc32);
+  if (tokenizer_compare(first, &id) != match)
+    fail_msg("%s -> %s: %s and %s", from, to, tokenizer_id_text(first).text,
+             tokenizer_id_text(&id).text);
+}
+
+/* Another file of the same meaning is the same tokenizer; a change of one token, merge, added token or
+ * step is another one. */
+static void test_meaning(void **state)
+{
+  (void)state;
+  put_small(NULL, NULL, ends);
+  const struct tokenizer_id first = identify("json");
+  check_meaning(&first, "\"version\": \"1.0\", ", "\"version\":\"1.0\",\n", TOKENIZER_SAME);
+  check_meaning(&first, "\"merges\": [\"b c\"", "\"merges\": [[\"b\", \"c\"]", TOKENIZER_SAME);
+  check_meaning(&first, "\"type\": \"BPE\", \"dropout\": null, ", "\"type\": \"BPE\", ",
+                TOKENIZER_SAME);
+  check_meaning(&first, "\"bc\": 256, \"ab\": 257, ", "\"ab\": 257, \"bc\": 256, ", TOKENIZER_SAME);
+  check_meaning(&first, "\"bc\": 256, \"ab\": 257, ", "\"bc\": 257, \"ab\": 256, ",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"merges\": [\"b c\", \"a b\"", "\"merges\": [\"a b\", \"b c\"",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"ignore_merges\": false", "\"ignore_merges\": true", TOKENIZER_OTHER);
+  check_meaning(&first, "\"content\": \"<x>\"", "\"content\": \"<y>\"", TOKENIZER_OTHER);
+  check_meaning(&first, "\"content\": \"<x>\"", "\"content\": \"<x>\", \"lstrip\": true",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}",
+                TOKENIZER_OTHER);
+}
+
+/* GPT-2's two files are its tokenizer.json: one vocabulary, one row of merges, one end of text. Oracle: both
+ * are written from one list. */
+static void test_meaning_of_gpt2(void **state)
+{
+  (void)state;
+  static const char added[] =
+      "{\"id\": 258, \"content\": \"<|endoftext|>\", \"normalized\": true, \"special\": true}";
+  char *small = small_json(), *bytes = strstr(small, "\"vocab\": {") + strlen("\"vocab\": "),
+       *tokens = strstr(small, "\"bc\": 256");
+  char *vocab = mem_printf("%.*s\"bc\": 256, \"ab\": 257, \"<|endoftext|>\": 258}",
+                           (int)(tokens - bytes), bytes);
+  char *json = mem_printf("{\"added_tokens\": [%s], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                          "\"add_prefix_space\": false}, \"model\": "
+                          "{\"vocab\": %s, \"merges\": [\"b c\", \"a b\"]}}",
+                          added, vocab);
+  put("tokenizer.json", json);
+  put("tokenizer_config.json", NULL);
+  put("vocab.json", vocab);
+  put("merges.txt", "#version: 0.2\nb c\na b\n");
+  const struct tokenizer_id one = identify("json"), two = identify("gpt2");
+  assert_int_equal(tokenizer_compare(&one, &two), TOKENIZER_SAME);
+  put("merges.txt", "#version: 0.2\na b\nb c\n");
+  const struct tokenizer_id other = identify("gpt2");
+  assert_int_equal(tokenizer_compare(&one, &other), TOKENIZER_OTHER);
+  put("vocab.json", NULL);
+  put("merges.txt", NULL);
+  mem_free(json);
+  mem_free(vocab);
+  mem_free(small);
+}
+
 /* ---- folders */
 
 /* A copy is the same tokenizer, also where the end of text was in the model's configuration. */
@@ -635,8 +712,9 @@ static void test_copy(void **state)
     OK(tokenizer_create("json", copy, &again));
     assert_int_equal(tokenizer_end_of_text(again), i ? 264 : 262);
     assert_int_equal(tokenizer_end_of_text(again), tokenizer_end_of_text(tokenizer));
-    assert_int_equal(tokenizer_checksum(again), tokenizer_checksum(tokenizer));
-    assert_true(tokenizer_checksum(again) != 0);
+    assert_int_equal(tokenizer_id(again).crc32, tokenizer_id(tokenizer).crc32);
+    assert_int_not_equal(tokenizer_id(again).crc32, 0);
+    assert_true(tokenizer_id(again).meaning == tokenizer_id(tokenizer).meaning);
     OK(tokenizer_copy(again, copy)); /* over itself */
     tokenizer_destroy(tokenizer);
     tokenizer_destroy(again);
@@ -652,7 +730,7 @@ static void check_found(const char *word, const char *want_name, const char *wan
 {
   const char *name = NULL;
   char *found = NULL;
-  OK(tokenizer_find(word, &name, &found));
+  OK(tokenizer_find(word, "", &name, &found));
   assert_string_equal(name, want_name);
   if (want_folder)
     assert_string_equal(found, want_folder);
@@ -673,12 +751,12 @@ static void test_find(void **state)
   snprintf(path, sizeof path, "%s/tokenizer.json", folder);
   check_found(path, "json", folder);
   put("tokenizer.json", NULL);
-  assert_status(STATUS_USAGE, tokenizer_find(path, &name, &found));
-  assert_status(STATUS_USAGE, tokenizer_find(folder, &name, &found));
-  assert_status(STATUS_USAGE, tokenizer_find("", &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find(path, "", &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find(folder, "", &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find("", "", &name, &found));
   assert_null(found);
   put("vocab.json", "{}");
-  assert_status(STATUS_USAGE, tokenizer_find(folder, &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find(folder, "", &name, &found));
   put("merges.txt", "");
   check_found(folder, "gpt2", folder);
   put("vocab.json", NULL);
@@ -771,16 +849,18 @@ static int tear_down(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_llama3),
-                                     cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_plain),
-                                     cmocka_unit_test(test_ranks),       cmocka_unit_test(test_whole_words),
-                                     cmocka_unit_test(test_added),       cmocka_unit_test(test_added_in_vocabulary),
-                                     cmocka_unit_test(test_patterns),    cmocka_unit_test(test_normal_form),
-                                     cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_template),
-                                     cmocka_unit_test(test_refused),     cmocka_unit_test(test_config_refused),
-                                     cmocka_unit_test(test_missing),     cmocka_unit_test(test_many_added),
-                                     cmocka_unit_test(test_deep),        cmocka_unit_test(test_no_allocation),
-                                     cmocka_unit_test(test_copy),        cmocka_unit_test(test_find),
-                                     cmocka_unit_test(test_nfc),         cmocka_unit_test(test_many_marks)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_llama3),
+      cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_ranks),       cmocka_unit_test(test_whole_words),
+      cmocka_unit_test(test_added),       cmocka_unit_test(test_added_in_vocabulary),
+      cmocka_unit_test(test_patterns),    cmocka_unit_test(test_normal_form),
+      cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_template),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_config_refused),
+      cmocka_unit_test(test_missing),     cmocka_unit_test(test_many_added),
+      cmocka_unit_test(test_deep),        cmocka_unit_test(test_no_allocation),
+      cmocka_unit_test(test_copy),        cmocka_unit_test(test_find),
+      cmocka_unit_test(test_nfc),         cmocka_unit_test(test_many_marks),
+      cmocka_unit_test(test_meaning),     cmocka_unit_test(test_meaning_of_gpt2)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -36,6 +37,7 @@ static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
 struct plan {
   int64_t groups, parts, length[2][12];
   int64_t vocab;
+  bool bytes; /* of the tokenizer of bytes, which has no files */
 };
 
 static void write_shards(const char *dir, const struct plan *plan)
@@ -52,12 +54,14 @@ static void write_shards(const char *dir, const struct plan *plan)
                                 .last = i % plan->parts == plan->parts - 1,
                                 .settings = 77,
                                 .tokenizer = "test",
-                                .tokenizer_crc32 = 5,
+                                .tokenizer_crc32 = plan->bytes ? 0 : 5,
                                 .vocab = plan->vocab,
                                 .end_of_text = 3,
                                 .part_tokens = {plan->length[0][i], plan->length[1][i]},
                                 .documents = documents,
                                 .text_bytes = 4 * n};
+      if (plan->bytes)
+        memcpy(info.tokenizer, "bytes", sizeof "bytes");
       char name[SHARD_NAME], path[512];
       unsigned char *tokens = NULL;
       uint64_t *first = NULL;
@@ -155,6 +159,22 @@ static void check_windows(struct token_set *set, enum token_split split, int64_t
   mem_free(targets);
 }
 
+/* Oracle: zlib's CRC-32 over all tokens in a row. */
+static void check_stream(const struct token_set *set, enum token_split split, int64_t total)
+{
+  const struct token_stream stream = token_set_stream(set);
+  uLong crc = 0;
+  for (int64_t i = 0; i < total; i++) {
+    const uint32_t token = (uint32_t)token_of(split, i, stream.tokenizer.vocab);
+    const uint16_t narrow = (uint16_t)token;
+    const bool wide = shard_token_bytes(stream.tokenizer.vocab) == 4;
+    crc = crc32_z(crc, wide ? (const unsigned char *)&token : (const unsigned char *)&narrow,
+                  wide ? 4 : 2);
+  }
+  assert_int_equal(stream.tokens, total);
+  assert_int_equal(stream.crc32, crc);
+}
+
 static void check_set_of(const struct plan *plan, enum token_split split, bool indexed)
 {
   char dir[512];
@@ -171,7 +191,9 @@ static void check_set_of(const struct plan *plan, enum token_split split, bool i
   assert_int_equal(token_set_documents(set), documents);
   assert_int_equal(token_set_vocab(set), plan->vocab);
   assert_int_equal(token_set_bytes(set), 4 * total);
-  assert_string_equal(token_set_tokenizer(set), "test");
+  assert_string_equal(token_set_tokenizer(set).name, "test");
+  assert_true(token_set_tokenizer(set).meaning == 0); /* nobody knows that tokenizer */
+  check_stream(set, split, total);
   assert_int_equal(token_set_windows(set, 0), 0);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
     check_windows(set, split, total, lengths[i]);
@@ -444,6 +466,30 @@ static void test_damage_while_open(void **state)
   drop(dir);
 }
 
+/* ---- folders of older versions */
+
+/* They keep no meaning: that of the tokenizer that they name is worked out, if it can be. */
+static void test_older_folder(void **state)
+{
+  (void)state;
+  char dir[512];
+  struct token_set *set = NULL;
+  struct tokenizer *bytes = NULL;
+  OK(tokenizer_create("bytes", NULL, &bytes));
+  for (int indexed = 0; indexed < 2; indexed++) {
+    (indexed ? make_indexed : make)(
+        &(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257, .bytes = true},
+        dir);
+    OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+    const struct tokenizer_id id = token_set_tokenizer(set), own = tokenizer_id(bytes);
+    assert_true(id.meaning == own.meaning && own.meaning != 0);
+    assert_int_equal(tokenizer_compare(&id, &own), TOKENIZER_SAME);
+    token_set_close(set);
+    drop(dir);
+  }
+  tokenizer_destroy(bytes);
+}
+
 /* ---- the index */
 
 /* An index is all that a start reads, and all that it believes: here no shard is left. */
@@ -462,7 +508,7 @@ static void test_index_alone(void **state)
   everybody_waits();
   OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
   assert_int_equal(token_set_tokens(set), 36019);
-  assert_int_equal(token_set_checksum(set), 5);
+  assert_int_equal(token_set_tokenizer(set).crc32, 5);
   assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
                  "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
   token_set_close(set);
@@ -678,10 +724,13 @@ static int tear_down(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_windows),        cmocka_unit_test(test_wide_tokens),       cmocka_unit_test(test_many_shards),
-      cmocka_unit_test(test_order),          cmocka_unit_test(test_incomplete),        cmocka_unit_test(test_mixed),
-      cmocka_unit_test(test_flipped_bytes),  cmocka_unit_test(test_damage_while_open), cmocka_unit_test(test_index_alone),
-      cmocka_unit_test(test_changed_shards), cmocka_unit_test(test_wrong_index),       cmocka_unit_test(test_flipped_index)};
+      cmocka_unit_test(test_windows),        cmocka_unit_test(test_wide_tokens),
+      cmocka_unit_test(test_many_shards),    cmocka_unit_test(test_order),
+      cmocka_unit_test(test_incomplete),     cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_flipped_bytes),  cmocka_unit_test(test_damage_while_open),
+      cmocka_unit_test(test_older_folder),   cmocka_unit_test(test_index_alone),
+      cmocka_unit_test(test_changed_shards), cmocka_unit_test(test_wrong_index),
+      cmocka_unit_test(test_flipped_index)};
   if (comm_create_mpi(&argc, &argv, &job)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;
