@@ -39,6 +39,8 @@ static void put_whole(struct text *text, const char *key, int64_t value)
 
 static void put_tokens(struct text *text, const char *key, const struct hf_tokens *tokens)
 {
+  if (tokens->n == HF_TOKENS_NONE)
+    put(text, ",\n  \"%s\": null", key);
   if (tokens->n == 1)
     put_whole(text, key, tokens->id[0]);
   if (tokens->n <= 1)

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
+#include "io/tokenizer.h"
 #include "model/hf.h"
 #include "train/origin.h"
 #include "train/weights.h"
@@ -254,24 +255,61 @@ static enum status pass_files(const struct export *export)
   return status;
 }
 
-/* Token ids are not the model's business: they are those of the folder that the tokenizer comes from. */
-static void find_tokens(const struct export *export, struct hf_config *config)
+static enum status tokens_of_tokenizer(const char *folder, struct hf_config *config)
 {
-  const char *from = find_tokenizer(export);
+  struct tokenizer *tokenizer = NULL;
+  const enum status status = tokenizer_create(tokenizer_in_folder(folder), folder, &tokenizer);
+  if (status)
+    return status;
+  config->eos = (struct hf_tokens){.n = 1, .id = {tokenizer_end_of_text(tokenizer)}};
+  config->bos = (struct hf_tokens){.n = HF_TOKENS_NONE};
+  if (tokenizer_begin_of_text(tokenizer) >= 0)
+    config->bos = (struct hf_tokens){.n = 1, .id = {tokenizer_begin_of_text(tokenizer)}};
+  tokenizer_destroy(tokenizer);
+  return STATUS_OK;
+}
+
+/* Token ids are not the model's business: they are those of the folder that the tokenizer comes from, by
+ * its config.json, or, where it is no model's folder, by the tokenizer. */
+static void find_tokens(const char *from, struct hf_config *config)
+{
   char *path = NULL;
-  if (origin_holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK && hf_config_tokens(path, &config->bos, &config->eos))
+  enum status status = STATUS_OK;
+  if (!origin_holds(from, "config.json") && tokenizer_in_folder(from))
+    status = tokens_of_tokenizer(from, config);
+  else if (origin_holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK)
+    status = hf_config_tokens(path, &config->bos, &config->eos);
+  if (status)
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
   mem_free(path);
 }
 
-/* A model's folder that lacks one of these never had it. */
-static void warn_of_missing(const struct export *export, const struct hf_config *config)
+/* Where no folder has one: transformers then ends a text as the tokenizer does. */
+static enum status write_generation(const struct export *export, const struct hf_config *config)
 {
-  const char *from = find_tokenizer(export);
-  const bool model = origin_holds(from, "config.json");
-  const char *const missing[] = {has_tokenizer(from) ? "" : ", tokenizer", model || config->bos.n ? "" : ", bos_token_id",
-                                 model || config->eos.n ? "" : ", eos_token_id",
-                                 model || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
+  char *path = NULL, *bos = config->bos.n > 0 ? mem_printf("\"bos_token_id\": %lld, ",
+                                                           (long long)config->bos.id[0])
+                                              : mem_strdup("");
+  char *text =
+      bos ? mem_printf("{%s\"eos_token_id\": %lld}\n", bos, (long long)config->eos.id[0]) : NULL;
+  enum status status =
+      text ? in_folder(export->dir, "generation_config.json", &path) : STATUS_MEMORY;
+  if (!status)
+    status = file_write_all(path, text, strlen(text));
+  mem_free(path);
+  mem_free(text);
+  mem_free(bos);
+  return status;
+}
+
+/* A model's folder, or a tokenizer, that lacks one of these never had it. */
+static void warn_of_missing(const struct export *export, const char *from,
+                            const struct hf_config *config)
+{
+  const bool known = origin_holds(from, "config.json") || config->eos.n;
+  const char *const missing[] = {
+      has_tokenizer(from) ? "" : ", tokenizer", known ? "" : ", bos_token_id, eos_token_id",
+      known || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
   char list[96] = "";
   for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
     append_text(list, sizeof list, "%s", missing[i]);
@@ -282,10 +320,16 @@ static void warn_of_missing(const struct export *export, const struct hf_config 
 static enum status write_config(const struct export *export)
 {
   struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
+  const char *from = find_tokenizer(export);
   char *text = NULL, *path = NULL;
-  find_tokens(export, &config);
-  warn_of_missing(export, &config);
-  enum status status = hf_config_print(&config, &text);
+  find_tokens(from, &config);
+  warn_of_missing(export, from, &config);
+  enum status status = STATUS_OK;
+  if (config.eos.n && !origin_holds(from, "config.json") &&
+      !origin_holds(from, "generation_config.json"))
+    status = write_generation(export, &config);
+  if (!status)
+    status = hf_config_print(&config, &text);
   if (!status)
     status = in_folder(export->dir, "config.json", &path);
   if (!status)

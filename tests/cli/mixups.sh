@@ -50,11 +50,16 @@ quietly second "$SLUICE" train tiny.yaml run.dir=second data.train=data-again ru
 grep -E 'changed: |cannot be' second.out && die "the same tokens were not known again"
 same whole second
 
-# Model folders: either kind of tokenizer is compared.
+# Model folders: what the tokenizer says of the end of text goes along; either kind of tokenizer is compared.
 quietly export "$SLUICE" ckpt export first folder
+grep -q 'gets no' export.out && { cat export.out >&2; die "the tokenizer's end of text is not taken along"; }
+grep -q '"eos_token_id": 299' folder/config.json || die "config.json has no end of text"
+grep -q '"bos_token_id": null' folder/config.json || die "transformers takes another begin of text for its default"
+grep -q '"eos_token_id": 299' folder/generation_config.json || die "no generation_config.json"
 quietly init "$SLUICE" train tiny.yaml run.dir=tuned train.init=folder data.train=data-again run.steps=1
 fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=no train.init=folder data.train=data-b
 quietly gpt2 "$SLUICE" ckpt export first gpt2 tokenizer="$top_srcdir/tests/io/data/bpe"
+grep -q '"eos_token_id": 756' gpt2/config.json || die "config.json has no end of text of vocab.json"
 fails 2 "data.train: data-a was made with another tokenizer" "$SLUICE" eval gpt2 data.train=data-a data.sequence=32
 
 # A vocabulary that is far too large costs what nobody trains.
