@@ -53,7 +53,7 @@ static enum status hash_options(const struct option *table, const struct option_
 {
   for (int i = 0; i < n; i++) {
     char *text = NULL;
-    const enum status status = options_print_value(set, table[i].name, &text);
+    const enum status status = options_print_named(set, table[i].name, &text);
     if (status)
       return status;
     hash[i] = (int64_t)hash_text(text);
@@ -65,7 +65,7 @@ static enum status hash_options(const struct option *table, const struct option_
 static enum status explain_option(struct comm *comm, const struct option_set *set, const char *name)
 {
   char *text = NULL;
-  enum status status = comm_agree(comm, options_print_value(set, name, &text));
+  enum status status = comm_agree(comm, options_print_named(set, name, &text));
   if (!status)
     status = explain(comm, name, text);
   mem_free(text);

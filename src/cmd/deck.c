@@ -38,7 +38,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   char *text = NULL;
   enum status status = open_deck(arguments, values->print, &deck);
   if (!status)
-    status = *values->print ? options_print_value(deck.set, values->print, &text)
+    status = *values->print ? options_print_named(deck.set, values->print, &text)
                             : options_print_yaml(deck.set, &text);
   if (!status)
     printf("%s%s", text, *values->print ? "\n" : "");

@@ -125,8 +125,8 @@ static void language_free(struct language *language)
   mem_free(language->prompt);
 }
 
-/* The tokenizer comes from the option, else from the model folder, which may be the one that the run began
- * with, else from the data (`set`, NULL: none). *folder is mem_free()d, NULL for bytes. */
+/* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL: none).
+ * The model folder may be the one that the run began with. *folder is mem_free()d, NULL for bytes. */
 static enum status choose(const struct values *values, const struct source *source,
                           const struct token_set *set, struct tokenizer_id *id, char **folder)
 {

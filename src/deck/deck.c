@@ -32,13 +32,15 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 const struct option deck_table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "runs/default",
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
-    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32, .unit = "steps",
+    {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32,
+     .unit = "steps",
      .text = "Number of optimizer steps to train."},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
              "before the limit. It reserves the time of two steps, a checkpoint and 10 s. "
              "SLURM_JOB_END_TIME is a limit as well."},
-    {"run.seed", OPTION_INT, AT(run.seed), "1", .least = 0, .most = INFINITY,
+    {"run.seed", OPTION_INT, AT(run.seed), "1",
+     .effect = EFFECT_ORDER, .least = 0, .most = INFINITY,
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
@@ -48,7 +50,8 @@ const struct option deck_table[] = {
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
              "  host  the CPU cores of the rank\n"
              "  cuda  one NVIDIA GPU per rank"},
-    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .choices = computes,
+    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto",
+     .effect = EFFECT_MATH, .choices = computes,
      .text = "Data type of activations and working weights.\n"
              "  auto  bf16 on GPUs, fp32 on the host\n"
              "  fp32  32-bit floating point\n"
@@ -149,15 +152,21 @@ const struct option deck_table[] = {
      .text = "Folder of training token shards, from sluice prepare."},
     {"data.val", OPTION_STRING, AT(data.val), "",
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
-    {"data.batch", OPTION_INT, AT(data.batch), "8", .least = 1, .most = 1 << 30,
+    {"data.batch", OPTION_INT, AT(data.batch), "8",
+     .effect = EFFECT_MATH, .least = 1, .most = 1 << 30,
      .unit = "sequences",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
              "data.batch / (ranks x data.micro_batch)."},
-    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .least = 0, .most = 1 << 26,
+    {"data.sequence", OPTION_INT, AT(data.sequence), "0",
+     .effect = EFFECT_ORDER, .least = 0, .most = 1 << 26,
      .unit = "tokens", .text = "Length of a training sequence, 0 for model.context."},
     {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30,
      .unit = "sequences",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
+    {"data.reorder", OPTION_BOOL, AT(data.reorder), "false",
+     .text = "Allow a resume that changes the order of samples. It is changed by other training "
+             "data, another data.sequence or another run.seed. Some samples are then seen twice, "
+             "and others not at all."},
     {"data.verify", OPTION_BOOL, AT(data.verify), "false",
      .text = "Check all token shards before the first step. This reads every shard and compares "
              "its checksums. Otherwise only the length and header of a shard are checked when it "
@@ -190,7 +199,8 @@ const struct option deck_table[] = {
              "  auto  nccl between GPUs, mpi between hosts\n"
              "  mpi  MPI\n"
              "  nccl  NCCL, for GPUs only"},
-    {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32", .choices = wire_types,
+    {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32",
+     .effect = EFFECT_MATH, .choices = wire_types,
      .text = "Data type in which gradients are sent.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16: half the bytes; the sum is still computed in fp32"},
@@ -249,22 +259,28 @@ const struct option deck_table[] = {
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
              "what a slower link does. 0: as fast as memory."},
 
-    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .choices = optimizers,
+    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw",
+     .effect = EFFECT_MATH, .choices = optimizers,
      .text = "Optimizer.\n"
              "  adamw  AdamW (Loshchilov and Hutter, 2019)"},
-    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .least = 0, .most = 1000,
+    {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .text = "Peak learning rate, after the warm-up."},
-    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .least = 0, .most = 1, .count = 2,
+    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]",
+     .effect = EFFECT_MATH, .least = 0, .most = 1, .count = 2,
      .text = "Decay rates of the first and second moment."},
-    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .least = 0, .most = 1,
+    {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Number added to the root of the second moment."},
-    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .least = 0, .most = 1000,
+    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1",
+     .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .text = "Decoupled weight decay."},
-    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .least = 0, .most = INFINITY,
+    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0",
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .text = "Largest global norm of the gradient, 0 for no clipping."},
-    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .least = 0, .most = 1,
+    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1",
+     .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Final learning rate, as a share of optim.lr."},
-    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .choices = schedules,
+    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine",
+     .effect = EFFECT_MATH, .choices = schedules,
      .text = "Learning rate after the warm-up.\n"
              "  constant  stays at optim.lr\n"
              "  linear  falls linearly to optim.min_lr\n"
@@ -273,18 +289,23 @@ const struct option deck_table[] = {
      .text = "Action if the loss or a gradient is not finite.\n"
              "  stop  end the run with exit code 7\n"
              "  skip  skip the step; the tenth skipped step in a row ends the run"},
-    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .least = 0, .most = INFINITY,
+    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .unit = "steps", .text = "Steps over which the learning rate rises to optim.lr."},
-    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .least = 0, .most = INFINITY,
+    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .unit = "steps", .text = "Step that reaches optim.min_lr, 0 for run.steps."},
-    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .choices = undecayed,
+    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]",
+     .effect = EFFECT_MATH, .choices = undecayed,
      .text = "Parameters without weight decay."},
-    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .choices = moment_types,
+    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32",
+     .effect = EFFECT_MATH, .choices = moment_types,
      .text = "Data type of both moments.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16\n"
              "  fp16  scaled half precision; the second moment is stored as its root"},
-    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .choices = roundings,
+    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest",
+     .effect = EFFECT_MATH, .choices = roundings,
      .text = "Rounding of moments to a 16-bit type.\n"
              "  nearest  to the nearest value\n"
              "  stochastic  up or down at random, so that the mean is exact"},
@@ -764,6 +785,7 @@ void deck_hash(const struct deck *deck, char *out)
                                        "topo.cores",
                                        "topo.controller",
                                        "train.trace",
+                                       "data.reorder",
                                        "comm.timeout",
                                        "transfer.rate",
                                        "tiers.nvme",

@@ -35,7 +35,7 @@ struct deck {
                                                                           it needs */
   struct { char *init; struct option_strings freeze; struct option_ints trace; } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
                                                                           freeze: patterns; trace: steps from, to (excluded); empty: none */
-  struct { char *train, *val; int64_t batch, sequence, micro_batch; bool verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
+  struct { char *train, *val; int64_t batch, sequence, micro_batch; bool reorder, verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;
@@ -48,6 +48,11 @@ struct deck {
   struct { int64_t every, batches; } eval;                             /* every 0: never during training; batches 0: the whole validation set */
   struct option_set *set;                                              /* owns the strings above */
 };
+
+/* The effect of another value of a key on a resumed run (option.effect). ORDER: which samples come when.
+ * A key without effect changes numbers by rounding at most. Other checks compare model.*, train.freeze and
+ * data.train. */
+enum deck_effect { EFFECT_NONE, EFFECT_MATH, EFFECT_ORDER };
 
 extern const struct option deck_table[];
 extern const struct option_alias deck_aliases[];
@@ -102,7 +107,7 @@ struct deck_shape {
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, comm.timeout, transfer.rate, tiers.nvme,
+/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, transfer.rate, tiers.nvme,
  * tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 

@@ -41,6 +41,7 @@ struct option {
   const char *text;           /* for help and man pages (base/prose.h): a paragraph that begins with
                                  a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
+  int effect;                 /* the table's own class of what a value changes; 0: none */
 };
 
 /* Names that other programs use for a key. */
@@ -101,9 +102,11 @@ uint64_t options_hash(const struct option_set *set, const char *const *except);
 
 /* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
-/* The value of one key as text that the caller owns (mem_free): a text as it is, all others as in
- * YAML. STATUS_USAGE: no such key. Local. */
-enum status options_print_value(const struct option_set *set, const char *name, char **out);
+/* The value of one option as text that the caller owns (mem_free): a text as it is, all others as in
+ * YAML. Local. */
+enum status options_print_value(const struct option *option, const void *values, char **out);
+/* Likewise by name. STATUS_USAGE: no such key. Local. */
+enum status options_print_named(const struct option_set *set, const char *name, char **out);
 /* The table for people. The short form is one line per option: name and first sentence. The long
  * form has type, default, unit and the whole text of the options of section `part`, or of the option
  * of this name; NULL: all. It returns the number of options that it printed. Local. */

@@ -161,6 +161,27 @@ static void add_value(struct text *text, const struct option *option, const void
   }
 }
 
+static enum status finish(struct text *text, char **out)
+{
+  if (text->status)
+    mem_free(text->data);
+  else
+    *out = text->data;
+  return text->status;
+}
+
+enum status options_print_value(const struct option *option, const void *values, char **out)
+{
+  const void *from = (const char *)values + option->offset;
+  struct text text = {0};
+  add(&text, "");
+  if (option->type == OPTION_STRING)
+    add(&text, *(char *const *)from);
+  else
+    add_value(&text, option, from);
+  return finish(&text, out);
+}
+
 static bool same_section(const char *a, const char *b)
 {
   int length = options_section_length(a);
@@ -183,30 +204,13 @@ enum status options_print_yaml(const struct option_set *set, char **out)
     add_value(&text, option, (const char *)set->values + option->offset);
     add(&text, "\n");
   }
-  if (text.status) {
-    mem_free(text.data);
-    return text.status;
-  }
-  *out = text.data;
-  return STATUS_OK;
+  return finish(&text, out);
 }
 
-enum status options_print_value(const struct option_set *set, const char *name, char **out)
+enum status options_print_named(const struct option_set *set, const char *name, char **out)
 {
   const int index = options_find(set->table, name);
   if (index < 0)
     return options_unknown(set, "print", name);
-  const struct option *option = &set->table[index];
-  const void *from = (const char *)set->values + option->offset;
-  struct text text = {0};
-  add(&text, "");
-  if (option->type == OPTION_STRING)
-    add(&text, *(char *const *)from);
-  else
-    add_value(&text, option, from);
-  if (text.status)
-    mem_free(text.data);
-  else
-    *out = text.data;
-  return text.status;
+  return options_print_value(&set->table[index], set->values, out);
 }

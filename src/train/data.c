@@ -154,7 +154,7 @@ static enum status check_set(const struct token_set *set, const char *key, const
   return STATUS_OK;
 }
 
-/* What to say in `sluice prepare`; mem_free. */
+/* The tokenizer to name in `sluice prepare`; mem_free. */
 static char *name_cure(const struct data_maker *maker)
 {
   if (!strcmp(maker->id.name, "bytes"))

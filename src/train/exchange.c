@@ -269,8 +269,8 @@ static enum status tokens_of_tokenizer(const char *folder, struct hf_config *con
   return STATUS_OK;
 }
 
-/* Token ids are not the model's business: they are those of the folder that the tokenizer comes from, by
- * its config.json, or, where it is no model's folder, by the tokenizer. */
+/* Token ids belong to the tokenizer, and come from its folder: from config.json, or, if there is none, from
+ * the tokenizer itself. */
 static void find_tokens(const char *from, struct hf_config *config)
 {
   char *path = NULL;

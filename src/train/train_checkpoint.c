@@ -83,6 +83,81 @@ static enum status check_frozen(const struct train_run *run, const char *path,
   return status;
 }
 
+/* Zeros stand for what follows from other keys. */
+static struct deck spell_out(const struct deck *deck)
+{
+  struct deck full = *deck;
+  if (full.data.sequence == 0)
+    full.data.sequence = full.model.context;
+  if (full.optim.schedule == SCHEDULE_CONSTANT)
+    full.optim.decay_steps = 0;
+  else if (full.optim.decay_steps == 0)
+    full.optim.decay_steps = full.run.steps;
+  return full;
+}
+
+struct change {
+  char *before, *now;
+};
+
+static void change_free(struct change *change)
+{
+  mem_free(change->before);
+  mem_free(change->now);
+}
+
+/* Whether a key has another value than before. Free *out in any case. */
+static enum status find_change(const struct deck *saved, const struct deck *deck,
+                               const struct option *option, struct change *out, bool *changed)
+{
+  const struct deck before = spell_out(saved), now = spell_out(deck);
+  *out = (struct change){0};
+  enum status status = options_print_value(option, &before, &out->before);
+  if (!status)
+    status = options_print_value(option, &now, &out->now);
+  *changed = !status && strcmp(out->before, out->now) != 0;
+  return status;
+}
+
+static const char reorder[] = "the samples would come in another order, some twice and some never";
+
+static enum status refuse_reordering(const struct deck *saved, const char *path,
+                                     const struct deck *deck)
+{
+  enum status status = STATUS_OK;
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    struct change change;
+    bool changed = false;
+    if (option->effect != EFFECT_ORDER)
+      continue;
+    status = find_change(saved, deck, option, &change, &changed);
+    if (changed)
+      status = status_set(
+          STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
+          option->name, change.now, path, change.before, reorder, option->name, change.before);
+    change_free(&change);
+  }
+  return status;
+}
+
+/* One line per key that changes the mathematics, or the order of samples. */
+static enum status tell_changes(const struct deck *saved, const struct deck *deck)
+{
+  enum status status = STATUS_OK;
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    struct change change;
+    bool changed = false;
+    if (option->effect == EFFECT_NONE)
+      continue;
+    status = find_change(saved, deck, option, &change, &changed);
+    if (changed)
+      log_info("changed: %s: %s -> %s", option->name, change.before, change.now);
+    change_free(&change);
+  }
+  return status;
+}
+
+/* `saved`: the deck of the checkpoint. Without samples there is no order yet. */
 static enum status check_saved(const struct train_run *run, const char *path,
                                const struct checkpoint_meta *meta, struct deck *saved)
 {
@@ -91,27 +166,26 @@ static enum status check_saved(const struct train_run *run, const char *path,
     status = origin_check(saved, path, run->deck);
   if (!status)
     status = check_frozen(run, path, saved);
-  return status;
+  return status || run->deck->data.reorder || meta->samples == 0
+             ? status
+             : refuse_reordering(saved, path, run->deck);
 }
 
 static enum status take_up(struct train_run *run, const char *path,
-                           const struct checkpoint_meta *meta)
+                           const struct checkpoint_meta *meta, const struct deck *saved)
 {
   run->first = run->step = run->saved_step = meta->step;
   run->samples = meta->samples;
   run->skipped = meta->skipped;
   run->learned = meta->data;
   run->from = mem_strdup(path);
-  if (meta->seed != (uint64_t)run->deck->run.seed && train_leads(run))
-    log_warn("%s was made with run.seed %llu, this deck has %lld: the data order changes here", path,
-             (unsigned long long)meta->seed, (long long)run->deck->run.seed);
   log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
            (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
            meta->ranks == 1 ? "" : "s");
-  return run->from ? STATUS_OK : STATUS_MEMORY;
+  return run->from ? tell_changes(saved, run->deck) : STATUS_MEMORY;
 }
 
-/* The model and its frozen parameters stay as they were. Other keys may differ
+/* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ
  * between the run that saved and the run that goes on. Checkpoints of later steps belong to another
  * history from here on. */
 static enum status resume_from(void *arg, const char *path, bool *damaged)
@@ -128,7 +202,7 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
   if (!status)
     status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
   if (!status)
-    status = comm_agree(run->comm, take_up(run, path, &meta));
+    status = comm_agree(run->comm, take_up(run, path, &meta, &saved));
   deck_destroy(&saved);
   checkpoint_meta_free(&meta);
   return status;
@@ -155,6 +229,32 @@ enum status train_start_state(struct train_run *run, const char *resume)
 
 /* --- data ------------------------------------------------------------------------------------------------------------------------ */
 
+/* The tokens that the checkpoint was trained on, in the same order, whatever folder they are in. */
+static enum status compare_stream(const struct train_run *run)
+{
+  const struct token_stream now = token_set_stream(run->order.set), *before = &run->learned;
+  const char *dir = run->deck->data.train;
+  if (!run->from || run->samples == 0)
+    return STATUS_OK;
+  if (!*before->tokenizer.name) {
+    log_info("data.train: %s does not record the tokens that it was trained on, so %s cannot be "
+             "compared with them",
+             run->from, dir);
+    return STATUS_OK;
+  }
+  if (before->tokens == now.tokens && before->crc32 == now.crc32)
+    return STATUS_OK;
+  if (!run->deck->data.reorder)
+    return status_set(STATUS_USAGE,
+                      "data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
+                      "on (%lld): %s; name that data, or set "
+                      "data.reorder=true",
+                      dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
+  log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
+           (long long)now.tokens, dir);
+  return STATUS_OK;
+}
+
 enum status train_open_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
@@ -164,5 +264,5 @@ enum status train_open_data(struct train_run *run)
   if (!status)
     status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN,
                        run->job->shape.sequence, &maker, &run->order.set);
-  return status;
+  return status ? status : compare_stream(run);
 }

@@ -22,6 +22,7 @@ cp a/tokenizer_config.json again
 for tokenizer in a b again bytes; do quietly prepare "$SLUICE" prepare text out=data-$tokenizer tokenizer=$tokenizer val=0.1; done
 train 1 whole data.train=data-a run.steps=4
 train 1 first data.train=data-a run.steps=2
+grep -q 'changed: ' first.log && die "a run that begins has nothing to compare with"
 one=$(newest first)
 
 # A tokenizer that the model did not learn: for validation, at a resume, in eval, in generate.
@@ -30,6 +31,7 @@ fails 2 "data.val: $other" "$SLUICE" train tiny.yaml run.dir=val data.train=data
 grep -q "than data-a ('json', 300 tokens, .*prepare the text again with tokenizer=data-a$" fails.out || { cat fails.out >&2; die "the tokenizer of data.train is not named"; }
 fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=first data.train=data-b --resume auto
 grep -q "than $one ('json', 300 tokens" fails.out || { cat fails.out >&2; die "the checkpoint is not named"; }
+fails 2 "data.train: $other" "$SLUICE" train tiny.yaml run.dir=tuned data.train=data-b train.init="$one"
 fails 2 "data.val: $other" "$SLUICE" eval first data.val=data-b
 fails 2 "data.val: $other" on 3 "$SLUICE" eval first data.val=data-b
 fails 2 "this tokenizer ('json', 300 tokens" "$SLUICE" generate first data.train=data-b prompt=x
@@ -62,7 +64,37 @@ quietly gpt2 "$SLUICE" ckpt export first gpt2 tokenizer="$top_srcdir/tests/io/da
 grep -q '"eos_token_id": 756' gpt2/config.json || die "config.json has no end of text of vocab.json"
 fails 2 "data.train: data-a was made with another tokenizer" "$SLUICE" eval gpt2 data.train=data-a data.sequence=32
 
-# A vocabulary that is far too large costs what nobody trains.
+# Settings that change the mathematics are said once each, and nothing else is.
+cp -r first settings
+quietly settings "$SLUICE" train tiny.yaml run.dir=settings data.train=data-a run.steps=3 data.micro_batch=2 checkpoint.keep=7 \
+  data.batch=6 optim.lr=1e-3 'optim.betas=[0.8, 0.9]' run.compute=bf16 'optim.no_decay=[norm]' optim.decay_steps=0 --resume auto
+cat > settings.want <<END
+changed: run.compute: auto -> bf16
+changed: data.batch: 12 -> 6
+changed: optim.lr: 0.003 -> 0.001
+changed: optim.betas: [0.9, 0.95] -> [0.8, 0.9]
+changed: optim.decay_steps: 6 -> 3
+changed: optim.no_decay: [norm, bias] -> [norm]
+END
+sed -n 's/^.*\(changed: \)/\1/p' settings.out | cmp - settings.want || { cat settings.out >&2; die "not the keys that were changed"; }
+
+# Another order of samples is refused, unless data.reorder allows it.
+quietly prepare "$SLUICE" prepare text out=less tokenizer=a val=0.3
+cp -r data-a moved
+for key in data.sequence=16 run.seed=4 data.train=less; do
+  cp -r first order
+  fails 2 "data.reorder=true" on 2 "$SLUICE" train tiny.yaml run.dir=order data.train=data-a run.steps=3 --resume auto $key
+  grep -qF "$one" fails.out || grep -qF "order/ckpt" fails.out || { cat fails.out >&2; die "$key: the checkpoint is not named"; }
+  quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=data-a run.steps=3 --resume auto data.reorder=true $key
+  test "$(grep -c "changed: ${key%=*}: " order.out)" = 1 || { cat order.out >&2; die "$key is not said"; }
+  rm -r order
+done
+cp -r first order
+quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=moved run.steps=4 --resume auto
+grep -E 'changed: ' order.out && die "data in another folder are no other data"
+same whole order
+
+# A vocabulary that is far too large has parameters that are never trained.
 train 1 large data.train=data-bytes model.vocab=515 run.steps=1
 grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vocab=257 saves' large.log || { cat large.log >&2; die "no hint of a large vocabulary"; }
 train 1 padded data.train=data-bytes model.vocab=514 run.steps=1

@@ -637,8 +637,8 @@ static double seconds_to_fill(bool chosen)
   return seconds;
 }
 
-/* Oracle: as many tokens that nobody chose. Without a seed the chosen ones share one slot, and need the
- * square of their number. */
+/* Oracle: as many other tokens. Without a seed the chosen ones share one slot, and take the square of
+ * their number. */
 static void test_chosen_names(void **state)
 {
   (void)state;

@@ -192,7 +192,7 @@ static void check_set_of(const struct plan *plan, enum token_split split, bool i
   assert_int_equal(token_set_vocab(set), plan->vocab);
   assert_int_equal(token_set_bytes(set), 4 * total);
   assert_string_equal(token_set_tokenizer(set).name, "test");
-  assert_true(token_set_tokenizer(set).meaning == 0); /* nobody knows that tokenizer */
+  assert_true(token_set_tokenizer(set).meaning == 0); /* no such tokenizer is known */
   check_stream(set, split, total);
   assert_int_equal(token_set_windows(set, 0), 0);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
