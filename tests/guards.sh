@@ -10,10 +10,10 @@ refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
   mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" "$tree/inputs" "$tree/tests"
   cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
-  touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c"
+  touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c" "$tree/tests/a.sh"
   touch "$tree/src/device/lane.c" "$tree/gpu/cuda.h"
   echo '#include "gpu/cuda.h"' > "$tree/src/device/device.c" # the one file of its layer that may
-  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c src/device/device.c src/device/lane.c gpu/cuda.h io/file.c tests/test_a" > "$tree/src/base/local.mk"
+  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c src/device/device.c src/device/lane.c gpu/cuda.h io/file.c tests/test_a tests/a.sh" > "$tree/src/base/local.mk"
   echo "int a;" > "$tree/src/base/a.c"
   if ! top_srcdir=$tree sh "$tests/$1"; then
     echo "$1 refuses a clean tree" >&2
@@ -43,6 +43,7 @@ refuses lint.sh io/file.c 'int i = atoi("1");'
 refuses lint.sh io/file.c 'int i = rand();'
 refuses lint.sh tests/test_a.c 'int i; '
 refuses lint.sh src/base/a.c '// TODO'
+refuses lint.sh tests/a.sh 'pkill -n sluice'
 refuses lint.sh src/base/b.c 'int in_no_fragment;'
 refuses lint.sh README.md 'See [a page](doc/nowhere.md).'
 refuses lint.sh README.md 'sluice train inputs/nowhere.yaml'

@@ -24,6 +24,7 @@ check_scripts = \
 	tests/layers.sh \
 	tests/lint.sh
 EXTRA_DIST += \
+	tests/need.sh \
 	tests/run \
 	tests/suppressions/asan.supp \
 	tests/suppressions/lsan.supp \

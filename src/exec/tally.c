@@ -165,8 +165,9 @@ static enum status read_hardware(const struct meter *meter, int64_t value[DECK_C
 
 static enum status code_of(const char *preset, const char *name, int *code)
 {
-  (void)preset, (void)name, (void)code;
-  return no_hardware();
+  (void)preset, (void)code;
+  const enum status status = no_hardware();
+  return status_set(status, "%s: %s", name, status_text());
 }
 
 static enum status try_codes(const struct tally *tally, const char *what)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The command line: help, version, exit codes, and one sentence for each mistake.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need flock
 make_data
 make_deck
 

@@ -1,6 +1,7 @@
 # Sourced by the tests of this folder: a scratch folder, small text, a tiny deck, and what a test says when it fails.
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}"
+. "$top_srcdir/tests/need.sh"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
@@ -68,6 +69,7 @@ use_gpus() {
   test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
   fresh_cache first
   "$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
+  need nvidia-smi
   gpus=$(nvidia-smi -L | wc -l)
   test "$gpus" -le 4 || gpus=4
 }

@@ -3,6 +3,7 @@
 # Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
 # order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends like the one that nobody interrupted. Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
+need prlimit
 
 make_deck
 make_data

@@ -65,7 +65,7 @@ while test $ranks -le "$gpus"; do
   traced $ranks
   ranks=$((ranks + 1))
 done
-test -f "$spy" || { echo "no $spy: the traces are in order, the rest is skipped"; exit 77; }
+test -f "$spy" || skip "there is no $spy; the traces are in order"
 ranks=1
 while test $ranks -le "$gpus"; do
   spied $ranks

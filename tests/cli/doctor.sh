@@ -1,6 +1,7 @@
 #!/bin/sh
 # sluice doctor as a user starts it. Oracles: sluice --version, what the kernel and other programs say of this machine, and folders that are known to be bad.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need prlimit taskset unshare hostname mount
 make_deck
 mkdir runs
 

@@ -2,6 +2,7 @@
 # A rank that is lost, whatever it was doing, takes the others with it within seconds; what is left is the run folder, as of the last checkpoint, and nothing else: no process, no
 # segment of shared memory, no file of a store, no half checkpoint. One that hangs is named by those that wait for it.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need pkill pgrep
 make_data
 make_deck
 sed -i 's/width: 48, heads: 3/width: 192, heads: 3/' tiny.yaml # a checkpoint of some MB, which takes a while to write

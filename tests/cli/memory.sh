@@ -3,7 +3,7 @@
 # Oracles: the text of `sluice plan`
 # against the run's allocator, and the kernel's resident bytes.
 . "${top_srcdir:?}/tests/cli/common.sh"
-case ${SANITIZER:-no} in no) ;; *) echo "resident memory says nothing under a sanitizer"; exit 77 ;; esac
+case ${SANITIZER:-no} in no) ;; *) skip "resident memory says nothing under a sanitizer" ;; esac
 make_data
 make_deck
 

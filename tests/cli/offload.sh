@@ -2,6 +2,7 @@
 # Masters in host memory, activations and moments on NVMe: choices of tier and transfer, windows, updates, that change no bits. Oracle: equality of losses and checkpoints with the run in memory
 # on as many ranks; a run that goes on in other tiers than it began in ends like the one that nobody interrupted.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need prlimit
 # Sixty starts: under AddressSanitizer, the leaks of MPI's start take longer to look through than all the rest. cli.sh looks for those of train.
 ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0:fast_unwind_on_malloc=1
 export ASAN_OPTIONS

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tables of doc/offload.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand; the program itself, whose line for a trace fills a row.
 . "${top_srcdir:?}/tests/cli/common.sh"
-command -v python3 > /dev/null || { echo "no python3"; exit 77; }
+need python3
 tables=$top_srcdir/tests/peers/offload_table.py
 python3 "$tables" --check || die "doc/offload.md is not what was measured"
 

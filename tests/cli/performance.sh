@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tables of doc/performance.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand.
 . "$top_srcdir/tests/cli/common.sh"
-command -v python3 > /dev/null || { echo "no python3"; exit 77; }
+need python3
 tables=$top_srcdir/tests/peers/gpu_table.py
 python3 "$tables" --check || die "doc/performance.md is not what was measured"
 python3 "$tables" --check --doc "$top_srcdir/doc/mpi.md" || die "doc/mpi.md is not what was measured"

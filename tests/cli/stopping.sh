@@ -1,6 +1,7 @@
 #!/bin/sh
 # Signals, a file STOP, the end of the job, kill -9, a lost folder: what was saved stays, and the run goes on from it to the bits of the run that nobody disturbed.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need pkill pgrep
 make_data
 make_deck
 steps="run.steps=40 optim.decay_steps=40 checkpoint.every=2 checkpoint.keep=3"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # sluice bench io, small: it measures, writes its result and leaves nothing on the disk; what it cannot do it says. Oracle: the result's own numbers against each other, the folder.
 set -eu
-command -v python3 >/dev/null || { echo "skipped: needs python3"; exit 77; }
+. "${top_srcdir:?}/tests/need.sh"
+need python3
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-bench-io-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 refuses() { # CODE TEXT key=value ...

@@ -2,6 +2,8 @@
 # The writer in doc/checkpoint.md, run as it stands there. Oracle: h5py and zlib of Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
 # refuses it when a number was changed behind the checksum's back.
 set -eu
+. "${top_srcdir:?}/tests/need.sh"
+need python3
 python=
 for candidate in python3 /usr/bin/python3; do
   if "$candidate" -c 'import h5py, numpy' 2>/dev/null; then
@@ -9,10 +11,7 @@ for candidate in python3 /usr/bin/python3; do
     break
   fi
 done
-if test -z "$python"; then
-  echo "skipped: needs Python with h5py"
-  exit 77
-fi
+test -n "$python" || skip "this test needs Python with h5py, which is not installed"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-h5py-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"

@@ -5,19 +5,15 @@
 # are in both. Counted are whole Ethernet frames, so the prediction, which is payload alone, is held against them as they are and against the same less 66 bytes a packet (Ethernet 14, IP 20,
 # TCP 32 with time stamps; a frame that the kernel would cut later counts as one). Open MPI's own headers and what ranks agree on in each step stay in, and have to fit into the 5 %.
 hosts=4
-skip() {
-  echo "skipped: $*"
-  exit 77
-}
+. "${top_srcdir:?}/tests/need.sh"
+need ip unshare hostname mount
 test "$(id -u)" = 0 || skip "network namespaces need root"
-command -v ip > /dev/null || skip "there is no ip (iproute2)"
-command -v unshare > /dev/null || skip "there is no unshare (util-linux)"
 case $($MPIRUN --version 2> /dev/null) in
 *"Open MPI"*) ;;
 *) skip "hosts are started by Open MPI's mpirun, and this one is another" ;;
 esac
 
-. "${top_srcdir:?}/tests/cli/common.sh"
+. "$top_srcdir/tests/cli/common.sh"
 run=slu$$
 
 # A network of their own: nothing of it is in the namespace of this script.

@@ -1,7 +1,11 @@
 # shellcheck shell=sh disable=SC2154
-# Sourced by two_nodes.sh inside the namespaces that it makes, where everything below dies with the test and nothing is seen from outside: a Slurm cluster
-# of this machine's own packages. The head is the network namespace of the test, with a bridge; node1 and node2 are network namespaces on it, each with its
-# host name, its processes, its /dev/shm and a slurmd. What they share is the file system, as on a cluster.
+# Sourced by two_nodes.sh: a Slurm cluster of this machine's own packages. It starts inside the
+# namespaces that two_nodes.sh makes: its processes die with the test, and nothing is visible from
+# outside. The head is the network namespace of the test, with a bridge. node1 and node2 are network
+# namespaces on it, each with its host name, its processes, its /dev/shm and a slurmd. They share
+# the file system, as on a cluster.
+. "$top_srcdir/tests/need.sh"
+need slurmctld slurmd munged sinfo squeue ip tc unshare hostname mount pkill
 
 start_network() {
   mount -t tmpfs tmpfs /run # where ip keeps the names of namespaces

@@ -1,8 +1,9 @@
 #!/bin/sh
 # slurm/*.sbatch as shipped, outside Slurm: stand-ins answer what the scripts ask. Oracles: what the stand-in for sluice is given, and the words of the scripts. two_nodes.sh runs them on a real Slurm.
 set -eu
-: "${top_srcdir:?}" "${SLUICE:?}"
-command -v bash > /dev/null || { echo "no bash here"; exit 77; }
+: "${SLUICE:?}"
+. "${top_srcdir:?}/tests/need.sh"
+need bash
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/of a group/slurm scripts" "$scratch/answers" "$scratch/home"

@@ -4,17 +4,11 @@
 # seconds: 600
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
-
-skip() {
-  echo "$*"
-  exit 77
-}
+PATH=$PATH:/usr/sbin:/sbin
+. "$top_srcdir/tests/slurm/cluster.sh"
+need slurmd sbatch scontrol scancel sinfo squeue srun unshare pkill pgrep bash
 
 if test "${1:-}" != inside; then
-  PATH=$PATH:/usr/sbin:/sbin
-  for program in slurmctld slurmd sbatch scontrol munged ip tc unshare bash; do
-    command -v $program > /dev/null || skip "no $program here: packages slurmctld slurmd slurm-client munge iproute2"
-  done
   test "$(id -u)" = 0 || skip "only root can make hosts out of namespaces"
   test "${SANITIZER:-no}" = no || skip "the job scripts are tested with the program as it ships"
   cluster=$(mktemp -d)
@@ -27,7 +21,6 @@ if test "${1:-}" != inside; then
 fi
 
 . "$top_srcdir/tests/cli/common.sh"
-. "$top_srcdir/tests/slurm/cluster.sh"
 unset SLUICE_SITE SLUICE_LAUNCH SLUICE_LAUNCH_OPTIONS SLUICE_RANKS_PER_NODE
 HOME=$scratch
 export SLUICE HOME
