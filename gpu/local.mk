@@ -3,7 +3,8 @@ AM_V_NVCC = $(am__v_NVCC_@AM_V@)
 am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
 am__v_NVCC_0 = @echo "  NVCC    " $@;
 am__v_NVCC_1 =
-gpu_nvcc = $(MKDIR_P) $(@D) && $(NVCC) -I$(top_srcdir)/src -I$(top_srcdir) -MMD -MP -MF $(@:.o=.d) -c -o $@
+gpu_nvcc = $(MKDIR_P) $(@D) && $(NVCC) $(NVCC_PIE) -I$(top_srcdir)/src -I$(top_srcdir) \
+	-MMD -MP -MF $(@:.o=.d) -c -o $@
 
 SUFFIXES = .cu
 .cu.o:

@@ -157,6 +157,45 @@ AC_SUBST([SANITIZER_CFLAGS])
 AC_SUBST([SANITIZER], [$enable_sanitizer])
 ])
 
+# SLUICE_HARDENING
+# ----------------
+# The program checks its buffers and its stack, loads at any address, and keeps tables of functions
+# read-only. Each flag for this is used if compiler and linker take it without a warning. The flags
+# precede the user's CFLAGS and LDFLAGS, which can undo each of them. A _FORTIFY_SOURCE that the
+# user or the compiler defines stays as it is. A build with a sanitizer has none of the flags.
+AC_DEFUN([SLUICE_HARDENING], [
+HARDENING_CFLAGS=
+HARDENING_LDFLAGS=
+NVCC_PIE=
+sluice_save_CFLAGS=$CFLAGS
+sluice_save_LDFLAGS=$LDFLAGS
+# sluice_harden COMPILER-FLAG LINKER-FLAG: adds both if a program builds with them.
+sluice_harden () {
+  CFLAGS="$HARDENING_CFLAGS $[]1 $sluice_save_CFLAGS -Werror"
+  LDFLAGS="$HARDENING_LDFLAGS $[]2 $sluice_save_LDFLAGS"
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <stdio.h>]], [[puts("");]])],
+    [HARDENING_CFLAGS="$HARDENING_CFLAGS${1:+ $[]1}"
+     HARDENING_LDFLAGS="$HARDENING_LDFLAGS${2:+ $[]2}"],
+    [return 1])
+}
+AS_IF([test "$enable_sanitizer" = no], [
+  AC_MSG_CHECKING([for hardening])
+  sluice_harden -D_FORTIFY_SOURCE=3 "" || sluice_harden -D_FORTIFY_SOURCE=2 ""
+  sluice_harden -fstack-protector-strong ""
+  sluice_harden -fstack-clash-protection ""
+  sluice_harden -fcf-protection ""
+  sluice_harden -fPIE -pie && NVCC_PIE=-Xcompiler=-fPIE
+  sluice_harden "" "-Wl,-z,relro -Wl,-z,now"
+  CFLAGS=$sluice_save_CFLAGS
+  LDFLAGS=$sluice_save_LDFLAGS
+  HARDENING=`echo $HARDENING_CFLAGS $HARDENING_LDFLAGS`
+  AC_MSG_RESULT([${HARDENING:-no}])],
+  [HARDENING=])
+AC_SUBST([HARDENING_CFLAGS])
+AC_SUBST([HARDENING_LDFLAGS])
+AC_SUBST([NVCC_PIE])
+])
+
 # SLUICE_ENABLE_WERROR: the warnings that the code is kept free of; --enable-werror makes them errors.
 AC_DEFUN([SLUICE_ENABLE_WERROR], [
 AC_ARG_ENABLE([werror], [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])], [], [enable_werror=no])

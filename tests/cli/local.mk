@@ -9,6 +9,7 @@ check_scripts += \
 	tests/cli/doctor.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
+	tests/cli/hardening.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \
 	tests/cli/fit.sh \
