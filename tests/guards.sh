@@ -1,9 +1,24 @@
 #!/bin/sh
-# tests/layers.sh and tests/lint.sh must fire: each runs on a small tree that breaks one rule.
+# The guards of the tests must fire. tests/layers.sh and tests/lint.sh run on a small tree that
+# breaks one rule. A test asks tests/need.sh for a tool that is not there.
 set -eu
 tests=${top_srcdir:?}/tests
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
+
+# leaves CODE STRICT: a test that needs a missing tool leaves with CODE and names the tool.
+leaves() {
+  status=0
+  SLUICE_TEST_STRICT=$2 sh -c '. "$1" && need sh no-such-tool && touch "$2"' \
+    sh "$tests/need.sh" "$tree/started" > "$tree/out" 2>&1 || status=$?
+  if test $status != "$1" || ! grep -q "needs no-such-tool" "$tree/out" ||
+    test -e "$tree/started"; then
+    echo "exit $status without a tool, not $1" >&2
+    exit 1
+  fi
+}
+leaves 77 ''
+leaves 1 yes
 
 # refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
 refuses() {

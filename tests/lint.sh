@@ -29,13 +29,13 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
   forbid "unfinished work" '(^|[^_[:alnum:]])(TODO|FIXME|HACK)([^_[:alnum:]]|$)' $code $tests
 }
 
-# A shell test declares each of these tools (tests/need.sh). Scripts that are started by hand need not.
+# A shell test declares each of these tools (tests/need.sh). A script started by hand does not.
 scripts=$(find tests -name '*.sh' ! -name guards.sh ! -name lint.sh ! -path 'tests/fuzz/*' \
   ! -path 'tests/gpu/*' ! -path 'tests/peers/*')
 for file in $scripts; do
   declared=" $(sed -n 's/^ *need //p' "$file" | tr '\n' ' ') "
-  for tool in bash flock h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill prlimit ps python3 readelf setarch \
-    slurmctld slurmd strace taskset tc unshare xxd; do
+  for tool in bash flock h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill prlimit ps \
+    python3 readelf setarch slurmctld slurmd strace taskset tc unshare xxd; do
     case $declared in *" $tool "*) continue ;; esac
     if sed 's/^ *#.*//' "$file" | grep -nE "(^|[^-_./\$[:alnum:]])$tool +[-\"\$/[:alnum:]]"; then
       echo "^^ $file does not say: need $tool" >&2

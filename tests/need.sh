@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Sourced by shell tests. Every tool that POSIX and coreutils do not have is declared by `need`,
-# before the test starts anything; tests/lint.sh looks for tools that are not declared.
+# Sourced by shell tests. Before a test starts anything, it declares with `need` every tool that
+# POSIX and coreutils do not have. tests/lint.sh looks for tools that are not declared.
 
 # skip WORD...: leaves with 77, which make check counts as skipped.
 skip() {
@@ -8,9 +8,19 @@ skip() {
   exit 77
 }
 
+# lack WORD...: leaves because a package is not installed. Such a test is skipped. But with
+# SLUICE_TEST_STRICT in the environment it fails: check.sh has just installed all packages.
+lack() {
+  test -z "${SLUICE_TEST_STRICT:-}" || {
+    echo "failed: this test needs $*, which check.sh does not install" >&2
+    exit 1
+  }
+  skip "this test needs $*, which is not installed"
+}
+
 # need TOOL...
 need() {
   for tool; do
-    command -v "$tool" > /dev/null || skip "this test needs $tool, which is not installed"
+    command -v "$tool" > /dev/null || lack "$tool"
   done
 }

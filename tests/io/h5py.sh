@@ -11,7 +11,7 @@ for candidate in python3 /usr/bin/python3; do
     break
   fi
 done
-test -n "$python" || skip "this test needs Python with h5py, which is not installed"
+test -n "$python" || lack "Python with h5py"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-h5py-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"
