@@ -1,5 +1,6 @@
 #!/bin/sh
 # configure is a contract: what it is told explicitly it does, or it stops and says so.
+# seconds: 600
 set -eu
 configure=$(cd "${top_srcdir:?}" && pwd)/configure
 work=$(mktemp -d)
@@ -36,3 +37,18 @@ stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
 stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
 stops "--enable-werror=maybe" --enable-werror=maybe
+
+# Without any optional library it configures, and a _FORTIFY_SOURCE of the user stays.
+wrong() {
+  cat out >&2
+  echo "$*" >&2
+  exit 1
+}
+"$configure" --cache-file=cache --disable-dependency-tracking --without-cuda --without-nccl \
+  --without-cudnn --without-papi --without-cmocka CFLAGS="-O2 -D_FORTIFY_SOURCE=1" > out 2>&1 ||
+  wrong "configure fails without optional libraries"
+for library in CUDA NCCL cuDNN PAPI 'make check'; do
+  grep -q "^  $library  *no" out || wrong "configure does not go without $library"
+done
+grep -q '^  hardening  *-' out || wrong "configure does not name its hardening"
+if grep '^  hardening .*FORTIFY' out; then wrong "configure adds a second _FORTIFY_SOURCE"; fi
