@@ -24,3 +24,11 @@ need() {
     command -v "$tool" > /dev/null || lack "$tool"
   done
 }
+
+# need_h5py: sets $python to a Python that has h5py and NumPy.
+need_h5py() {
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import h5py, numpy' 2> /dev/null; then return; fi
+  done
+  lack "Python with h5py"
+}

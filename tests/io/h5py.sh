@@ -4,14 +4,7 @@
 set -eu
 . "${top_srcdir:?}/tests/need.sh"
 need python3
-python=
-for candidate in python3 /usr/bin/python3; do
-  if "$candidate" -c 'import h5py, numpy' 2>/dev/null; then
-    python=$candidate
-    break
-  fi
-done
-test -n "$python" || lack "Python with h5py"
+need_h5py
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-h5py-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"
