@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
-#include "io/file.h"
 #include "io/text_input.h"
 #include "io/tokenizer.h"
 

@@ -372,7 +372,9 @@ static enum status file_of(struct safetensors_folder *folder, const char *dir, c
       return STATUS_OK;
     }
   status = add_file(folder, dir, name, out);
-  return status == STATUS_IO ? json_fail(entry, "names a file that cannot be read: %s", status_text()) : status;
+  if (status == STATUS_IO || status == STATUS_INPUT)
+    return json_fail(entry, "names a file that cannot be read: %s", status_text());
+  return status;
 }
 
 /* Every tensor of the index is in the file that it names, and the files hold no others. */

@@ -12,6 +12,7 @@
  * the last of them, however they end. */
 #include "io/store.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -127,14 +128,29 @@ static enum status share_path(struct making *making)
       comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
 }
 
+/* MPI-IO makes files under longer names next to this one. The name is new, so only this job has files
+ * whose names begin with it. */
+static void remove_files_of_mpi(const struct making *making)
+{
+  const char *name = strrchr(making->path, '/') + 1;
+  DIR *dir = opendir(making->store->dir);
+  for (struct dirent *entry; dir && (entry = readdir(dir));)
+    if (!strncmp(entry->d_name, name, strlen(name)))
+      (void)unlinkat(dirfd(dir), entry->d_name, 0);
+  if (dir)
+    closedir(dir);
+}
+
+/* No file stays after the job, however it ends. */
 static enum status drop_name(struct making *making)
 {
   if (!making->named)
     return STATUS_OK;
   making->named = false;
-  return unlink(making->path) == 0
-             ? STATUS_OK
-             : status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(errno));
+  if (unlink(making->path) != 0)
+    return status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(errno));
+  remove_files_of_mpi(making);
+  return STATUS_OK;
 }
 
 static enum status open_own(struct making *making)
@@ -177,10 +193,9 @@ static enum status gather_bytes(struct making *making)
 
 /* With the file open on some ranks only, or laid out on some, HDF5 has no way back, because
  * closing it is collective. All ranks are here, and one speaks. */
-static void __attribute__((noreturn)) give_up(const struct making *making, enum status status)
+static void __attribute__((noreturn)) give_up(struct making *making, enum status status)
 {
-  if (making->named)
-    (void)unlink(making->path);
+  (void)drop_name(making); /* the first failure is the one to report */
   if (comm_rank(making->comm) != 0)
     (void)comm_barrier(making->comm);
   comm_abort(making->comm, status);

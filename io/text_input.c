@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "base/open.h"
-#include "io/file.h"
 #include "io/tokenizer.h"
 
 enum { ROOM = 256 << 10, BOM_BYTES = 3 };

@@ -38,11 +38,6 @@ enum status open_unreadable(int error, const char *path)
   return open_failed(error, "open", path);
 }
 
-static bool reads(enum open_as as)
-{
-  return as == OPEN_READ || as == OPEN_OWN;
-}
-
 static bool is_link(const char *path)
 {
   struct stat info;
@@ -56,12 +51,12 @@ static enum status explain(int error, enum open_as as, const char *path)
     return status_set(
         STATUS_IO, "cannot open %s: it is a symbolic link, which may lead to any file; remove it",
         path);
-  return reads(as) ? open_unreadable(error, path) : open_failed(error, doing(as), path);
+  return as == OPEN_READ ? open_unreadable(error, path) : open_failed(error, doing(as), path);
 }
 
 static enum status check_kind(int fd, enum open_as as, const char *path)
 {
-  const enum status code = reads(as) ? STATUS_INPUT : STATUS_IO;
+  const enum status code = as == OPEN_READ || as == OPEN_OWN ? STATUS_INPUT : STATUS_IO;
   struct stat info;
   if (fstat(fd, &info) != 0)
     return open_failed(errno, "look at", path);

@@ -16,15 +16,15 @@ enum open_as {
   OPEN_NEW     /* to write an empty file, made in place of a file or link of that name */
 };
 
-/* *fd is the caller's to close. Never waits for a pipe. STATUS_INPUT if a file to read is missing or
- * is not a regular one, else STATUS_IO. Local. */
+/* *fd is the caller's to close. Never waits for a pipe. STATUS_INPUT if a file to read is not a
+ * regular one, or if the user's file is missing, else STATUS_IO. Local. */
 enum status open_regular(const char *path, enum open_as as, int *fd);
 
 /* The sentence of a system call that failed with `error`, and its cure: "cannot DOING PATH: ...".
  * Returns STATUS_IO. Local. */
 enum status open_failed(int error, const char *doing, const char *path);
 
-/* The same for a file to read. Returns STATUS_INPUT if there is no such file, else STATUS_IO. Local. */
+/* The same for a file of the user's. Returns STATUS_INPUT if there is no such file, else STATUS_IO. Local. */
 enum status open_unreadable(int error, const char *path);
 
 #endif

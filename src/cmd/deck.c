@@ -16,7 +16,7 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, print),
      .value = "",
-     .text = "print the value of this key alone, a text without quotes"},
+     .text = "Key whose value alone is printed. A text is printed without quotes."},
     {.name = NULL},
 };
 
@@ -51,10 +51,14 @@ const struct command command_deck = {
     .name = "deck",
     .usage = "DECK [key=value ...] [print=KEY]",
     .summary = "print a deck as a run would take it, or one of its values",
-    .text = "Prints every key with its value, as YAML: from the deck, the command line, the model\n"
-            "that train.init names, or by default. print=KEY prints the value of one key, for\n"
-            "scripts: run=$(sluice deck DECK print=run.dir).\n"
-            "Integers may be given as 2000, 2k, 2Ki (1024s) or 2e3.",
+    .text = "Every key is printed with its value, as YAML. A value comes from the command line, else "
+            "from the deck, else from the model that train.init names, else it is the default.\n"
+            "\n"
+            "print=KEY prints the value of one key, for scripts. The command needs neither MPI nor a "
+            "GPU, so it runs on a login node and in job scripts.",
+    .examples = "  sluice deck inputs/quickstart.yaml\n"
+                "  sluice deck inputs/gpt2-62m.yaml optim.lr=1e-3 run.steps=2k\n"
+                "  run=$(sluice deck inputs/gpt2-62m.yaml print=run.dir)\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

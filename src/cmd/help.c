@@ -15,7 +15,8 @@ static const char deck_text[] =
     "line "
     "wins over the deck.\n"
     "\n"
-    "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024). "
+    "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024), "
+    "or have an exponent, as in 2e3. "
     "An unknown key is an error that names the nearest known key.";
 
 static void print_usage(const struct command *command)

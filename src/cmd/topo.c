@@ -47,7 +47,7 @@ static const struct option table[] = {
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, mask),
      .value = "[]",
-     .text = "CPUs that the launcher gives each rank, such as [0-15, 16-31] or "
+     .text = "CPUs that the launcher gives each rank. Examples: [0-15, 16-31], "
              "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: as they are."},
     {0},
 };

@@ -20,7 +20,7 @@ static void add_bytes(struct text *text, const char *bytes, size_t n)
     return;
   if (text->used + n + 1 > text->size) {
     void *data = text->data;
-    size_t size = 2 * (text->used + n + 1);
+    size_t size = 64 + 2 * (text->used + n); /* most values fit at once */
     text->status = mem_resize(MEM_META, size, &data);
     if (text->status)
       return;

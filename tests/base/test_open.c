@@ -53,7 +53,8 @@ static enum status open_as(enum open_as as, const char *path, const char *text)
 static void files_open_as_they_are_meant_to(void **state)
 {
   (void)state;
-  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_IO);
+  assert_int_equal(open_as(OPEN_READ, file, NULL), STATUS_INPUT);
+  assert_int_equal(open_as(OPEN_OWN, file, NULL), STATUS_IO);
   assert_int_equal(open_as(OPEN_UPDATE, file, NULL), STATUS_IO);
   assert_int_equal(open_as(OPEN_APPEND, file, "one"), STATUS_OK);
   assert_int_equal(open_as(OPEN_APPEND, file, "two"), STATUS_OK);

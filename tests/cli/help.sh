@@ -41,7 +41,7 @@ grep -qx shard.strategy names || die "help keys shard does not have shard.strate
 ! grep -qv '^shard\.' names || die "help keys shard has keys of other sections"
 "$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' || die "help keys shard.strategy does not explain full_shard"
 fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
-fails 2 "there is no subcommand 'trian'" "$SLUICE" help trian
+fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
 ! grep -qE '[0-9]{6}' keys || { grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
 
 # Man pages: the keys are in one of them.

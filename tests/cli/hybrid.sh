@@ -7,7 +7,7 @@ make_deck
 
 train 2 full shard.reduce=step
 train 2 hybrid shard.reduce=step shard.strategy=hybrid_shard
-grep -q "hybrid_shard: all 2 ranks are one group, so this is full_shard" hybrid.log || die "nobody says what hybrid_shard is on one node"
+grep -q "hybrid_shard: all 2 ranks are one group, which is the same as full_shard" hybrid.log || die "nobody says what hybrid_shard is on one node"
 same full hybrid
 train 2 alone shard.reduce=step shard.strategy=hybrid_shard shard.group=1
 grep -q "hybrid_shard: each rank is a group of its own, so nothing is sharded" alone.log || die "nobody says that nothing is sharded"

@@ -495,7 +495,7 @@ static void test_broken(void **state)
   everybody_waits();
   check_refused(&config, STATUS_INPUT, "/in/b.txt, byte 4: not valid UTF-8");
   remove_on_root(in);
-  check_refused(&config, STATUS_IO, "cannot find the input");
+  check_refused(&config, STATUS_INPUT, "/in: No such file");
 }
 
 static void test_no_overwriting(void **state)

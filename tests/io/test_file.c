@@ -140,7 +140,7 @@ static void what_cannot_be_read(void **state)
   (void)state;
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all(in_dir("missing"), 10, &text, &bytes), STATUS_IO);
+  assert_int_equal(file_read_all(in_dir("missing"), 10, &text, &bytes), STATUS_INPUT);
   assert_true(told("missing") && told("No such file"));
   assert_int_equal(file_read_all(dir, 10, &text, &bytes), STATUS_INPUT);
   assert_true(told("is a folder"));
