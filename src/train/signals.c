@@ -3,20 +3,36 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t pending;
+static bool speaking; /* set before the handler is */
+
+/* A handler may call write() and nothing of stdio. A failed write is no reason not to save. */
+static void say(const char *text)
+{
+  const ssize_t written = write(STDERR_FILENO, text, strlen(text));
+  (void)written;
+}
 
 static void on_signal(int signal_number)
 {
+  const int error = errno;
+  if (speaking && !pending) {
+    say(signals_name(signal_number));
+    say(": the run saves and leaves after this step or the next one\n");
+  }
   if (!pending)
     pending = signal_number;
+  errno = error;
 }
 
-enum status signals_install(void)
+enum status signals_install(bool speaks)
 {
   static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};
   pending = 0;
+  speaking = speaks;
   if (sigaction(SIGPIPE, &ignore, NULL))
     return status_set(STATUS_INTERNAL, "cannot ignore SIGPIPE: %s", strerror(errno));
   for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {

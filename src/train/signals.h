@@ -1,11 +1,17 @@
-/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the next step boundary, or the one behind it (train_look_around()), and after its first step if it is still starting. A second SIGINT ends the process at once.
- * SIGPIPE is ignored: a peer that died, or a reader of the output that left, is an error of a write and no end. */
+/* SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask the run to save and leave at the end of the current step or
+ * of the next one (train_look_around()). A run that is still starting leaves after its first step. A
+ * second SIGINT ends the process at once. SIGPIPE is ignored, so that a peer that died or a closed
+ * output is an error of a write. */
 #ifndef SLUICE_TRAIN_SIGNALS_H
 #define SLUICE_TRAIN_SIGNALS_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
-enum status signals_install(void);
+/* `speaks`: the handler writes one line to standard error. The step may take longer than a launcher
+ * waits before it kills the ranks, and then this line is the last one. Local. */
+enum status signals_install(bool speaks);
 int signals_pending(void);            /* the signal that was caught first, 0: none */
 const char *signals_name(int signal); /* "SIGTERM" */
 

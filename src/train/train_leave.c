@@ -24,7 +24,7 @@ enum status train_prepare_stop(struct train_run *run)
   enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
   if (!status && train_leads(run))
     status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(), &run->end_s);
-  return status ? status : signals_install();
+  return status ? status : signals_install(train_leads(run));
 }
 
 /* One that was not measured yet: no sequence takes longer than in a step of the training. */

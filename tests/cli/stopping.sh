@@ -66,6 +66,14 @@ left() {
     wait $job || status=$?
     left $dir $status SIG$signal
   done
+  # Rank 0 says so at once, because a launcher may not wait for the end of the step.
+  status=0
+  "$SLUICE" train tiny.yaml run.dir=said $steps run.steps=4000 > said.log 2>&1 & job=$!
+  wait_for_step said $job
+  kill -TERM $job
+  wait $job || status=$?
+  left said $status SIGTERM
+  grep -q '^SIGTERM: the run saves and leaves' said.log || { cat said.log >&2; die "the signal is not acknowledged"; }
   step=$(($(losses sigTERM | tail -n 1 | cut -d ' ' -f 1) + 3))
   train 2 undisturbed $steps run.steps=$step checkpoint.every=0
   train 2 sigTERM $steps run.steps=$step --resume auto
