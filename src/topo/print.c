@@ -305,9 +305,11 @@ static void print_workers(const struct topo *topo, FILE *to)
     own += share->split && share->ordinal >= 0 && share->threads <= hwloc_bitmap_weight(share->math);
   }
   if (split > 0)
-    fputs(own == split ? "Optimizer workers are bound to a CPU each.\n"
-          : own > 0    ? "Optimizer workers are bound to a CPU each, but where a rank has fewer CPUs for math than threads.\n"
-                       : "Optimizer workers share CPUs, of which a rank has fewer for math than threads.\n",
+    fputs(own == split ? "Each optimizer worker is bound to its own CPU.\n"
+          : own > 0    ? "Each optimizer worker is bound to its own CPU, except on ranks with fewer CPUs for "
+                         "math than threads.\n"
+                       : "Optimizer workers share CPUs, because ranks have fewer CPUs for math than "
+                         "threads.\n",
           to);
 }
 
@@ -322,9 +324,13 @@ static void print_memory(const struct topo *topo, FILE *to)
     none += share_binds(topo, share) && hwloc_bitmap_iszero(share->nodes);
   }
   if (one > 0)
-    fputs("Host memory of a rank comes from its NUMA node, and from another one only where that is full.\n", to);
+    fputs("Host memory of a rank comes from its NUMA node. If that is full, it comes from another "
+          "one.\n",
+          to);
   if (several > 0)
-    fputs("Host memory of a rank with several NUMA nodes comes from that of the thread that touches it first.\n", to);
+    fputs("Host memory of a rank with several NUMA nodes comes from the node of the thread that "
+          "touches it first.\n",
+          to);
   if (none > 0)
     fputs(
         "Host memory of a rank without a NUMA node comes from the nodes that the kernel chooses.\n",
@@ -356,7 +362,7 @@ static enum status print_crowd(const struct topo *topo, FILE *to)
 
 static enum status print_legend(const struct topo *topo, FILE *to)
 {
-  fputs("\nc controller, i I/O, m math (optimizer workers), . nobody's, * of several ranks\n", to);
+  fputs("\nc controller, i I/O, m math (optimizer workers), . unused, * shared by ranks\n", to);
   print_workers(topo, to);
   print_memory(topo, to);
   if (!topo->options.bind)
