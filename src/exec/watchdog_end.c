@@ -35,7 +35,7 @@ static void append_rank(struct watchdog *dog, int rank, bool lanes)
   if (!dog->answered[rank])
     watchdog_append(dog->text, dog->room, &dog->used, "rank %d: NO ANSWER\n", rank);
   else
-    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: nothing moved for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
+    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: no progress for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
                     place->quiet_s, place->text, dog->subject == TASK_START ? place->begun : state->place[STEPS].begun, lanes ? state->lanes : "");
 }
 
@@ -92,9 +92,12 @@ static int find_stuck(const struct watchdog *dog, bool *stuck)
 static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
 {
   static const char *const what[SUBJECTS] = {
-      [STEPS] = "nothing", [TASK_MEET] = "nothing", [TASK_SAVE] = "nothing of a checkpoint", [TASK_START] = "nothing of the job's start"};
+      [STEPS] = "",
+      [TASK_MEET] = "",
+      [TASK_SAVE] = " of a checkpoint",
+      [TASK_START] = " of the job's start"};
   print_report(dog);
-  comm_abort(dog->comm, status_set(STATUS_TIMEOUT, "%s has moved for %g s: %.1900s",
+  comm_abort(dog->comm, status_set(STATUS_TIMEOUT, "no progress%s for %g s: %.1900s",
                                    what[dog->subject], dog->limit_s, dog->text));
 }
 
@@ -165,13 +168,13 @@ void watchdog_end_alone(struct watchdog *dog)
     subject++;
   watchdog_describe(dog, dog->mine);
   const struct rank_place *mine = &dog->mine->place[subject];
-  fprintf(stderr, "sluice: rank %d: nothing moved for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
+  fprintf(stderr, "sluice: rank %d: no progress for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
   if (dog->failed)
     comm_abort(dog->comm, status_set(dog->failed, "%s; rank 0 does not answer", dog->failure));
   comm_abort(
       dog->comm,
       status_set(
           STATUS_TIMEOUT,
-          "nothing has moved for %g s, and rank 0 does not answer: its process is stopped or gone",
+          "no progress for %g s, and rank 0 does not answer: its process is stopped or dead",
           dog->limit_s));
 }

@@ -313,8 +313,8 @@ static void a_rank_that_sleeps(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "sleep 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
-  again_says(run, "rank 1: nothing moved for ");
+  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
+  again_says(run, "rank 1: no progress for ");
   again_says(run, "; in LOAD m0 (#");
   again_says(run, " of step 2; ");
   again_says(run, "  io       in LOAD m0 (#");
@@ -330,7 +330,7 @@ static void rank_0_itself(void **state)
   (void)state;
   const struct again *run = again_run(program, 2, "sleep 0");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
+  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
 }
 
 static void a_single_rank(void **state)
@@ -338,7 +338,7 @@ static void a_single_rank(void **state)
   (void)state;
   const struct again *run = again_run(program, 1, "sleep 0");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: nothing has moved for 1 s: the only rank is in LOAD m0 (#");
+  again_says(run, "sluice: rank 0: no progress for 1 s: the only rank is in LOAD m0 (#");
 }
 
 static void a_process_that_is_stopped(void **state)
@@ -357,8 +357,8 @@ static void rank_0_is_stopped(void **state)
   (void)state;
   const struct again *run = again_run(program, 2, "stop 0");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
-  again_says(run, "sluice: rank 1: nothing moved for ");
+  again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
+  again_says(run, "sluice: rank 1: no progress for ");
 }
 
 /* One rank tells it for all that see it. */
@@ -367,7 +367,7 @@ static void rank_0_is_stopped_among_many(void **state)
   (void)state;
   const struct again *run = again_run(program, 5, "stop 0");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 1: nothing has moved for 1 s, and rank 0 does not answer");
+  again_says(run, "sluice: rank 1: no progress for 1 s, and rank 0 does not answer");
   assert_null(strstr(run->text, "sluice: rank 4: "));
 }
 
@@ -430,7 +430,7 @@ static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
   const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
   again_says(run,
-             "sluice: rank 0: nothing of a checkpoint has moved for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
+             "sluice: rank 0: no progress of a checkpoint for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
              "its data to "
              "the disk");
   again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
@@ -459,7 +459,7 @@ static void a_rank_that_does_not_start(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "begin 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: nothing of the job's start has moved for 1 s: everybody waits for rank 1, which is starting: reading weights-7\n");
+  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: everybody waits for rank 1, which is starting: reading weights-7\n");
   again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
 }
 
@@ -477,7 +477,7 @@ static void a_group_that_one_rank_does_not_join(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "join 2");
   ended_by_watchdog(run);
-  again_says(run, "rank 2: nothing moved for ");
+  again_says(run, "rank 2: no progress for ");
   again_says(run,
              "starting: joining the group for gathers, transport mpi, waiting for the other ranks");
   again_says(run, "everybody waits for rank 2, which is starting: joining the group for gathers, "
@@ -500,7 +500,7 @@ static void a_rank_that_misses_a_meeting(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "meet 2");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: nothing has moved for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
+  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
   again_says(run, "  besides  in the meeting after step 2\n");
 }
 
