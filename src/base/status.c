@@ -83,19 +83,19 @@ int status_exit_code(enum status code)
 const struct exit_code exit_codes[] = {
     {0, "done"},
     {EXIT_VERDICT, "ckpt diff: the files differ; plan: it does not fit; doctor: there is a fault"},
-    {2, "the command line or the deck is wrong"},
+    {2, "the command line or the deck has an error"},
     {3, "an input is missing or cannot be used"},
     {4, "reading or writing failed: the file system may be full or broken"},
-    {5, "memory ran out: sluice plan shows what a rank needs"},
+    {5, "out of memory: sluice plan shows how much a rank needs"},
     {6, "a library failed (MPI, HDF5, CUDA, NCCL, ...)"},
     {7, "a loss or a gradient was not finite (optim.nonfinite)"},
-    {8, "this build, or this machine, cannot do what was asked"},
-    {9, "the plan is not safe: a bug of Sluice, please report it"},
-    {10, "nothing moved within comm.timeout: the message names the rank that the others wait for"},
+    {8, "this build or this machine does not support the request"},
+    {9, "the schedule failed its verification: a bug in Sluice, please report it"},
+    {10, "no progress within comm.timeout: the message names the rank that the others wait for"},
     {11, "another rank or thread failed first: its message is above"},
-    {70, "a bug of Sluice, please report it"},
-    {EXIT_UNFINISHED, "stopped early and saved: --resume auto goes on"},
-    {EXIT_SIGNAL, "a rank was ended by signal N; 137 (SIGKILL) most often because memory ran out"},
+    {70, "a bug in Sluice, please report it"},
+    {EXIT_UNFINISHED, "stopped early and saved: --resume auto continues"},
+    {EXIT_SIGNAL, "signal N ended a rank; 137 (SIGKILL) usually means out of memory"},
 };
 const int exit_codes_count = sizeof exit_codes / sizeof exit_codes[0];
 

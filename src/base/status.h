@@ -16,7 +16,7 @@ enum status {
   STATUS_NONFINITE,   /* a loss or a gradient is not a finite number */
   STATUS_UNSUPPORTED, /* this build or this back end cannot do it */
   STATUS_PLAN,        /* verify found a plan that is not safe */
-  STATUS_TIMEOUT,     /* nothing moved for too long */
+  STATUS_TIMEOUT,     /* no progress for too long */
   STATUS_ABORTED,     /* another thread or rank failed first */
   STATUS_INTERNAL     /* a bug in Sluice */
 };

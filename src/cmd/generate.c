@@ -84,8 +84,8 @@ static const struct option table[] = {
      .value = "1",
      .least = 0,
      .most = 1,
-     .text = "Sample among the likeliest tokens of this total share. Of the tokens that top_k "
-             "leaves, these are the fewest that hold this share of the probability. 1: all."},
+     .text = "Sample among the likeliest tokens with this total probability. top_k is applied "
+             "first. 1: all tokens."},
     {.name = "seed",
      .type = OPTION_INT,
      .offset = offsetof(struct values, seed),
@@ -97,8 +97,9 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
      .value = "",
-     .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2 or a folder with "
-             "tokenizer.json. Empty: the tokenizer of the model folder or of the training data."},
+     .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
+             "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
+             "folder or of the training data."},
     {.name = "tokenizer_dir",
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer_dir),
@@ -140,8 +141,8 @@ static enum status choose(const struct values *values, const struct source *sour
       return status;
   } else if (!name && !set) {
     return status_set(STATUS_USAGE,
-                      "cannot tell the tokenizer: neither the model nor %s has one; say "
-                      "tokenizer=bytes, or tokenizer=FOLDER",
+                      "no tokenizer found: neither the model nor %s has one; set tokenizer=bytes or "
+                      "tokenizer=FOLDER",
                       *data ? data : "data.train");
   } else {
     *folder = mem_strdup(name ? home : own);
@@ -164,8 +165,8 @@ static enum status compare(const struct values *values, const struct tokenizer *
     return STATUS_OK;
   const enum status status =
       status_set(STATUS_USAGE,
-                 "this tokenizer (%s) is not that of %s (%s), whose ids mean other texts; "
-                 "tokenizer=FOLDER takes one all the same",
+                 "this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; "
+                 "tokenizer=FOLDER uses a tokenizer anyway",
                  tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
   if (!*values->tokenizer)
     return status;

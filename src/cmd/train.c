@@ -77,21 +77,21 @@ static void append_word(struct command_line *line, const char *word)
   append(line, "'", quoted);
 }
 
-/* The command that goes on with this run. */
-static void say_how_to_go_on(const struct arguments *arguments)
+/* Log the command that continues this run. */
+static void say_how_to_continue(const struct arguments *arguments)
 {
   struct command_line line = {.used = 0};
   append_word(&line, arguments->word[0]);
   for (int i = 0; i < arguments->assignments; i++)
     append_word(&line, arguments->assignment[i]);
   const int ranks = comm_ranks(arguments->comm);
-  char start[32] = "";
+  char start[48] = "";
   if (ranks > 1)
-    snprintf(start, sizeof start, "mpirun -n %d ", ranks);
+    snprintf(start, sizeof start, "mpirun -n %d --bind-to none ", ranks);
   if (line.used < sizeof line.text)
-    log_info("to go on: %ssluice train%s --resume auto", start, line.text);
+    log_info("to continue: %ssluice train%s --resume auto", start, line.text);
   else
-    log_info("to go on: the same command with --resume auto");
+    log_info("to continue: the same command with --resume auto");
 }
 
 static enum status run(const struct arguments *arguments, int *exit_code)
@@ -108,7 +108,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     status = train_run(arguments->comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED) {
     *exit_code = EXIT_UNFINISHED;
-    say_how_to_go_on(arguments);
+    say_how_to_continue(arguments);
   }
   deck_destroy(&deck);
   return status;
@@ -132,14 +132,14 @@ const struct command command_train = {
             "  step  an optimizer step\n"
             "  eval  a validation\n"
             "  save  a complete checkpoint\n"
-            "  trace  what the traced steps add up to (train.trace)\n"
+            "  trace  totals of the traced steps (train.trace)\n"
             "  counters  processor events (run.counters)\n"
-            "  run  how the run ended: finished, unfinished, or lost if a loss or a gradient was "
+            "  run  end of the run: finished, unfinished, or lost if a loss or a gradient was "
             "not finite\n"
             "\n"
             "Stopping: SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 on any rank saves after the current "
-            "step and exits with code 75. A file STOP in run.dir does the same, and its text is "
-            "reported as the reason. The run also stops and saves shortly before its time limit "
+            "or the next step and exits with code 75. A file STOP in run.dir does the same, and "
+            "its text is reported as the reason. The run also stops and saves shortly before its time limit "
             "(SLURM_JOB_END_TIME, in seconds since 1970, or run.minutes). It reserves the time of "
             "two steps and a checkpoint, plus 25 % and 10 s.\n"
             "\n"

@@ -81,7 +81,7 @@ static struct tokenizer_id identify_folder(const char *dir)
   if (!name)
     return id;
   if (tokenizer_create(name, dir, &own))
-    log_warn("the tokenizer of %s cannot be compared with that of any data: %s", dir,
+    log_warn("the tokenizer of %s cannot be read, so it is not compared with that of the data: %s", dir,
              status_text());
   else
     id = tokenizer_id(own);
@@ -168,13 +168,13 @@ static enum status refuse_maker(const struct tokenizer_id *id, const char *key, 
                                 const struct data_maker *maker)
 {
   static const char import[] =
-      ", or import the weights with `sluice ckpt import`, which leaves the tokenizer behind";
+      ", or import the weights with `sluice ckpt import`, which does not record the tokenizer";
   char *cure = name_cure(maker);
   if (!cure)
     return STATUS_MEMORY;
   const enum status status = status_set(
       STATUS_USAGE,
-      "%s: %s was made with another tokenizer (%s) than %s (%s), whose ids mean other texts: "
+      "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
       "prepare the text again with %s%s",
       key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure,
       origin_is_folder(maker->of) ? import : "");
@@ -192,11 +192,11 @@ static enum status check_maker(struct comm *comm, const struct token_set *set, c
   if (match == TOKENIZER_OTHER)
     return refuse_maker(&id, key, dir, maker);
   if (!*maker->id.name)
-    log_info("%s: %s does not record its tokenizer, so %s cannot be compared with it", key,
+    log_info("%s: %s does not record its tokenizer, so it cannot be compared with that of %s", key,
              maker->of, dir);
   else if (comm_rank(comm) == 0)
-    log_warn("%s: whether %s (%s) was made with the tokenizer of %s (%s) cannot be proven: their "
-             "files differ",
+    log_warn("%s: it is not certain that %s (%s) was made with the tokenizer of %s (%s), because "
+             "their files differ",
              key, dir, tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
   return STATUS_OK;
 }

@@ -237,8 +237,8 @@ static enum status compare_stream(const struct train_run *run)
   if (!run->from || run->samples == 0)
     return STATUS_OK;
   if (!*before->tokenizer.name) {
-    log_info("data.train: %s does not record the tokens that it was trained on, so %s cannot be "
-             "compared with them",
+    log_info("data.train: %s does not record its training tokens, so they cannot be compared with "
+             "those of %s",
              run->from, dir);
     return STATUS_OK;
   }
@@ -247,8 +247,7 @@ static enum status compare_stream(const struct train_run *run)
   if (!run->deck->data.reorder)
     return status_set(STATUS_USAGE,
                       "data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
-                      "on (%lld): %s; name that data, or set "
-                      "data.reorder=true",
+                      "on (%lld): %s; use that data, or set data.reorder=true",
                       dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
   log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
            (long long)now.tokens, dir);

@@ -71,7 +71,7 @@ enum status train_folder_take(struct train_run *run)
     run->made_folder = false;
   }
   return status_set(STATUS_IO,
-                    "the folder %s vanishes as often as it is made: choose another run.dir", dir);
+                    "the folder %s is removed as often as it is made: choose another run.dir", dir);
 }
 
 void train_folder_release(struct train_run *run)
@@ -101,10 +101,10 @@ static enum status refuse_used(const struct train_run *run)
   if (used)
     return status_set(
         STATUS_USAGE,
-        "%s already holds a run: go on with it by --resume auto, or choose another run.dir",
+        "%s already holds a run: continue it with --resume auto, or choose another run.dir",
         run->deck->run.dir);
   if (file_exists(run->results_path))
-    log_info("%s holds a start that failed before its first step: this run takes the folder over",
+    log_info("%s holds a run that failed before its first step: this run uses the folder",
              run->deck->run.dir);
   return STATUS_OK;
 }

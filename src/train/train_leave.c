@@ -125,11 +125,11 @@ void train_say_why(const struct train_run *run, const struct train_leaving *leav
   if (isfinite(leaving->left_s))
     snprintf(left, sizeof left, ": %.1f s were left", leaving->left_s);
   if (costs->due_s > 0)
-    snprintf(due, sizeof due, "what is due (%.2f s), ", costs->due_s);
+    snprintf(due, sizeof due, "due validations and checkpoints (%.2f s), ", costs->due_s);
   if (leaving->cause == STOP_END)
-    snprintf(kept, sizeof kept, ", %.1f s are kept back: %ssteps (%.2f s), a checkpoint (%.2f s%s), a quarter more, and %g s to end",
+    snprintf(kept, sizeof kept, ", %.1f s are reserved: %ssteps (%.2f s), a checkpoint (%.2f s%s), 25 %% more, and %g s to end",
              stop_lead(costs), due, costs->step_s, costs->save_s, leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
   log_progress_end();
   if (train_leads(run))
-    log_warn("%s: leaving after step %lld%s%s", leaving->why, (long long)run->step, left, kept);
+    log_warn("%s: stopping after step %lld%s%s", leaving->why, (long long)run->step, left, kept);
 }

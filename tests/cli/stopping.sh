@@ -22,7 +22,7 @@ left() {
   test "$2" = 75 || { cat "$1.log" >&2; die "$1: exit $2"; }
   step=$(losses "$1" | tail -n 1 | cut -d ' ' -f 1)
   test -e "$1/ckpt/$(printf 'step-%08d.h5' "$step")" || die "$1: the step that was reached, $step, was not saved"
-  grep -q "$3: leaving after step $step" "$1.log" || { cat "$1.log" >&2; die "$1: the log does not say '$3'"; }
+  grep -q "$3: stopping after step $step" "$1.log" || { cat "$1.log" >&2; die "$1: the log does not say '$3'"; }
   grep '"kind": *"run"' "$1/results.jsonl" | tail -n 1 | grep -q "\"end\": *\"unfinished\".*\"reason\": *\"$3" || die "$1: the results do not say '$3'"
 }
 
@@ -89,19 +89,19 @@ left() {
   left asked $status 'file STOP: the disks are swapped'
   test ! -e asked/STOP || die "STOP is still there"
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
-  # It says how to go on, in words that a shell takes as they are.
-  go_on=$(sed -n 's/^to go on: mpirun -n 2 sluice //p' asked/log.txt)
-  test -n "$go_on" || { cat asked.log >&2; die "it does not say how to go on"; }
-  sh -c "$MPIRUN -n 2 $SLUICE $go_on run.steps=$step" > asked.log 2>&1 || { cat asked.log >&2; die "what it says goes on: $go_on"; }
-  grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl || die "it did not go on by: $go_on"
+  # The log has the command that continues, quoted for a shell.
+  command=$(sed -n 's/^to continue: mpirun -n 2 --bind-to none sluice //p' asked/log.txt)
+  test -n "$command" || { cat asked.log >&2; die "the log has no command that continues"; }
+  sh -c "$MPIRUN -n 2 $SLUICE $command run.steps=$step" > asked.log 2>&1 || { cat asked.log >&2; die "this command does not continue: $command"; }
+  grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl || die "this command did not continue: $command"
 
   # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten seconds is left, and not much earlier.
   status=0
   SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  # What it says adds up: kept back = 1.25 x (what is due + steps + a checkpoint) + 10, as far as its digits go, and is more than what is left.
-  said="leaving after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are kept back: \\(what is due (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
-  sums() { sed -n "s/.*$said$2), a quarter more, and 10 s to end\$/\\1 \\2 0\\4 \\5 \\6/p" "$1" |
+  # What it says adds up: reserved = 1.25 x (due work + steps + a checkpoint) + 10, as far as its digits go, and is more than what is left.
+  said="stopping after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are reserved: \\(due validations and checkpoints (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
+  sums() { sed -n "s/.*$said$2), 25 % more, and 10 s to end\$/\\1 \\2 0\\4 \\5 \\6/p" "$1" |
     awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END { exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
   sums ends.log ''
   number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || { cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }

@@ -118,7 +118,7 @@ for code in 2 3 4 5 6 7 8 9 10 11 70; do
   grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out || die "the last words are not repeated"
 done
 test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" || die "two codes mean the same"
-"$SLUICE" --exit-codes 10 | grep -q 'nothing moved within comm.timeout' || die "exit code 10 is the time-out"
+"$SLUICE" --exit-codes 10 | grep -q 'no progress within comm.timeout' || die "exit code 10 is the time-out"
 
 # srun's ranks wait for each other in MPI_Init, by the ring unless the site says otherwise.
 says r "fence=ring"
