@@ -436,15 +436,15 @@ static enum status check_result(const struct prepare_config *config, const struc
   if (config->val > 0 && result->val_tokens == 0)
     return status_set(STATUS_INPUT,
                       "no document of %" PRId64
-                      " fell to the validation split with a share of %g; a text file is one "
-                      "document; use a larger share, more "
-                      "text, another seed, or a share of 0",
+                      " is in the validation split (val=%g), which takes whole documents, or "
+                      "blocks of 16 KiB of plain text; use a larger val, more text, another seed, "
+                      "or val=0",
                       result->documents, config->val);
   if (result->train_tokens == 0)
     return status_set(STATUS_INPUT,
                       "no document of %" PRId64
-                      " fell to the training split with a validation share of %g; use a smaller "
-                      "share, more text or another seed",
+                      " is in the training split (val=%g); use a smaller val, more text or "
+                      "another seed",
                       result->documents, config->val);
   return STATUS_OK;
 }

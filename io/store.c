@@ -281,7 +281,7 @@ static enum status check_size(const struct making *making)
     return status_set(STATUS_IO, "%s: %s", making->path, strerror(errno));
   if (info.st_size < store->begin + making->bytes)
     return status_set(
-        STATUS_IO, "%s has %lld bytes after HDF5 has laid it out, and this rank's end at %lld",
+        STATUS_IO, "%s has %lld bytes after HDF5 laid it out, but this rank's part ends at %lld",
         making->path, (long long)info.st_size, (long long)(store->begin + making->bytes));
   return STATUS_OK;
 }

@@ -418,7 +418,7 @@ const struct command command_bench = {
             "was exposed.\n"
             "\n"
             "Three more measurements have a page of their own:\n"
-            "  adam  the host's AdamW step, compared with what memory allows: sluice bench adam "
+            "  adam  the host's AdamW step, compared with the memory bandwidth: sluice bench adam "
             "--help\n"
             "  io  the NVMe store, compared with direct I/O: sluice bench io --help\n"
             "  rates  the rates that sluice plan predicts from: sluice bench rates --help",

@@ -51,7 +51,7 @@ static const struct option table[] = {
              "  generic  plain C\n"
              "  avx2  AVX2\n"
              "  avx512  AVX-512\n"
-             "  all  all that this processor runs"},
+             "  all  all kernels that this processor supports"},
     {.name = "master",
      .type = OPTION_CHOICE,
      .offset = offsetof(struct values, master),

@@ -181,7 +181,7 @@ const struct command command_ckpt = {
             "are any\n"
             "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
             "Hugging Face model folder (config.json and safetensors)\n"
-            "  export  write a model folder that transformers loads, with the tokenizer's files, "
+            "  export  write a Hugging Face model folder, with the tokenizer's files, "
             "from a checkpoint or from a run folder's newest one\n"
             "\n"
             "Import and export stream the tensors, in parallel under mpirun. They do not "

@@ -16,7 +16,7 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, print),
      .value = "",
-     .text = "Key whose value alone is printed. A text is printed without quotes."},
+     .text = "Print only the value of this key. A text is printed without quotes."},
     {.name = NULL},
 };
 
@@ -50,15 +50,13 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 const struct command command_deck = {
     .name = "deck",
     .usage = "DECK [key=value ...] [print=KEY]",
-    .summary = "print a deck as a run would take it, or one of its values",
-    .text = "Every key is printed with its value, as YAML. A value comes from the command line, else "
-            "from the deck, else from the model that train.init names, else it is the default.\n"
-            "\n"
-            "print=KEY prints the value of one key, for scripts. The command needs neither MPI nor a "
-            "GPU, so it runs on a login node and in job scripts.",
-    .examples = "  sluice deck inputs/quickstart.yaml\n"
-                "  sluice deck inputs/gpt2-62m.yaml optim.lr=1e-3 run.steps=2k\n"
-                "  run=$(sluice deck inputs/gpt2-62m.yaml print=run.dir)\n",
+    .summary = "print all values of a deck, as a run would use them, or one value",
+    .text = "Prints every key with its value, as YAML. A value comes from the command line, the "
+            "deck, the model that train.init names, or the default. print=KEY prints the value of "
+            "one key, for scripts.",
+    .examples = "  sluice deck inputs/first.yaml\n"
+                "  sluice deck inputs/first.yaml run.steps=500 optim.lr=1e-4\n"
+                "  run=$(sluice deck inputs/first.yaml print=run.dir)\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

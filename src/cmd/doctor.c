@@ -51,8 +51,7 @@ static const struct option table[] = {
      .least = 0.001,
      .most = 3600,
      .unit = "s",
-     .text = "Longest time of a write test. Data that is on its way to the disk then is still "
-             "written."},
+     .text = "Longest time of a write test. Writes that have started by then are completed."},
     {.name = NULL},
 };
 
@@ -493,11 +492,11 @@ const struct command command_doctor = {
             "and data.\n"
             "\n"
             "Each line is ok, a warning (training runs, but not as well as it could) or a fault "
-            "(training does not run), with the cure. If there is a fault, the exit code is 1. Of "
-            "several nodes the worst is reported with its name.\n"
+            "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
+            "nodes differ, the worst one is reported with its name.\n"
             "\n"
-            "Every node writes and removes a file in each folder. User names are left out. Of the "
-            "environment only settings of MPI and UCX are shown.",
+            "Every node writes and removes a file in each folder. User names are left out. Only "
+            "environment variables of MPI and UCX are shown.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

@@ -463,7 +463,9 @@ static struct finding refused(const char *what, const char *refusal)
 
 struct finding judge_deck(const char *refusal)
 {
-  return refusal ? refused("deck", refusal) : everywhere(found(VERDICT_OK, "deck", "goes with these ranks and their devices, and fits into memory"));
+  return refusal ? refused("deck", refusal)
+                 : everywhere(found(VERDICT_OK, "deck",
+                                    "valid for these ranks and devices, and fits into memory"));
 }
 
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)

@@ -405,6 +405,6 @@ struct finding judge_mpi_options(const struct comm_library *library, const struc
   const struct scene scene = {.library = library, .devices = devices, .gpu_data = gpus && library->cuda > 0, .nodes = nodes};
   struct finding finding = judge(&scene, "MPI options", "", settings, SETTING_PML, SETTINGS);
   if (!*finding.text)
-    snprintf(finding.text, sizeof finding.text, "none of those in doc/mpi.md");
+    snprintf(finding.text, sizeof finding.text, "no variable of doc/mpi.md is set");
   return finding;
 }

@@ -119,7 +119,7 @@ enum status help_print_keys(const char *part)
 {
   if (!part) {
     prose_print(deck_text, 0, prose_columns(), stdout);
-    printf("\n\n");
+    putchar('\n');
     print_sections();
     putchar('\n');
   }

@@ -38,7 +38,7 @@ static const struct option table[] = {
      .value = "0",
      .least = 0,
      .most = 1e6,
-     .text = "Print the plan of this rank."},
+     .text = "Rank whose plan is printed."},
     {.name = "local_ranks",
      .type = OPTION_INT,
      .offset = offsetof(struct values, local_ranks),
@@ -419,7 +419,9 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
          input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
-         target->estimated ? "; there is none here to ask, so workspaces are estimated from what the host would need" : "");
+         target->estimated
+             ? "; this machine has none, so workspace sizes are estimated with the host's"
+             : "");
 }
 
 static enum status check_values(const struct values *values)

@@ -134,7 +134,7 @@ const struct command command_prepare = {
              "[shard_tokens=64Mi]",
     .summary = "turn text into token shards",
     .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "
-            "(.json). The objects of JSON inputs have \"text\" and perhaps \"title\".\n"
+            "(.json). Each JSON object has a \"text\" and may have a \"title\".\n"
             "\n"
             "The ranks share the files. The shards have the same bytes for any number of ranks. "
             "An interrupted command continues if it is given again. The tokenizer's files are "

@@ -462,7 +462,7 @@ const struct command command_tokenizer = {
             "  show  print the kind, vocabulary, pattern and added tokens\n"
             "\n"
             "For train the ranks share the input files. The result has the same bytes for any "
-            "number of ranks. sluice prepare and transformers read it.\n"
+            "number of ranks. sluice prepare and Hugging Face transformers read it.\n"
             "\n"
             "For encode a text file or standard input is one document. JSON Lines and JSON arrays "
             "hold one document per object. FOLDER holds tokenizer.json, or vocab.json and "

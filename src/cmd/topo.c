@@ -48,7 +48,7 @@ static const struct option table[] = {
      .offset = offsetof(struct values, mask),
      .value = "[]",
      .text = "CPUs that the launcher gives each rank. Examples: [0-15, 16-31], "
-             "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: as they are."},
+             "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: the actual CPUs."},
     {0},
 };
 

@@ -37,8 +37,8 @@ const struct option deck_table[] = {
      .text = "Number of optimizer steps to train."},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
-             "before the limit. It reserves the time of two steps, a checkpoint and 10 s. "
-             "SLURM_JOB_END_TIME is a limit as well."},
+             "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
+             "10 s. SLURM_JOB_END_TIME is a limit as well."},
     {"run.seed", OPTION_INT, AT(run.seed), "1",
      .effect = EFFECT_ORDER, .least = 0, .most = INFINITY,
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
@@ -145,8 +145,7 @@ const struct option deck_table[] = {
              "for file names."},
     {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
      .unit = "steps",
-     .text = "Steps to trace, such as [10, 13] for 10, 11 and 12. The first number is the first "
-             "traced step, the second one follows the last traced step."},
+     .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
 
     {"data.train", OPTION_STRING, AT(data.train), "",
      .text = "Folder of training token shards, from sluice prepare."},
@@ -164,9 +163,9 @@ const struct option deck_table[] = {
      .unit = "sequences",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {"data.reorder", OPTION_BOOL, AT(data.reorder), "false",
-     .text = "Allow a resume that changes the order of samples. It is changed by other training "
-             "data, another data.sequence or another run.seed. Some samples are then seen twice, "
-             "and others not at all."},
+     .text = "Allow a resume that changes the order of samples. Other training data, another "
+             "data.sequence or another run.seed change it. Some samples are then seen twice, and "
+             "others not at all."},
     {"data.verify", OPTION_BOOL, AT(data.verify), "false",
      .text = "Check all token shards before the first step. This reads every shard and compares "
              "its checksums. Otherwise only the length and header of a shard are checked when it "
@@ -233,9 +232,9 @@ const struct option deck_table[] = {
              "allowed for jobs on one node with a local file system."},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
      .text = "Workspace of cuDNN's attention backward pass.\n"
-             "  fast  as much as the fastest algorithm needs\n"
-             "  tight  less, and slower, while activations fill the GPU; no effect on Sluice's own "
-             "Hopper kernel"},
+             "  fast  as much memory as the fastest algorithm needs\n"
+             "  tight  less memory while activations fill the GPU, which is slower; no effect on "
+             "Sluice's own Hopper kernel"},
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
      .text = "Whether the optimizer also writes working weights.\n"
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
@@ -318,7 +317,7 @@ const struct option deck_table[] = {
     {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
      .text = "Where moments are stored with tiers.optimizer=host.\n"
              "  host  host memory\n"
-             "  nvme  files in tiers.nvme"},
+             "  nvme  a file in tiers.nvme"},
     {"optim.state_share", OPTION_REAL, AT(optim.state_share), "1", .least = 0, .most = 1,
      .text = "Share of units with moments on NVMe. Only with optim.state=nvme."},
 

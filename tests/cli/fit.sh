@@ -57,7 +57,7 @@ fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval host=$((2 * (70512 + 4 * 
 fit 0 "device host, computing in fp32" --ranks 2
 test "$(sed -n 2p fit.out)" = "device host, computing in fp32" || die "a guess where none was made"
 host=$(arena)
-fit 0 "device cuda, computing in bf16; there is none here to ask, so workspaces are estimated" --ranks 2 run.device=cuda gpu=h100
+fit 0 "device cuda, computing in bf16; this machine has none, so workspace sizes are estimated with the host's" --ranks 2 run.device=cuda gpu=h100
 grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out || die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
 fit 0 "device host, computing in bf16" --ranks 2 run.compute=bf16

@@ -619,9 +619,9 @@ static void test_empty_corpus(void **state)
     corpus_put(in, "b.txt", "One document only.", 18);
   everybody_waits();
   config.val = 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "no document of 1 fell to the validation split");
+  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the validation split");
   config.val = 1 - 1e-9;
-  check_nothing_left(&config, STATUS_INPUT, "no document of 1 fell to the training split");
+  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the training split");
   remove_on_root(in);
 }
 
