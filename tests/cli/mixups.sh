@@ -98,7 +98,7 @@ same whole order
 train 1 large data.train=data-bytes model.vocab=515 run.steps=1
 grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vocab=257 saves' large.log || { cat large.log >&2; die "no hint of a large vocabulary"; }
 train 1 padded data.train=data-bytes model.vocab=514 run.steps=1
-grep 'model.vocab is 514' padded.log && die "a hint of a vocabulary that was padded"
+grep 'model.vocab is' padded.log && die "a hint of a vocabulary that was padded"
 
 # A text that is too short to be split well.
 cat text/0[0-4]* | sed G | head -c 19000 > short.txt
