@@ -314,7 +314,8 @@ static void warn_of_missing(const struct export *export, const char *from,
   for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
     append_text(list, sizeof list, "%s", missing[i]);
   if (*list)
-    log_warn("%s gets no %s: name a model's folder that holds what is missing by tokenizer=FOLDER", export->dir, list + 2);
+    log_warn("%s gets no %s: set tokenizer=FOLDER to a model folder that has them, if there is one",
+             export->dir, list + 2);
 }
 
 static enum status write_config(const struct export *export)
