@@ -14,7 +14,7 @@ struct checkpoint_meta {
   int64_t skipped;       /* steps that the non-finite policy skipped */
   int64_t ranks;         /* that wrote it (information) */
   uint64_t seed;
-  struct token_stream data; /* that it was trained on */
+  struct token_stream data; /* the training data */
   char *deck;            /* the resolved deck as YAML */
   char *version;         /* of the program that wrote it */
 };
@@ -49,7 +49,7 @@ typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out);
 /* The newest that verifies: for who reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
-/* How many step-*.h5 the folder holds. 0 if there is no folder. Local. */
+/* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
 enum status checkpoint_count(const char *dir, int64_t *n);
 /* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and replace an older one of that name: for a run that goes on from `step` and
  * must not meet checkpoints of another history. Rank 0 acts. Collective. */

@@ -31,7 +31,7 @@ int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *
 enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *table);
 void checkpoint_table_free(struct checkpoint_table *table); /* takes a zeroed one */
 
-/* The numbers that a file keeps of the data, as its attributes name them. */
+/* Attributes of a file that describe its training data. */
 struct checkpoint_number {
   const char *name;
   enum dtype type;

@@ -1,5 +1,5 @@
 /* Files that exist only when complete: temporary name, flush, fsync, rename, fsync of the folder.
- * Modes are 0666 and 0777 less the umask: groups share run folders by it. */
+ * Modes are 0666 and 0777 minus the umask, so that groups can share run folders. */
 #ifndef SLUICE_IO_FILE_H
 #define SLUICE_IO_FILE_H
 
@@ -13,8 +13,8 @@ enum status file_make_folders(const char *path);                      /* mkdir -
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
 /* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is there stays as it is, and nothing is left. */
 enum status file_check_write(const char *path, int64_t bytes);
-/* The content of a file of at most `most` bytes, followed by a NUL. *out is the caller's to
- * mem_free. Only regular files are read, so that no start waits for a pipe. Local. */
+/* The content of a file of at most `most` bytes, followed by a NUL. The caller frees *out with
+ * mem_free. Only regular files are read, so that a start never waits for a pipe. Local. */
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of a file that Sluice wrote itself: a symbolic link is refused. */
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
@@ -23,8 +23,8 @@ enum status file_read_stream(const char *path, size_t most, char **out, size_t *
 enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
 enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota
- * or a size limit is found before the work and not in the midst of it. If the file system cannot
- * reserve, its free space is compared. */
+ * or a size limit is then found before the work starts. If the file system cannot reserve space,
+ * its free space is compared. */
 enum status file_reserve(const char *path, int64_t bytes);
 /* An empty file in place of any other file or link of the name, with room for `bytes`. */
 enum status file_create(const char *path, int64_t bytes);

@@ -1,6 +1,7 @@
 /* Hugging Face's safetensors files (https://github.com/huggingface/safetensors, format 0.x): 8 bytes of header length, a JSON header {name: {dtype, shape, data_offsets}}, data.
- * Never read whole: what a rank does not ask for costs it nothing. Header, offsets and sizes are checked before anything is believed: overlaps, holes, offsets beyond
- * the file, shapes whose product overflows or does not match their bytes, names that occur twice: STATUS_INPUT naming file and tensor. */
+ * A rank reads only the ranges that it asks for. Header, offsets and sizes are checked before use:
+ * overlaps, holes, offsets beyond the file, shapes whose product overflows or does not match their
+ * bytes, names that occur twice. STATUS_INPUT names file and tensor. */
 #ifndef SLUICE_IO_SAFETENSORS_H
 #define SLUICE_IO_SAFETENSORS_H
 

@@ -1,7 +1,7 @@
 /* Bytes on the node's own disk that a run writes and reads again: activations and optimizer
- * state. They lie in one HDF5 file per node. Its ranks make it together through MPI-IO and lay
- * it out once, each rank its own dataset: allocated early, never filled, aligned. Transfers then
- * need no HDF5. The file is rewritten in place and goes with the last rank. */
+ * state. They lie in one HDF5 file per node. The ranks of the node create it together through
+ * MPI-IO. Each rank has its own dataset: allocated early, never filled, aligned. Transfers then
+ * need no HDF5. The file is rewritten in place and removed when the last rank closes it. */
 #ifndef SLUICE_IO_STORE_H
 #define SLUICE_IO_STORE_H
 
@@ -14,12 +14,12 @@
 struct store;
 
 /* Room for `bytes` bytes of this rank in the folder `dir`, which is made if it is missing.
- * STATUS_MEMORY says what the ranks of the node need, what the disk has free, and which deck
- * keys would make it fit; STATUS_IO names the file. Collective. */
+ * STATUS_MEMORY has the need of the node's ranks, the free space of the disk, and the deck keys
+ * that would make it fit; STATUS_IO names the file. Collective. */
 enum status store_create(struct comm *comm, const char *dir, int64_t bytes, struct store **out);
-/* [offset, offset + bytes) lies inside the rank's room, else STATUS_INTERNAL. STATUS_IO says
- * what the disk said, and that the file was cut where it ends too early. Any thread, several at
- * once; waits for no thread that uses HDF5. Local. */
+/* [offset, offset + bytes) lies inside the rank's room, else STATUS_INTERNAL. STATUS_IO has
+ * the error of the disk, or says that the file was cut. Any thread, several at once. Waits for no
+ * thread that uses HDF5. Local. */
 enum status store_write(struct store *store, int64_t offset, int64_t bytes, const void *data);
 enum status store_read(struct store *store, int64_t offset, int64_t bytes, void *data);
 /* Whether transfers of whole blocks of 4096 bytes go past the page cache, between memory and an

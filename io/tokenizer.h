@@ -47,7 +47,7 @@ struct tokenizer_text {
 struct tokenizer_text tokenizer_id_text(
     const struct tokenizer_id *id); /* "'json', 512 tokens, 0123..." */
 /* Tokenizers of one meaning are the same, whatever their files. If one meaning is not known, names, sizes
- * and files are compared. Different files of one size prove nothing. */
+ * and files are compared. Different files of one size are TOKENIZER_UNPROVEN. */
 enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNPROVEN };
 enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b);
 

@@ -1,11 +1,11 @@
-/* Texts of a fixed size that are put together piece by piece: lists for messages. */
+/* Texts of a fixed size that are appended to piece by piece: lists for messages. */
 #ifndef SLUICE_BASE_APPEND_H
 #define SLUICE_BASE_APPEND_H
 
 #include <stddef.h>
 
-/* Add formatted text to the string in `text`, an array of `size` bytes. The text is cut where it
- * does not fit, and always ends with a NUL. Local. */
+/* Add formatted text to the string in `text`, an array of `size` bytes. If it does not fit,
+ * it is cut. It always ends with a NUL. Local. */
 void append_text(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

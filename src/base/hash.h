@@ -13,7 +13,7 @@
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n);
 uint64_t hash_text(const char *text); /* without its end */
 
-/* A random seed, so that no file can be written whose keys all collide. */
+/* A random seed. Nobody can then write a file whose keys all collide. */
 uint64_t hash_seed(void);
 
 /* The folded product of two words (as in wyhash, W. Yi). */

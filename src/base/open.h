@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 enum open_as {
-  OPEN_READ,   /* a file of the user's: a link is followed, as in model folders full of links */
-  OPEN_OWN,    /* to read a file that Sluice wrote: a link is refused, as in all that follow */
+  OPEN_READ,   /* to read a file of the user: links are followed, because model folders have them */
+  OPEN_OWN,    /* to read a file that Sluice wrote: links are refused, as in all modes below */
   OPEN_UPDATE, /* to read and write an existing file */
   OPEN_APPEND, /* to read, and to write at the end; made if it is missing */
   OPEN_NEW     /* to write an empty file, made in place of a file or link of that name */

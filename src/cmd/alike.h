@@ -1,6 +1,6 @@
-/* Whether the ranks of a job were started alike. Each rank reads its own command line, and mpirun
- * can give each rank another one. Ranks that differ would compute different things, or wait for
- * each other in different collectives. */
+/* Checks that all ranks of a job have the same command line. Each rank reads its own, and mpirun
+ * can start ranks with different ones. Such ranks would compute different things, or wait for each
+ * other in different collectives. */
 #ifndef SLUICE_CMD_ALIKE_H
 #define SLUICE_CMD_ALIKE_H
 

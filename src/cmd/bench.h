@@ -13,7 +13,7 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
 /* Of the store of tiers on NVMe, beside direct I/O on the same file system. Collective. */
 enum status bench_io(struct comm *comm, int n, char *const assignments[], int *exit_code);
 
-/* Their pages of help. Each has its options and texts, and is not run. */
+/* Help pages of the measurements: options and texts only, never run. */
 extern const struct command bench_adam_help, bench_io_help, bench_rates_help;
 
 /* This rank's cores, as a training run takes them; free *out with topo_destroy, also after a failure. Collective. */

@@ -23,7 +23,7 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out);
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out);
 void comm_destroy(struct comm *comm); /* takes NULL; Collective */
 
-/* Ranks are numbered node by node. So they differ from the launcher's if that dealt ranks out to
+/* Ranks are numbered node by node. The numbers differ from those of a launcher that places ranks on
  * the nodes in turn. */
 int comm_rank(const struct comm *comm);
 int comm_ranks(const struct comm *comm);

@@ -1,4 +1,4 @@
-/* The deck: everything that a run is, read from YAML and `key=value`. See deck.c for the table;
+/* The deck: all settings of a run, read from YAML and `key=value`. The table is in deck.c;
  * `sluice help keys` prints it. */
 #ifndef SLUICE_DECK_DECK_H
 #define SLUICE_DECK_DECK_H
@@ -49,9 +49,9 @@ struct deck {
   struct option_set *set;                                              /* owns the strings above */
 };
 
-/* The effect of another value of a key on a resumed run (option.effect). ORDER: which samples come when.
- * A key without effect changes numbers by rounding at most. Other checks compare model.*, train.freeze and
- * data.train. */
+/* The effect of another value of a key on a resumed run (option.effect). ORDER: the order of
+ * samples. A key without effect changes numbers by rounding at most. Other checks compare model.*,
+ * train.freeze and data.train. */
 enum deck_effect { EFFECT_NONE, EFFECT_MATH, EFFECT_ORDER };
 
 extern const struct option deck_table[];
@@ -101,7 +101,7 @@ struct deck_shape {
   bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
-  enum dtype wire;         /* in which gradients travel between ranks: fp32 or bf16 */
+  enum dtype wire;         /* type in which gradients are sent between ranks: fp32 or bf16 */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
   int64_t resident;        /* with host_state: the first so many units have masters, moments and reduced gradients on the device; 0 with params_full or cpu_reduce */
 };

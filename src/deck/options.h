@@ -41,21 +41,21 @@ struct option {
   const char *text;           /* for help and man pages (base/prose.h): a paragraph that begins with
                                  a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
-  int effect;                 /* the table's own class of what a value changes; 0: none */
+  int effect;                 /* class of a value's effect, defined by the table; 0: none */
 };
 
 /* Names that other programs use for a key. */
 struct option_alias {
   const char *names; /* in lower case, without section, separated by blanks; NULL ends the table */
-  const char *key;   /* in the option table; NULL: no key does it */
-  const char *note;  /* how to set it, or what differs; may be NULL where there is a key */
+  const char *key;   /* in the option table; NULL: Sluice has no such key */
+  const char *note;  /* how to set it, or the difference; may be NULL if there is a key */
 };
 
 struct option_set; /* a struct's values, and where each came from */
 
 /* All defaults. `table` ends with a NULL name and must outlive the set; `values` is the struct, zeroed by the call. */
 enum status options_create(const struct option *table, void *values, struct option_set **out);
-/* Cite `aliases`, which must outlive the set, where a key is unknown. Local. */
+/* Use `aliases` in the message for an unknown key. They must outlive the set. Local. */
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 

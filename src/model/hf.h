@@ -9,8 +9,9 @@
 
 enum { HF_TOKENS_MOST = 16, HF_TOKENS_NONE = -1 };
 
-/* Token ids that stand for one thing: a text ends with any of several. n 0: not said. HF_TOKENS_NONE: there
- * is none, which is printed as null, because transformers has defaults for ids that are not said. */
+/* Token ids that stand for one thing: a text ends with any of several. n 0: not given.
+ * HF_TOKENS_NONE: there is none. It is printed as null, because transformers has defaults for ids
+ * that are not given. */
 struct hf_tokens {
   int n;
   int64_t id[HF_TOKENS_MOST];

@@ -83,7 +83,7 @@ int build_transient(struct builder *b, const char *name, int of, enum plan_tier 
 int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
 /* Behind all instructions so far. */
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
-/* The same, of an operation that adds up the ranks' gradients. */
+/* The same, for an operation that sums gradients over ranks. */
 struct instr *build_emit_sum(struct builder *b, enum op op, int unit, int micro);
 void build_use(struct instr *instr, int buffer, enum plan_access access);
 /* An operation that reads one buffer and writes another. */

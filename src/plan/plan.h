@@ -118,7 +118,7 @@ struct instr {
   enum op op;
   int unit, micro;     /* -1: none */
   enum plan_lane lane;
-  enum dtype wire;     /* of REDUCE, REPLICA_REDUCE, SUM_SHARED: in which gradients travel */
+  enum dtype wire;     /* of REDUCE, REPLICA_REDUCE, SUM_SHARED: type in which gradients are sent */
   int n_wait, n_use;
   struct plan_wait wait[PLAN_MAX_WAIT];
   struct plan_use use[PLAN_MAX_USE];
@@ -196,7 +196,7 @@ enum status plan_order(struct plan *plan);
 enum status plan_verify(const struct plan *plan);
 
 /* A 64-bit hash of all collectives in order: op, unit, group, bytes, type on the wire, lane, and
- * the place of memory that members read of each other. Equal on all ranks of a sound job. */
+ * the offset of memory that members read from each other. Equal on all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
@@ -217,9 +217,9 @@ enum plan_part plan_op_part(enum op op);
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Whether an operation adds up the ranks' gradients, which travel as instr->wire. */
+/* Whether an operation sums gradients over ranks. They are sent as instr->wire. */
 bool plan_op_sums(enum op op);
-/* Bytes of the whole buffer of a collective, in the type in which it travels. */
+/* Bytes of the whole buffer of a collective, in the type in which it is sent. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 const char *plan_op_name(enum op op);

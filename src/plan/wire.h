@@ -7,7 +7,7 @@
 /* How the carrier does it. Ranks lie on nodes block by block. */
 struct wire_model {
   int local_ranks; /* of a node */
-  bool ring;       /* all-gathers pass parts on; else each member sends its part to every other */
+  bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
 };
 
 /* Sent by all nodes together to others, in one step. */

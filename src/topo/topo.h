@@ -1,5 +1,5 @@
-/* Finds the GPU, the cores and the memory of each rank of a machine (hwloc). It knows nothing of MPI:
- * the caller brings what the ranks know of themselves.
+/* Finds the GPU, the cores and the memory of each rank of a machine (hwloc). It does not call MPI:
+ * the caller passes the records of all ranks.
  *
  * A launcher either gives each rank its own mask (mpirun --bind-to socket, srun --cpu-bind=cores),
  * or all ranks the same mask (--bind-to none, a container). Each rank gets the GPU nearest to its

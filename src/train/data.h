@@ -26,7 +26,7 @@ struct data_scan {
 };
 enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
 
-/* The tokenizer whose tokens are wanted. A model that begins takes those of any. */
+/* The tokenizer that the data must have been made with. A new model accepts any. */
 struct data_maker {
   struct tokenizer_id id; /* name "": not known */
   const char *of;         /* the checkpoint, model folder or token folder that has it; "": none */
@@ -37,8 +37,9 @@ struct data_maker {
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
 
 /* Open a split of `dir`, which the deck's `key` names. Check that the tokenizer of `maker` made it, that
- * the deck's vocabulary holds its tokens, and that it holds a window. A tokenizer that cannot be compared
- * is said in one line. With data.verify also compare all its shards with their checksums. Collective. */
+ * the deck's vocabulary holds its tokens, and that it holds a window. If the tokenizers
+ * cannot be compared, one log line says so. With data.verify also compare all its shards with their
+ * checksums. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
                       enum token_split split, int64_t sequence, const struct data_maker *maker,
                       struct token_set **out);

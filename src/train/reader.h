@@ -12,9 +12,8 @@ enum status reader_create(const struct plan *plan, exec_load *load, void *load_a
 /* Behind the executor that loads from it: ends a read that is under way, and none begins after it. Takes NULL. Local. */
 void reader_destroy(struct reader *reader);
 
-/* `steps` (at most 2^32) steps from `first` on are asked for next: their tokens are read from now on,
- * and those of no other step. Data of `load` may change until then, once all announced steps have
- * been taken. Local. */
+/* The next steps are the `steps` (at most 2^32) ones from `first` on. Their tokens are read from
+ * now on. `load` may change before this call, once all announced steps have been taken. Local. */
 void reader_begin(struct reader *reader, int64_t first, int64_t steps);
 /* An exec_load of what was announced, in order; waits where it has not been read yet. A read that failed fails here, when its turn comes; none follows it. */
 enum status reader_load(void *reader, int64_t step, int micro, int32_t *tokens, int32_t *targets);

@@ -24,8 +24,8 @@ struct train_run {
   struct job *job;
   struct evaluator evaluator;
   struct data_order order;
-  struct token_stream learned; /* what the checkpoint that it goes on from was trained on */
-  char *from;                  /* that checkpoint; NULL: it begins */
+  struct token_stream learned; /* training data of the checkpoint that is resumed */
+  char *from;                  /* that checkpoint; NULL: a new run */
   struct results *results; /* rank 0 */
   struct saver *saver;
   struct stats stats;
@@ -64,18 +64,18 @@ enum status train_folder_take(struct train_run *run);
 /* The lock, and a folder that this run made and left empty. On any rank. */
 void train_folder_release(struct train_run *run);
 /* STATUS_USAGE if the folder holds a run already: a checkpoint, or results of a step. The folder of
- * a start that failed before that is taken over: its log goes on, and its deck is replaced.
+ * a run that failed earlier is used: its log is appended to, and its deck is replaced.
  * Collective. */
 enum status train_folder_refuse_used(struct train_run *run);
-/* Writes deck and log, keeps what the device learned, and opens the results, in which the records
- * up to the run's step stay. On rank 0. */
+/* Writes deck and log, keeps the algorithms that the device has chosen, and opens the results.
+ * Records after the run's step are removed. On rank 0. */
 enum status train_folder_open(struct train_run *run);
 /* A run that goes on computes with the algorithms that it began with, whatever has been learned elsewhere since. Another device, or another version of its libraries, has its own.
  * On rank 0. */
 enum status train_folder_recall(const struct train_run *run);
 
-/* Opens the training data. A run that goes on must see the samples that it would have seen without the stop,
- * unless data.reorder allows others. Collective. */
+/* Opens the training data. A resumed run must see the samples that it would have seen without the
+ * stop, unless data.reorder allows others. Collective. */
 enum status train_open_data(struct train_run *run);
 /* The state that the run begins with, and step and samples with it; `resume` as in train_run(). Collective. */
 enum status train_start_state(struct train_run *run, const char *resume);

@@ -1,4 +1,4 @@
-/* A disk that is full, behind a file that the program has open. */
+/* Simulates a full disk for a file that the program has open. */
 #ifndef SLUICE_TESTS_BASE_FULL_H
 #define SLUICE_TESTS_BASE_FULL_H
 
