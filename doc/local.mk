@@ -73,5 +73,6 @@ endif
 CLEANFILES += $(man_pages) doc/man/sluice-deck.5
 
 $(man_pages) doc/man/sluice-deck.5: sluice$(EXEEXT)
-	$(AM_V_GEN)$(MKDIR_P) doc/man && page=`basename $@ | sed 's/\.[15]$$//'` && \
-	./sluice$(EXEEXT) --man `echo $$page | sed 's/^sluice-*//'` >$@.part && mv $@.part $@
+	$(AM_V_GEN)$(MKDIR_P) doc/man && \
+	page=`basename $@ | sed 's/^.*\.5$$/keys/; s/\.1$$//; s/^sluice-*//'` && \
+	./sluice$(EXEEXT) --man $$page >$@.part && mv $@.part $@

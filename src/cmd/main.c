@@ -102,13 +102,14 @@ static int help(int argc, char **argv)
   return 0;
 }
 
+/* sluice --man [keys | SUBCOMMAND] */
 static int man(int argc, char **argv)
 {
-  const bool deck = argc > 2 && !strcmp(argv[2], "deck");
-  const struct command *command = argc > 2 && !deck ? command_find(commands, argv[2]) : NULL;
-  if (argc > 2 && !deck && !command)
+  const bool keys = argc > 2 && !strcmp(argv[2], "keys");
+  const struct command *command = argc > 2 && !keys ? command_find(commands, argv[2]) : NULL;
+  if (argc > 2 && !keys && !command)
     return fail(STATUS_USAGE);
-  if (deck)
+  if (keys)
     help_print_man_deck();
   else if (command)
     help_print_man(command);

@@ -45,12 +45,18 @@ fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
 ! grep -qE '[0-9]{6}' keys || { grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
 
 # Man pages: the keys are in one of them.
-for page in "" deck $(cat commands); do
+for page in "" keys $(cat commands); do
   # shellcheck disable=SC2086 # no word at all for sluice(1)
   "$SLUICE" --man $page > page.man
   case $page in
-  deck) grep -q '^\\fBshard.strategy\\fR' page.man || die "sluice-deck(5) does not have shard.strategy" ;;
-  *) ! grep -q '^\\fBshard.strategy\\fR' page.man || die "the page of $page has the keys of a deck" ;;
+  keys)
+    grep -q '^\\fBshard.strategy\\fR' page.man || die "sluice-deck(5) does not have shard.strategy"
+    grep -q '^\.TH .* 5 ' page.man || die "the page of the keys is not in section 5"
+    ;;
+  *)
+    ! grep -q '^\\fBshard.strategy\\fR' page.man || die "the page of $page has the keys of a deck"
+    grep -q '^\.TH .* 1 ' page.man || die "the page of $page is not in section 1"
+    ;;
   esac
   ! command -v groff > /dev/null || test -z "$(groff -man -ww -z page.man 2>&1)" || { groff -man -ww -z page.man; die "groff on the page of $page"; }
 done
