@@ -175,6 +175,6 @@ void watchdog_end_alone(struct watchdog *dog)
       dog->comm,
       status_set(
           STATUS_TIMEOUT,
-          "no progress for %g s, and rank 0 does not answer: its process is stopped or dead",
+          "no progress for %g s, and rank 0 does not answer: its process is stopped or gone",
           dog->limit_s));
 }
