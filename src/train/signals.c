@@ -20,7 +20,7 @@ static void on_signal(int signal_number)
   const int error = errno;
   if (speaking && !pending) {
     say(signals_name(signal_number));
-    say(": the run saves and leaves after this step or the next one\n");
+    say(": stopping after this step or the next one\n");
   }
   if (!pending)
     pending = signal_number;

@@ -73,7 +73,7 @@ left() {
   kill -TERM $job
   wait $job || status=$?
   left said $status SIGTERM
-  grep -q '^SIGTERM: the run saves and leaves' said.log || { cat said.log >&2; die "the signal is not acknowledged"; }
+  grep -q '^SIGTERM: stopping after this step' said.log || { cat said.log >&2; die "the signal is not acknowledged"; }
   step=$(($(losses sigTERM | tail -n 1 | cut -d ' ' -f 1) + 3))
   train 2 undisturbed $steps run.steps=$step checkpoint.every=0
   train 2 sigTERM $steps run.steps=$step --resume auto
