@@ -82,9 +82,19 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
+/* A part reads its options from the assignments. */
+static bool is_of_part(const struct command *command, const char *key)
+{
+  for (int i = 0; command->parts && command->parts[i]; i++)
+    if (options_has(command->parts[i]->options, key))
+      return true;
+  return false;
+}
+
 static bool is_option(const struct command *command, const char *key)
 {
-  return is_own(command, key, strlen(key)) || (command->takes_deck && options_has(deck_table, key));
+  return (command->options && options_has(command->options, key)) || is_of_part(command, key) ||
+         (command->takes_deck && options_has(deck_table, key));
 }
 
 /* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */

@@ -213,6 +213,7 @@ grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out
 grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
 test "$(grep -c '^generic' adam.out)" = 1 || { cat adam.out >&2; die "several ranks print"; }
 fails 8 "no kernels 'abacus': it runs generic" "$SLUICE" bench adam n=64 kernel=abacus
+"$SLUICE" bench adam --n 64 --seconds 0 --kernel generic > adam.out 2>&1 || { cat adam.out >&2; die "options of bench adam with dashes"; }
 fails 2 "the nearest known key is 'grad'" "$SLUICE" bench adam grads=fp32
 fails 2 "takes no steps=" "$SLUICE" bench adam steps=3
 fails 2 "to which nothing is rounded" "$SLUICE" bench adam rounding=stochastic
