@@ -227,8 +227,9 @@ static enum status open_file(const char *path)
     return status;
   FILE *file = fdopen(fd, "a");
   if (!file) {
+    const int error = errno;
     close(fd);
-    return open_failed(errno, "write to", path);
+    return open_failed(error, "write to", path);
   }
   if (setvbuf(file, NULL, _IOLBF, LINE_SIZE) != 0) {
     fclose(file);

@@ -107,15 +107,15 @@ void train_say_end(const struct train_run *run)
   const double seconds = clock_s() - run->start_s, step_s = stats_mean(&run->stats);
   const int64_t s = (int64_t)(seconds + 0.5),
                 tokens = run->deck->data.batch * run->job->shape.sequence;
-  char losses[96] = "", next[512] = "";
+  const char *next = run->saved_step >= 0 ? "; next: sluice eval " : "";
+  char losses[96] = "";
   if (run->best_step > 0)
     snprintf(losses, sizeof losses, "; validation loss %.4f, best %.4f at step %lld",
              run->eval_loss, run->best_loss, (long long)run->best_step);
-  if (run->saved_step >= 0)
-    snprintf(next, sizeof next, "; next: sluice eval %s", run->deck->run.dir);
-  log_info("finished: %lld steps in %lld:%02lld:%02lld, %.0f tokens/s%s%s",
+  log_info("finished: %lld steps in %lld:%02lld:%02lld, %.0f tokens/s%s%s%s",
            (long long)(run->step - run->first), (long long)(s / 3600), (long long)(s / 60 % 60),
-           (long long)(s % 60), step_s > 0 ? (double)tokens / step_s : 0, losses, next);
+           (long long)(s % 60), step_s > 0 ? (double)tokens / step_s : 0, losses, next,
+           *next ? run->deck->run.dir : "");
 }
 
 void train_say_why(const struct train_run *run, const struct train_leaving *leaving)
