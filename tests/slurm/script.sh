@@ -133,6 +133,11 @@ grep -q oom_kill r/job-7.out || die "the output of the start before is gone"
 CODE=137 job 137 train d.yaml
 grep -q "killed by signal 9, and no sign of memory shortage" job.out || die "it takes the end of an earlier start for its own"
 
+# Ranks share memory in /dev/shm, and map no file.
+CODE=135 job 135 train d.yaml
+says r "bus error: /dev/shm of a node is full"
+if grep -rn 'mmap *(' "$top_srcdir"/io "$top_srcdir"/src --include=*.c | grep -v MAP_ANONYMOUS; then die "a mapped file may be cut: exit code 135 needs another explanation"; fi
+
 # A link or a pipe by the name of the job's output, which another user may have put there.
 mkdir l p
 printf 'run: {dir: l}\n' > l.yaml
