@@ -58,8 +58,12 @@ static enum status write_checkpoint(struct saver *saver, struct comm *comm, cons
 {
   const struct deck *deck = saver->job->deck;
   enum status status = checkpoint_save(comm, saver->dir, meta, state->n, state->tensor, &saver->path);
-  if (!status && saver->prunes)
-    status = checkpoint_prune(comm, saver->dir, deck->checkpoint.keep, deck->checkpoint.keep_every, meta->step);
+  if (!status && saver->prunes) {
+    status = checkpoint_prune(comm, saver->dir, deck->checkpoint.keep, deck->checkpoint.keep_every,
+                              meta->step);
+    if (status)
+      status_prefix(status, "%s was written, but older checkpoints were not removed", saver->path);
+  }
   saver->report.seconds = clock_s() - saver->begin_s;
   saver->report.bytes = tensor_bytes(state);
   return status;
@@ -307,9 +311,6 @@ static void tell_fate(const struct saver *saver)
     return;
   if (!saver->status)
     log_info("the checkpoint of step %lld was written anyway: %s", step, saver->path);
-  else if (saver->path)
-    log_warn("the checkpoint of step %lld was written anyway, to %s; %s", step, saver->path,
-             saver->sentence);
   else
     log_warn("%s", saver->sentence);
 }

@@ -51,7 +51,9 @@ left() {
     until mv -T file unwritten/ckpt 2> mv.err; do rm -rf unwritten/ckpt; done # the run may be making it again
     wait $job || status=$?
     case $status in 3 | 4) ;; *) cat unwritten.log >&2; die "no folder for checkpoints: exit $status" ;; esac # input or output: what it met first
-    grep -q "checkpoint of step [0-9]* was not written" unwritten.log || { cat unwritten.log >&2; die "nobody said that it was not written"; }
+    # The folder may go after a checkpoint is complete and before older ones are removed.
+    grep -q -e "checkpoint of step [0-9]* was not written" -e "step-[0-9]*.h5 was written, but older checkpoints were not removed: .*unwritten/ckpt" unwritten.log ||
+      { cat unwritten.log >&2; die "nobody said which of them was not written"; }
     "$SLUICE" ckpt verify "$(ls unwritten/moved/step-*.h5 | tail -n 1)" > verify.out || die "the one before is lost"
     rm -r unwritten
   done
