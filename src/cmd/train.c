@@ -1,10 +1,11 @@
 #include "train/train.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "config.h"
@@ -26,19 +27,34 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
+struct command_line {
+  char text[1024];
+};
+
+/* One more word, quoted if a shell would read it otherwise. */
+static void append_word(struct command_line *line, const char *word)
+{
+  const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:+-@%";
+  const char *quote = !*word || word[strspn(word, plain)] ? "'" : "";
+  append_text(line->text, sizeof line->text, "%s%s", *line->text ? " " : "", quote);
+  for (const char *c = word; *c; c++)
+    append_text(line->text, sizeof line->text, "%.*s", *c == '\'' ? 4 : 1,
+                *c == '\'' ? "'\\''" : c);
+  append_text(line->text, sizeof line->text, "%s", quote);
+}
+
 /* The log's first line: version, host, time and command line. */
 static void log_start(const struct arguments *arguments)
 {
-  char host[256] = "", at[64] = "", line[1024] = "";
+  char host[256] = "", at[64] = "";
+  struct command_line line = {""};
   struct tm local;
   const time_t now = time(NULL);
   if (gethostname(host, sizeof host - 1) == 0 && localtime_r(&now, &local))
     strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S %z", &local);
-  for (int i = 0; i < arguments->argc; i++) {
-    const size_t used = strlen(line);
-    snprintf(line + used, sizeof line - used, "%s%s", i ? " " : "", arguments->argv[i]);
-  }
-  log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line);
+  for (int i = 0; i < arguments->argc; i++)
+    append_word(&line, arguments->argv[i]);
+  log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line.text);
 }
 
 /* A word that is neither known nor a file. On rank 0, which all agree with. Collective. */
@@ -54,44 +70,23 @@ static enum status check_resume(struct comm *comm, const char *resume)
   return comm_agree(comm, status);
 }
 
-struct command_line {
-  char text[1024];
-  size_t used; /* from sizeof text on: there was no room */
-};
-
-static void append(struct command_line *line, const char *bytes, size_t n)
-{
-  if (line->used + n < sizeof line->text)
-    memcpy(line->text + line->used, bytes, n);
-  line->used += n;
-}
-
-/* One more word, quoted if a shell would read it otherwise. */
-static void append_word(struct command_line *line, const char *word)
-{
-  const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:+-@%";
-  const bool quoted = !*word || word[strspn(word, plain)];
-  append(line, " '", quoted ? 2 : 1);
-  for (const char *c = word; *c; c++)
-    append(line, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
-  append(line, "'", quoted);
-}
-
-/* Log the command that continues this run. */
+/* Log the command that continues this run. In a Slurm job the number of ranks is not all that the
+ * launcher was told. */
 static void say_how_to_continue(const struct arguments *arguments)
 {
-  struct command_line line = {.used = 0};
+  struct command_line line = {""};
+  const int ranks = comm_ranks(arguments->comm);
+  if (ranks > 1)
+    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none", ranks);
+  append_word(&line, "sluice");
+  append_word(&line, "train");
   append_word(&line, arguments->word[0]);
   for (int i = 0; i < arguments->assignments; i++)
     append_word(&line, arguments->assignment[i]);
-  const int ranks = comm_ranks(arguments->comm);
-  char start[48] = "";
-  if (ranks > 1)
-    snprintf(start, sizeof start, "mpirun -n %d --bind-to none ", ranks);
-  if (line.used < sizeof line.text)
-    log_info("to continue: %ssluice train%s --resume auto", start, line.text);
-  else
-    log_info("to continue: the same command with --resume auto");
+  append_text(line.text, sizeof line.text, " --resume auto");
+  const bool cut = strlen(line.text) + 1 == sizeof line.text;
+  log_info("to continue: %s",
+           cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
 }
 
 static enum status run(const struct arguments *arguments, int *exit_code)

@@ -111,6 +111,11 @@ left() {
   status=0
   on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
+  # A Slurm job was started by more words than mpirun -n N.
+  status=0
+  SLURM_JOB_ID=7 "$SLUICE" train tiny.yaml run.dir=slurm $steps run.minutes=0.001 > slurm.log 2>&1 || status=$?
+  left slurm $status 'time limit'
+  grep -qx 'to continue: the same command with --resume auto' slurm.log || { cat slurm.log >&2; die "the log does not say how to continue in a Slurm job"; }
   SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml run.dir=never
 
   # A step that was not finite and was skipped has changed nothing: a run that leaves after it, or ends with it, saves the state before it, and older checkpoints stay.
