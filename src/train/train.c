@@ -207,6 +207,9 @@ static enum status prepare_loop(struct train_run *run)
 {
   enum status status = start_data(run);
   watchdog_start(run->job->start, "opening %s", run->deck->run.dir);
+  /* Checkpoints of later steps belong to another history from here on. */
+  if (!status && run->from)
+    status = checkpoint_set_aside(run->comm, run->checkpoint_dir, run->step);
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK);
   if (!status)

@@ -186,8 +186,7 @@ static enum status take_up(struct train_run *run, const char *path,
 }
 
 /* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ
- * between the run that saved and the run that goes on. Checkpoints of later steps belong to another
- * history from here on. */
+ * between the run that saved and the run that goes on. */
 static enum status resume_from(void *arg, const char *path, bool *damaged)
 {
   struct train_run *run = arg;
@@ -199,8 +198,6 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
     status = comm_agree(run->comm, check_saved(run, path, &meta, &saved));
   if (!status)
     status = weights_resume(run->job, path, damaged);
-  if (!status)
-    status = checkpoint_set_aside(run->comm, run->checkpoint_dir, meta.step);
   if (!status)
     status = comm_agree(run->comm, take_up(run, path, &meta, &saved));
   deck_destroy(&saved);

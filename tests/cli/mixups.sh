@@ -94,6 +94,14 @@ quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=moved run.steps
 grep -E 'changed: ' order.out && die "data in another folder are no other data"
 same whole order
 
+# A resume that is refused for its data leaves later checkpoints as they were. One that begins sets them aside.
+quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=data-a run.steps=6 checkpoint.every=2 --resume auto
+ls order/ckpt > ckpt.before
+fails 2 "data.reorder=true" "$SLUICE" train tiny.yaml run.dir=order data.train=less run.steps=6 --resume order/ckpt/step-00000004.h5
+ls order/ckpt | cmp - ckpt.before || { ls order/ckpt >&2; die "a refused resume has set later checkpoints aside"; }
+quietly order "$SLUICE" train tiny.yaml run.dir=order data.train=data-a run.steps=5 --resume order/ckpt/step-00000004.h5
+test -e order/ckpt/step-00000006.h5.stale || { ls order/ckpt >&2; die "a checkpoint of another history is not set aside"; }
+
 # A vocabulary that is far too large has parameters that are never trained.
 train 1 large data.train=data-bytes model.vocab=515 run.steps=1
 grep -q 'model.vocab is 515, but the tokens of data-bytes go up to 256: model.vocab=257 saves' large.log || { cat large.log >&2; die "no hint of a large vocabulary"; }
