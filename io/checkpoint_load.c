@@ -105,6 +105,9 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
     status = check_numbers(&meta);
   if (status == STATUS_OK)
     status = read_data(file, &meta.data);
+  if (status == STATUS_OK && hdf5_has_attribute(file, "compute"))
+    status = hdf5_copy_text(file, "compute", meta.compute, sizeof meta.compute);
+  printable_make(meta.compute);
   if (status == STATUS_OK)
     status = hdf5_get_text(file, "program", MOST_TEXT, &meta.version);
   if (status == STATUS_OK)
@@ -135,6 +138,8 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, meta->compute, sizeof meta->compute, 0);
   if (status == STATUS_OK)
     status = comm_broadcast_text(comm, &meta->deck, 0);
   if (status == STATUS_OK)

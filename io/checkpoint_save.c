@@ -122,6 +122,7 @@ static enum status check_same(struct save *save)
                            (int64_t)meta->data.tokenizer.meaning,
                            meta->data.tokens,
                            meta->data.crc32,
+                           hash_text(meta->compute),
                            table->n,
                            hash(table->entry, table->n * (int64_t)sizeof *table->entry),
                            hash(table->names, table->names_bytes),
@@ -227,6 +228,8 @@ static enum status write_header(hid_t file, const struct save *save)
     status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
   if (status == STATUS_OK && *meta->data.tokenizer.name)
     status = write_stream(file, &meta->data);
+  if (status == STATUS_OK && *meta->compute)
+    status = hdf5_set_text(file, "compute", meta->compute);
   if (status == STATUS_OK)
     status = hdf5_write_text(file, "deck", meta->deck ? meta->deck : "");
   return status;

@@ -107,6 +107,8 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta, con
   if (*meta->data.tokenizer.name)
     fprintf(to, "data      %" PRId64 " tokens of the tokenizer %s\n", meta->data.tokens,
             tokenizer_id_text(&meta->data.tokenizer).text);
+  if (*meta->compute)
+    fprintf(to, "compute   %s\n", meta->compute);
   fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", table->n, (double)checkpoint_table_bytes(table) / 1048576);
   fprintf(to, "deck\n");
   for (const char *line = meta->deck; *line;) {

@@ -1,6 +1,7 @@
 /* Checkpoints of a run: saving at a step, and the state that it begins with. */
 #include "train/train_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -36,6 +37,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .seed = (uint64_t)run->deck->run.seed,
                                  .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
+  snprintf(meta.compute, sizeof meta.compute, "%s", dtype_name(run->job->place.compute));
   enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
   if (status)
     comm_abort(run->comm, status);
@@ -83,10 +85,12 @@ static enum status check_frozen(const struct train_run *run, const char *path,
   return status;
 }
 
-/* Zeros stand for what follows from other keys. */
-static struct deck spell_out(const struct deck *deck)
+/* Zeros stand for what follows from other keys, and an automatic compute type for `compute`. */
+static struct deck spell_out(const struct deck *deck, const char *compute)
 {
   struct deck full = *deck;
+  if (full.run.compute == DECK_COMPUTE_AUTO)
+    full.run.compute = strcmp(compute, "bf16") ? DECK_COMPUTE_FP32 : DECK_COMPUTE_BF16;
   if (full.data.sequence == 0)
     full.data.sequence = full.model.context;
   if (full.optim.schedule == SCHEDULE_CONSTANT)
@@ -94,6 +98,21 @@ static struct deck spell_out(const struct deck *deck)
   else if (full.optim.decay_steps == 0)
     full.optim.decay_steps = full.run.steps;
   return full;
+}
+
+/* The deck of the checkpoint and that of the run, spelled out. Their texts belong to the decks that
+ * they are made of. */
+struct decks {
+  struct deck before, now;
+};
+
+/* A checkpoint of an older version does not say in what it was computed: as now, it is assumed. */
+static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
+                               const struct deck *saved)
+{
+  const char *now = dtype_name(run->job->place.compute);
+  return (struct decks){.before = spell_out(saved, *meta->compute ? meta->compute : now),
+                        .now = spell_out(run->deck, now)};
 }
 
 struct change {
@@ -107,22 +126,20 @@ static void change_free(struct change *change)
 }
 
 /* Whether a key has another value than before. Free *out in any case. */
-static enum status find_change(const struct deck *saved, const struct deck *deck,
-                               const struct option *option, struct change *out, bool *changed)
+static enum status find_change(const struct decks *decks, const struct option *option,
+                               struct change *out, bool *changed)
 {
-  const struct deck before = spell_out(saved), now = spell_out(deck);
   *out = (struct change){0};
-  enum status status = options_print_value(option, &before, &out->before);
+  enum status status = options_print_value(option, &decks->before, &out->before);
   if (!status)
-    status = options_print_value(option, &now, &out->now);
+    status = options_print_value(option, &decks->now, &out->now);
   *changed = !status && strcmp(out->before, out->now) != 0;
   return status;
 }
 
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
-static enum status refuse_reordering(const struct deck *saved, const char *path,
-                                     const struct deck *deck)
+static enum status refuse_reordering(const struct decks *decks, const char *path)
 {
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
@@ -130,7 +147,7 @@ static enum status refuse_reordering(const struct deck *saved, const char *path,
     bool changed = false;
     if (option->effect != EFFECT_ORDER)
       continue;
-    status = find_change(saved, deck, option, &change, &changed);
+    status = find_change(decks, option, &change, &changed);
     if (changed)
       status = status_set(
           STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
@@ -141,7 +158,7 @@ static enum status refuse_reordering(const struct deck *saved, const char *path,
 }
 
 /* One line per key that changes the mathematics, or the order of samples. */
-static enum status tell_changes(const struct deck *saved, const struct deck *deck)
+static enum status tell_changes(const struct decks *decks)
 {
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
@@ -149,7 +166,7 @@ static enum status tell_changes(const struct deck *saved, const struct deck *dec
     bool changed = false;
     if (option->effect == EFFECT_NONE)
       continue;
-    status = find_change(saved, deck, option, &change, &changed);
+    status = find_change(decks, option, &change, &changed);
     if (changed)
       log_info("changed: %s: %s -> %s", option->name, change.before, change.now);
     change_free(&change);
@@ -166,9 +183,10 @@ static enum status check_saved(const struct train_run *run, const char *path,
     status = origin_check(saved, path, run->deck);
   if (!status)
     status = check_frozen(run, path, saved);
-  return status || run->deck->data.reorder || meta->samples == 0
-             ? status
-             : refuse_reordering(saved, path, run->deck);
+  if (status || run->deck->data.reorder || meta->samples == 0)
+    return status;
+  const struct decks decks = spell_both(run, meta, saved);
+  return refuse_reordering(&decks, path);
 }
 
 static enum status take_up(struct train_run *run, const char *path,
@@ -182,7 +200,8 @@ static enum status take_up(struct train_run *run, const char *path,
   log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
            (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
            meta->ranks == 1 ? "" : "s");
-  return run->from ? tell_changes(saved, run->deck) : STATUS_MEMORY;
+  const struct decks decks = spell_both(run, meta, saved);
+  return run->from ? tell_changes(&decks) : STATUS_MEMORY;
 }
 
 /* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ

@@ -69,7 +69,7 @@ cp -r first settings
 quietly settings "$SLUICE" train tiny.yaml run.dir=settings data.train=data-a run.steps=3 data.micro_batch=2 checkpoint.keep=7 \
   data.batch=6 optim.lr=1e-3 'optim.betas=[0.8, 0.9]' run.compute=bf16 'optim.no_decay=[norm]' optim.decay_steps=0 --resume auto
 cat > settings.want <<END
-changed: run.compute: auto -> bf16
+changed: run.compute: fp32 -> bf16
 changed: data.batch: 12 -> 6
 changed: optim.lr: 0.003 -> 0.001
 changed: optim.betas: [0.9, 0.95] -> [0.8, 0.9]
@@ -77,6 +77,13 @@ changed: optim.decay_steps: 6 -> 3
 changed: optim.no_decay: [norm, bias] -> [norm]
 END
 sed -n 's/^.*\(changed: \)/\1/p' settings.out | cmp - settings.want || { cat settings.out >&2; die "not the keys that were changed"; }
+
+# An automatic type is the one that it stands for: only another type is a change.
+quietly settings "$SLUICE" train tiny.yaml run.dir=settings data.train=data-a run.steps=4 data.batch=6 optim.decay_steps=3 --resume auto
+grep -q 'changed: run.compute: bf16 -> fp32$' settings.out || { cat settings.out >&2; die "nobody says that auto is another type"; }
+cp -r first spelled
+quietly spelled "$SLUICE" train tiny.yaml run.dir=spelled data.train=data-a run.steps=3 run.compute=fp32 --resume auto
+grep 'changed: ' spelled.out && die "auto was fp32"
 
 # Another order of samples is refused, unless data.reorder allows it.
 quietly prepare "$SLUICE" prepare text out=less tokenizer=a val=0.3
