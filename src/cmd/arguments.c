@@ -30,6 +30,16 @@ const struct command *command_find(const struct command *const list[], const cha
   return NULL;
 }
 
+const struct command *command_part(const struct command *command, const char *word)
+{
+  char name[64];
+  snprintf(name, sizeof name, "%s %s", command->name, word ? word : "");
+  for (int i = 0; command->parts && command->parts[i]; i++)
+    if (!strcmp(command->parts[i]->name, name))
+      return command->parts[i];
+  return command;
+}
+
 static bool is_own(const struct command *command, const char *key, size_t length)
 {
   for (const struct option *o = command->options; o && o->name; o++)
@@ -208,16 +218,28 @@ static enum status read_alone(const struct command *command, int argc, char **ar
   return status ? status : take_all(command, argc, argv, first, files, own->set, out);
 }
 
-static char *join_words(const struct command *command, const struct arguments *arguments)
+/* `text`, which is freed, with the words after it. */
+static char *join(char *text, int n, char *const words[])
 {
-  char *text = mem_printf("'sluice %s", command->name);
-  for (int i = 0; i <= arguments->words && text; i++) {
-    char *more = i < arguments->words ? mem_printf("%s %s", text, arguments->word[i])
-                                      : mem_printf("%s'", text);
+  for (int i = 0; i < n && text; i++) {
+    char *more = mem_printf("%s %s", text, words[i]);
     mem_free(text);
     text = more;
   }
   return text;
+}
+
+/* A part of a command reads its options itself, from the assignments. */
+static char *join_words(const struct command *command, const struct arguments *arguments)
+{
+  const char *first = arguments->words > 0 ? arguments->word[0] : NULL;
+  char *text = mem_printf("sluice %s", command->name);
+  text = join(text, arguments->words, arguments->word);
+  if (command_part(command, first) != command)
+    text = join(text, arguments->assignments, arguments->assignment);
+  char *quoted = text ? mem_printf("'%s'", text) : NULL;
+  mem_free(text);
+  return quoted;
 }
 
 /* The deck's keys are compared once the deck is read. Collective. */
@@ -393,7 +415,9 @@ static enum status resolve_resumed(const struct arguments *arguments, struct dec
 {
   bool there = false, done = false;
   char *path = mem_printf("%s/deck.yaml", deck->run.dir);
-  enum status status = path ? exists_anywhere(arguments, path, &there) : STATUS_MEMORY;
+  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
+  if (!status)
+    status = exists_anywhere(arguments, path, &there);
   if (!status && there)
     status = resolve_from_run(arguments, path, deck, &done);
   mem_free(path);
@@ -521,7 +545,7 @@ static enum word_kind look_at(const char *word)
 static enum status find_kind(const struct arguments *arguments, const char *word,
                              enum word_kind *out)
 {
-  *out = look_at(word);
+  *out = !arguments->comm || comm_rank(arguments->comm) == 0 ? look_at(word) : A_DECK;
   return arguments->comm ? comm_broadcast(arguments->comm, out, sizeof *out, 0) : STATUS_OK;
 }
 

@@ -39,6 +39,10 @@ extern const struct command command_train, command_eval, command_generate, comma
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);
 
+/* The part of a command that `word` names, such as io of bench; otherwise the command itself.
+ * `word` may be NULL. Local. */
+const struct command *command_part(const struct command *command, const char *word);
+
 /* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
  * different words, or different values of the command's own options. Free with arguments_free.
  * Collective; comm is NULL for a command without MPI. */

@@ -73,17 +73,6 @@ static int run(const struct command *command, int argc, char **argv)
   return exit_code;
 }
 
-/* `sluice bench io` has a page of its own. */
-static const struct command *find_part(const struct command *command, const char *word)
-{
-  char name[64];
-  snprintf(name, sizeof name, "%s %s", command->name, word ? word : "");
-  for (int i = 0; command->parts && command->parts[i]; i++)
-    if (!strcmp(command->parts[i]->name, name))
-      return command->parts[i];
-  return command;
-}
-
 /* sluice help [keys [PART] | SUBCOMMAND [PART]] */
 static int help(int argc, char **argv)
 {
@@ -98,7 +87,7 @@ static int help(int argc, char **argv)
   const struct command *command = command_find(commands, argv[2]);
   if (!command)
     return fail(STATUS_USAGE);
-  help_print(find_part(command, argc > 3 ? argv[3] : NULL));
+  help_print(command_part(command, argc > 3 ? argv[3] : NULL));
   return 0;
 }
 
@@ -158,11 +147,11 @@ static int dispatch(int argc, char **argv)
   if (!command)
     return fail(STATUS_USAGE);
   if (wants(argc, argv, 2, "--help")) {
-    help_print(find_part(command, argv[2]));
+    help_print(command_part(command, argv[2]));
     return 0;
   }
   if (wants(argc, argv, 2, "-h")) {
-    help_print_short(find_part(command, argv[2]));
+    help_print_short(command_part(command, argv[2]));
     return 0;
   }
   return run(command, argc, argv);
