@@ -192,8 +192,6 @@ static enum status prepare_state(struct train_run *run, const char *resume)
   enum status status = comm_agree(run->comm, train_folder_paths(run));
   if (!status)
     status = comm_agree(run->comm, train_prepare_stop(run));
-  if (!status && !*resume)
-    status = status_set(STATUS_USAGE, "resume is empty: say none, auto, or a checkpoint's path");
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
   if (!status && !strcmp(resume, "none"))
