@@ -127,7 +127,10 @@ static void suggest_nearest(const struct option *table, const char *name, char *
       least = section_distance(name, option->name);
     }
   }
-  snprintf(out, size, "; the nearest known key is '%.*s'", length, nearest);
+  if (least == 0)
+    snprintf(out, size, "; it is a section: name one of its keys, such as '%s'", nearest);
+  else
+    snprintf(out, size, "; the nearest known key is '%.*s'", length, nearest);
 }
 
 void options_suggest(const struct option *table, const struct option_alias *aliases,

@@ -72,6 +72,7 @@ done
 test "$("$SLUICE" deck tiny.yaml run.dir='a #"b' --print run.dir)" = 'a #"b' || die "a text is printed with quotes"
 test "$("$SLUICE" deck tiny.yaml train.init=gone run.dir=on print=run.dir)" = on || die "a run folder needs the model that a run began from"
 fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SLUICE" deck tiny.yaml print=run.dirs
+for word in print=optim optim=3; do fails 2 "unknown key 'optim'; it is a section: name one of its keys, such as 'optim.name'" "$SLUICE" deck tiny.yaml $word; done
 
 train 1 first run.steps=2 eval.every=1
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
