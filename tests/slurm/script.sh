@@ -111,11 +111,12 @@ test ! -e sourced || die "a site.conf of the folder of submission was run"
 mv ../answers/kept ../answers/scontrol
 rm -r site.conf ../build
 
-# Exit codes are explained in the program's words. The program's own sentence follows.
+# Exit codes are explained in the program's words. The program's own first sentence follows.
 for code in 2 3 4 5 6 7 8 9 10 11 70; do
-  CODE=$code WORDS="sluice: rank 3: the sentence of $code" job $code train d.yaml
+  CODE=$code WORDS="sluice: rank 3: the sentence of $code
+sluice: rank 1: another rank failed" job $code train d.yaml
   grep -qF "failed with exit code $code: $("$SLUICE" --exit-codes $code). The last" job.out || die "exit code $code is not explained as by the program"
-  grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out || die "the last words are not repeated"
+  grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out || die "the first sentence is not repeated"
 done
 test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" || die "two codes mean the same"
 "$SLUICE" --exit-codes 10 | grep -q 'no progress within comm.timeout' || die "exit code 10 is the time-out"
