@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "io/file.h"
 #include "io/tokenizer_ops.h"
 
@@ -128,6 +129,7 @@ struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
   else
     snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, checksum %08" PRIx32, id->name,
              id->vocab, id->crc32);
+  printable_make(out.text); /* the name may come from a file */
   return out;
 }
 

@@ -64,6 +64,7 @@ import h5py, numpy, zlib
 escape = b"\x1b]0;owned\x07\x1b[2J"
 with h5py.File("forged.h5", "r+") as f:
     f.attrs.create("program", numpy.bytes_(b"mine" + escape + b"\nstep 9/9  loss 0"))
+    f.attrs.create("tokenizer", numpy.bytes_(b"b\x1b[2J\xc2\x9b2J"))
     text = f["deck"][()] + b"# " + escape + b"\xc2\x9b2J\n"
     del f["deck"]
     f.create_dataset("deck", data=numpy.bytes_(text)).attrs.create("crc32", zlib.crc32(text), dtype="<u4")
@@ -75,4 +76,6 @@ cp forged.h5 shelf/step-00000006.h5
 clean show.out ls.out
 grep -q '^program   mine?\]0;owned??\[2J step 9/9' show.out ||
   { cat show.out >&2; die "ckpt show changed more than control characters"; }
+grep -q "^data .* tokens of the tokenizer 'b?\[2J?2J', 257 tokens" show.out ||
+  { cat show.out >&2; die "ckpt show does not show the tokenizer"; }
 test "$(wc -l < ls.out)" = 2 || { cat ls.out >&2; die "the text of a file made a line of its own"; }
