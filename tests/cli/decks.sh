@@ -20,7 +20,6 @@ for file in "$decks"/*.yaml; do
     ! grep -q ' is ignored: ' plan.out || { cat plan.out >&2; die "$deck says what has no effect"; }
     grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
   done
-  ! grep 'is ignored' plan.out >&2 || die "$deck gives a key that does nothing"
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
   grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
