@@ -34,7 +34,7 @@ scripts=$(find tests -name '*.sh' ! -name guards.sh ! -name lint.sh ! -name need
   ! -path 'tests/fuzz/*' ! -path 'tests/gpu/*' ! -path 'tests/peers/*')
 for file in $scripts; do
   declared=" $(sed -n 's/^ *need //p' "$file" | tr '\n' ' ') "
-  for tool in bash flock h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill prlimit ps \
+  for tool in bash flock groff h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill prlimit ps \
     python3 readelf setarch slurmctld slurmd strace taskset tc unshare xxd; do
     case $declared in *" $tool "*) continue ;; esac
     if sed 's/^ *#.*//' "$file" | grep -nE "(^|[^-_./\$[:alnum:]])$tool +[-\"\$/[:alnum:]]"; then

@@ -2,6 +2,7 @@
 # Help: -h fits a screen, --help fits 80 columns or COLUMNS up to 100, keys of decks stand in one
 # place, and man pages are sound. Oracles: these limits; the keys that deck.yaml of a plan echoes; groff.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need groff
 unset COLUMNS
 
 # narrow FILE COLUMNS: no line is longer.
@@ -58,5 +59,6 @@ for page in "" keys $(cat commands); do
     grep -q '^\.TH .* 1 ' page.man || die "the page of $page is not in section 1"
     ;;
   esac
-  ! command -v groff > /dev/null || test -z "$(groff -man -ww -z page.man 2>&1)" || { groff -man -ww -z page.man; die "groff on the page of $page"; }
+  if ! groff -man -ww -z page.man > groff.out 2>&1 || test -s groff.out
+  then cat groff.out >&2; die "groff on the page of $page"; fi
 done
