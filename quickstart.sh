@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a fresh Debian or Ubuntu to a small GPT-2, trained on two ranks: a few minutes, most of them downloads and
-# training. It can be run repeatedly.
+# From a fresh Debian or Ubuntu to a small GPT-2, trained on two ranks: a few minutes, most of them
+# downloads and training. It can be run repeatedly.
 set -eu
 cd "$(dirname "$0")"
 . .ci/setup.sh
