@@ -212,14 +212,17 @@ static enum status open_files(struct bench *bench)
   enum status status = STATUS_OK;
   bench->disk = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   bench->file = bench->disk < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
-  if (bench->disk < 0)
-    status = status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
-  else if (bench->file < 0 && errno == EINVAL)
-    status = status_set(STATUS_UNSUPPORTED, "the file system of %s takes no direct I/O: there is nothing to compare the store with", dir);
-  else if (bench->file < 0)
-    status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(errno));
-  else
+  const int error = errno;
+  if (bench->disk < 0) {
+    status = status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(error));
+  } else if (bench->file >= 0) {
     unlink(path); /* it lives until it is closed */
+  } else if (error == EINVAL) {
+    unlink(path); /* Linux makes the file before it refuses direct I/O */
+    status = status_set(STATUS_UNSUPPORTED, "the file system of %s takes no direct I/O: there is nothing to compare the store with", dir);
+  } else {
+    status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
+  }
   const int64_t bytes = bench->pieces * bench->values.piece;
   if (!status)
     status = file_reserve_open(bench->file, path, bytes);
