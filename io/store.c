@@ -431,9 +431,8 @@ static void choose_piece(const struct store *store, int64_t left, struct piece *
 }
 
 /* Linux moves less than 2 GiB in one call, and less than that at a limit or at the file's end. */
-static ssize_t move(const struct store *store, const struct piece *piece)
+static ssize_t move_by(int fd, const struct store *store, const struct piece *piece)
 {
-  const int fd = piece->direct ? store->direct : store->fd;
   const off_t at = (off_t)(store->begin + piece->offset);
   ssize_t moved;
   do
@@ -441,6 +440,14 @@ static ssize_t move(const struct store *store, const struct piece *piece)
                            : pwrite(fd, piece->write_from, (size_t)piece->bytes, at);
   while (moved < 0 && errno == EINTR);
   return moved;
+}
+
+/* A limit of the file's size that cuts a block is EINVAL to direct I/O, which moves whole blocks.
+ * The page cache moves the bytes before the limit, and then names it. */
+static ssize_t move(const struct store *store, const struct piece *piece)
+{
+  const ssize_t moved = move_by(piece->direct ? store->direct : store->fd, store, piece);
+  return moved < 0 && errno == EINVAL && piece->direct ? move_by(store->fd, store, piece) : moved;
 }
 
 /* A call that failed returned -1 and left `error`. A call that moved nothing met the file's end,

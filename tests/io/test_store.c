@@ -73,6 +73,7 @@ static unsigned char *place(int64_t n, int64_t shift, void **all)
 static struct {
   size_t most; /* of a call, whole blocks if the descriptor moves no others; 0: all */
   int error;   /* of each call; 0: none */
+  bool full;   /* writes move nothing, without an error */
   int calls;   /* every third one is interrupted, while `most` is set */
 } disk;
 
@@ -99,6 +100,8 @@ ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
 
 ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
 {
+  if (disk.full)
+    return 0;
   return meets_the_disk(fd, &bytes) ? __real_pwrite(fd, data, bytes, at) : -1;
 }
 
@@ -465,14 +468,15 @@ static void a_folder_that_can_be_is_left_as_it_is(void **state)
   mem_free(mine);
 }
 
-/* A limit in the midst of a transfer: the disk writes up to it, and says why it does not go on. */
-static void a_short_write_is_told(void **state)
+/* A limit in the midst of a transfer: the disk writes up to it, and says why it does not go on.
+ * `shift`: of the memory against blocks; 0: past the page cache, if the disk allows it. */
+static void write_up_to_a_limit(int64_t shift)
 {
-  (void)state;
   struct rlimit before;
-  unsigned char *data;
+  void *all;
   struct store *store = make(ROOM);
-  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  unsigned char *data = place(ROOM, shift, &all);
+  memset(data, 1, ROOM);
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, SIG_IGN);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){(1 << 20) + ROOM / 2, before.rlim_max}),
@@ -484,9 +488,16 @@ static void a_short_write_is_told(void **state)
   assert_true(told(" of the store in "));
   assert_true(told("iB free: File too large"));
   assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
-  mem_free(data);
+  mem_free(all);
   assert_int_equal(comm_barrier(job), STATUS_OK);
   store_destroy(store);
+}
+
+static void a_short_write_is_told(void **state)
+{
+  (void)state;
+  write_up_to_a_limit(64);
+  write_up_to_a_limit(0);
 }
 
 /* The one open file without a name in the folder, as a path: the first that this process has of
@@ -545,6 +556,11 @@ static void what_the_disk_says_is_told(void **state)
     assert_true(told("cannot read 1 bytes at 100 of the store in ") && told(errors[i].words));
     assert_true(written == STATUS_IO && read == STATUS_IO);
   }
+  disk.full = true;
+  const enum status written = store_write(store, 100, 1, &byte);
+  disk.full = false;
+  assert_int_equal(written, STATUS_IO);
+  assert_true(told("iB free: the disk takes no more"));
   store_destroy(store);
 }
 
