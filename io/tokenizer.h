@@ -12,6 +12,8 @@
 
 struct tokenizer;
 
+enum { TOKENIZER_BYTES_END = 256, TOKENIZER_BYTES_VOCAB }; /* end of text and size of `bytes` */
+
 /* name "bytes" (folder NULL or any), "gpt2" (folder holds vocab.json and merges.txt) or "json" (folder holds tokenizer.json, and tokenizer_config.json if the end of text
  * is not <|endoftext|> or <|end_of_text|>). The folder of token shards that `sluice prepare` wrote holds its tokenizer's files: tokenizer_create(token_set_tokenizer(set),
  * that folder). A damaged file: a sentence naming file and byte, line or key. */
@@ -61,6 +63,11 @@ enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *t
 
 /* Write the tokenizer's files to a folder, each when it is complete: tokenizer_create(name, folder) there makes the same tokenizer. Local. */
 enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder);
+
+/* Write the tokenizer `bytes` as a tokenizer.json and a tokenizer_config.json with the same ids, for
+ * programs that need files. Loaded again, it has the meaning of `bytes`. In addition, <|endoftext|>
+ * in a text becomes the end of text. Local. */
+enum status tokenizer_write_bytes(const char *folder);
 
 /* First byte of `text` that is not part of valid UTF-8, or -1. */
 int64_t utf8_find_invalid(const char *text, size_t bytes);

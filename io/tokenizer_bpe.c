@@ -156,9 +156,26 @@ static uint64_t hash_all_added(const struct tokenizer_bpe *t)
                     true, false);
 }
 
+/* Whether the ids are those of the tokenizer `bytes`. There can be no merges, because no token of a
+ * text has two bytes, and so the split does not matter. */
+static bool is_bytes(const struct tokenizer_bpe *t)
+{
+  if (t->nfc || t->base.vocab != TOKENIZER_BYTES_VOCAB || t->base.end_of_text != TOKENIZER_BYTES_END)
+    return false;
+  for (int32_t id = 0; id < TOKENIZER_BYTES_END; id++) {
+    size_t bytes;
+    const char *token = bpe_token(t->bpe, id, &bytes);
+    if (bytes != 1 || (unsigned char)*token != id)
+      return false;
+  }
+  return true;
+}
+
 uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  if (is_bytes(t))
+    return tokenizer_bytes.meaning(tokenizer);
   const uint64_t words[] = {t->pattern, t->nfc != NULL, hash_all_added(t)};
   return bpe_hash(t->bpe, hash_bytes(HASH_START, words, sizeof words));
 }

@@ -1,15 +1,14 @@
 #include "base/hash.h"
 #include "base/mem.h"
+#include "io/bpe_train_write.h"
 #include "io/tokenizer_ops.h"
-
-enum { END_OF_TEXT = 256, VOCAB };
 
 static enum status bytes_create(const char *folder, struct tokenizer **out)
 {
   (void)folder;
   enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
   if (status == STATUS_OK)
-    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = VOCAB, .end_of_text = END_OF_TEXT, .begin_of_text = -1};
+    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = TOKENIZER_BYTES_VOCAB, .end_of_text = TOKENIZER_BYTES_END, .begin_of_text = -1};
   return status;
 }
 
@@ -38,7 +37,7 @@ static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t
   if (status)
     return status;
   for (int64_t i = 0; i < n; i++)
-    if (tokens[i] != END_OF_TEXT)
+    if (tokens[i] != TOKENIZER_BYTES_END)
       (*text)[(*bytes)++] = (char)tokens[i];
   return STATUS_OK;
 }
@@ -52,13 +51,29 @@ static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
 /* Each byte is its own id: there is one such tokenizer. */
 static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
 {
-  return hash_text(tokenizer->ops->name);
+  (void)tokenizer;
+  return hash_text(tokenizer_bytes.name);
 }
 
 static enum status bytes_copy(const struct tokenizer *tokenizer, const char *folder)
 {
   (void)tokenizer, (void)folder; /* made from no file */
   return STATUS_OK;
+}
+
+enum status tokenizer_write_bytes(const char *folder)
+{
+  char end[] = "<|endoftext|>", *special[] = {end};
+  const struct bpe_train_config config = {
+      .out = folder, .pattern = "gpt2", .specials = 1, .special = special};
+  struct bpe_vocabulary vocabulary = {.merges = 0};
+  enum status status = STATUS_OK;
+  for (int byte = 0; byte < BPE_BYTES && !status; byte++)
+    status = bpe_words_add(&vocabulary.tokens, &(char){(char)byte}, 1, 1, NULL);
+  if (!status)
+    status = bpe_train_write(&config, &vocabulary);
+  bpe_vocabulary_free(&vocabulary);
+  return status;
 }
 
 const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",

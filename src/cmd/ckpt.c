@@ -27,8 +27,8 @@ static const struct option table[] = {
      .type = OPTION_STRING,
      .offset = offsetof(struct values, tokenizer),
      .value = "",
-     .text = "Export: folder of the tokenizer files to copy. Empty: the folder of train.init, or "
-             "of the training data."},
+     .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
+             "train.init or of the training data."},
     {.name = "shard_bytes",
      .type = OPTION_INT,
      .offset = offsetof(struct values, shard_bytes),
@@ -149,7 +149,7 @@ static const struct action {
     {"verify", "FILE", 2, true, verify},
     {"diff", "FILE FILE", 3, false, diff},
     {"import", "MODEL_FOLDER FILE", 3, true, import_model},
-    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=float32|bfloat16|float16] [tokenizer=FOLDER] [shard_bytes=N]", 3, true, export_model},
+    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=float32|bfloat16|float16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
 };
 
 static enum status run(const struct arguments *arguments, int *exit_code)

@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "io/tokenizer.h"
 #include "model/hf.h"
+#include "train/data.h"
 #include "train/origin.h"
 #include "train/weights.h"
 
@@ -161,7 +162,9 @@ struct export
   const struct deck *deck;
   const char *checkpoint, *dir;
   const struct exchange_options *options;
-  bool fresh; /* the folder was not there */
+  struct data_maker maker; /* the tokenizer that the checkpoint records */
+  bool bytes;              /* the tokenizer is bytes, whose files are made here */
+  bool fresh;              /* the folder was not there */
   struct model *model;
   struct st_shape *shapes;
   struct io_tensor *tensors;
@@ -226,18 +229,34 @@ static enum status copy_file(const char *from, const char *to, const char *name)
   return status;
 }
 
-static enum status check_tokenizer(const struct exchange_options *options)
+static bool is_bytes(const char *tokenizer)
 {
-  if (!*options->tokenizer || has_tokenizer(options->tokenizer) || origin_is_folder(options->tokenizer))
+  return !strcmp(tokenizer, "bytes");
+}
+
+static enum status check_tokenizer(const struct export *export)
+{
+  const char *word = export->options->tokenizer;
+  const long long vocab = (long long)export->deck->model.vocab;
+  if (is_bytes(word) && vocab < TOKENIZER_BYTES_VOCAB)
+    return status_set(STATUS_USAGE,
+                      "tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
+                      "its tokenizer",
+                      TOKENIZER_BYTES_VOCAB, vocab);
+  if (!*word || is_bytes(word) || has_tokenizer(word) || origin_is_folder(word))
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or tokenizer.model, nor a config.json",
-                    options->tokenizer);
+  return status_set(STATUS_USAGE,
+                    "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
+                    "tokenizer.model, nor a config.json; say bytes, or name another folder",
+                    word);
 }
 
 /* A folder of tokens may hold the tokenizer that they were made with. */
 static const char *find_tokenizer(const struct export *export)
 {
   const char *const init = export->deck->train.init, *const data = export->deck->data.train;
+  if (export->bytes)
+    return "";
   if (*export->options->tokenizer)
     return export->options->tokenizer;
   if (*init && origin_is_folder(init) && (has_tokenizer(init) || !has_tokenizer(data)))
@@ -245,20 +264,31 @@ static const char *find_tokenizer(const struct export *export)
   return has_tokenizer(data) ? data : "";
 }
 
+/* The files of a tokenizer come before the checkpoint's record. */
+static bool takes_bytes(const struct export *export)
+{
+  if (*export->options->tokenizer)
+    return is_bytes(export->options->tokenizer);
+  return is_bytes(export->maker.id.name) && !has_tokenizer(find_tokenizer(export));
+}
+
 static enum status pass_files(const struct export *export)
 {
   const char *from = find_tokenizer(export);
   enum status status = STATUS_OK;
+  if (export->bytes)
+    return tokenizer_write_bytes(export->dir);
   for (int i = 0; i < FILES && !status; i++)
     if (origin_holds(from, files[i].name))
       status = copy_file(from, export->dir, files[i].name);
   return status;
 }
 
-static enum status tokens_of_tokenizer(const char *folder, struct hf_config *config)
+static enum status tokens_of_tokenizer(const char *name, const char *folder,
+                                       struct hf_config *config)
 {
   struct tokenizer *tokenizer = NULL;
-  const enum status status = tokenizer_create(tokenizer_in_folder(folder), folder, &tokenizer);
+  const enum status status = tokenizer_create(name, folder, &tokenizer);
   if (status)
     return status;
   config->eos = (struct hf_tokens){.n = 1, .id = {tokenizer_end_of_text(tokenizer)}};
@@ -271,12 +301,13 @@ static enum status tokens_of_tokenizer(const char *folder, struct hf_config *con
 
 /* Token ids belong to the tokenizer, and come from its folder: from config.json, or, if there is none, from
  * the tokenizer itself. */
-static void find_tokens(const char *from, struct hf_config *config)
+static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
 {
   char *path = NULL;
   enum status status = STATUS_OK;
-  if (!origin_holds(from, "config.json") && tokenizer_in_folder(from))
-    status = tokens_of_tokenizer(from, config);
+  const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
+  if (!origin_holds(from, "config.json") && name)
+    status = tokens_of_tokenizer(name, from, config);
   else if (origin_holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK)
     status = hf_config_tokens(path, &config->bos, &config->eos);
   if (status)
@@ -306,16 +337,20 @@ static enum status write_generation(const struct export *export, const struct hf
 static void warn_of_missing(const struct export *export, const char *from,
                             const struct hf_config *config)
 {
+  const char *data = export->deck->data.train;
   const bool known = origin_holds(from, "config.json") || config->eos.n;
+  const bool moved = !*from && *data && !file_exists(data);
   const char *const missing[] = {
-      has_tokenizer(from) ? "" : ", tokenizer", known ? "" : ", bos_token_id, eos_token_id",
+      has_tokenizer(from) || export->bytes ? "" : ", tokenizer", known ? "" : ", bos_token_id, eos_token_id",
       known || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
   char list[96] = "";
   for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
     append_text(list, sizeof list, "%s", missing[i]);
   if (*list)
-    log_warn("%s gets no %s: set tokenizer=FOLDER to a model folder that has them, if there is one",
-             export->dir, list + 2);
+    log_warn("%s has no %s%s%s%s: export to a new folder with tokenizer=FOLDER, a folder that "
+             "holds the tokenizer's files or a model, or with tokenizer=bytes",
+             export->dir, list + 2, moved ? ", because data.train=" : "", moved ? data : "",
+             moved ? " is not there" : "");
 }
 
 static enum status write_config(const struct export *export)
@@ -323,7 +358,7 @@ static enum status write_config(const struct export *export)
   struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
   const char *from = find_tokenizer(export);
   char *text = NULL, *path = NULL;
-  find_tokens(from, &config);
+  find_tokens(export, from, &config);
   warn_of_missing(export, from, &config);
   enum status status = STATUS_OK;
   if (config.eos.n && !origin_holds(from, "config.json") &&
@@ -344,7 +379,8 @@ static enum status open_export(struct export *export)
 {
   enum status status = comm_rank(export->comm) == 0 ? refuse_model(export->dir) : STATUS_OK;
   if (!status)
-    status = check_tokenizer(export->options);
+    status = check_tokenizer(export);
+  export->bytes = !status && takes_bytes(export);
   if (!status)
     status = create_model(export->deck, &export->model);
   if (!status)
@@ -396,7 +432,9 @@ enum status exchange_export(struct comm *comm, const struct deck *deck, const ch
                             const struct exchange_options *options)
 {
   struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
-  enum status status = comm_agree(comm, open_export(&export));
+  enum status status = data_maker_find(comm, checkpoint, &export.maker);
+  if (!status)
+    status = comm_agree(comm, open_export(&export));
   if (!status) {
     export.fresh = comm_rank(comm) == 0 && !is_folder(dir);
     status = write_export(&export);

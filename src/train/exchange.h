@@ -10,7 +10,8 @@ enum status exchange_import(struct comm *comm, const char *dir, const char *path
 
 struct exchange_options {
   enum dtype type;       /* of the weights: F32, BF16, F16 */
-  const char *tokenizer; /* folder whose tokenizer goes with the model; "": the deck's train.init, or else data.train */
+  const char *tokenizer; /* "bytes", or a folder whose tokenizer goes with the model. "": that of the
+                          * deck's train.init or data.train, or bytes if the checkpoint records it */
   int64_t most_bytes;    /* of weights in one file */
 };
 /* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that holds a model already is refused; config.json is written last, and a

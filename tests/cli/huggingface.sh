@@ -52,6 +52,37 @@ if grep '^model/' diff.out; then die "parameters changed on their way through a 
 
 loss() { on "$1" "$SLUICE" eval "$2" data.train=data data.sequence=32 data.micro_batch=1 > eval.out 2>&1 || { cat eval.out >&2; die "eval $2"; }
   sed -n 's/.*validation loss \([^ ]*\) .*/\1/p' eval.out; }
+# A model of bytes goes with a tokenizer.json, whose ids are the bytes' values as od(1) prints them, and
+# with its end of text.
+printf 'a\r\n  \303\251\360\237\231\202 "\\x' > odd.txt
+is_of_bytes() {
+  test "$("$SLUICE" tokenizer encode "$1" odd.txt)" = "$(od -A n -v -t u1 odd.txt | tr -s ' \n' ' ' | sed 's/^ //; s/ $//')" ||
+    die "$1: the ids are not the bytes: $("$SLUICE" tokenizer encode "$1" odd.txt)"
+  for file in config generation_config; do
+    grep -q '"eos_token_id": 256' "$1/$file.json" || { cat "$1/$file.json" >&2; die "$1/$file.json does not name the end of text"; }
+  done
+  quietly "$SLUICE" generate "$1" prompt="the ship" tokens=3
+}
+is_of_bytes hf
+quietly on 2 "$SLUICE" ckpt export base.h5 named tokenizer=bytes dtype=float32
+cmp hf/model.safetensors named/model.safetensors || die "the tokenizer changes the weights"
+is_of_bytes named
+fails 2 "tokenizer=bytes has 257 tokens, but the model has 67" "$SLUICE" ckpt export gpt2-1.h5 small tokenizer=bytes
+mv data elsewhere
+quietly "$SLUICE" ckpt export base gone
+mv elsewhere data
+is_of_bytes gone
+
+# Data whose folder held the tokenizer, and is not there any more.
+"$SLUICE" tokenizer train bpe input=text vocab=300 > bpe.out 2>&1 || { cat bpe.out >&2; die "tokenizer train"; }
+quietly "$SLUICE" prepare text out=pieces tokenizer=bpe val=0.1
+train 1 pieced data.train=pieces model.vocab=300
+mv pieces elsewhere
+"$SLUICE" ckpt export pieced lost > lost.out 2>&1 || { cat lost.out >&2; die "export without data"; }
+grep -q "lost has no tokenizer, .*, because data.train=pieces is not there: .* tokenizer=FOLDER" lost.out ||
+  { cat lost.out >&2; die "no warning of a tokenizer that is gone"; }
+test ! -e lost/tokenizer.json || die "a tokenizer from nowhere"
+
 # Tokens of another tokenizer than the folder's own: other texts. A folder that has none takes what it is given.
 mkdir own
 cp hf/config.json hf/model.safetensors "$top_srcdir/tests/io/data/tokenizers/gpt2/"tokenizer*.json own/

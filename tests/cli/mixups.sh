@@ -54,7 +54,7 @@ same whole second
 
 # Model folders: what the tokenizer says of the end of text goes along; either kind of tokenizer is compared.
 quietly export "$SLUICE" ckpt export first folder
-grep -q 'gets no' export.out && { cat export.out >&2; die "the tokenizer's end of text is not taken along"; }
+grep -qE 'has no|gets no' export.out && { cat export.out >&2; die "the tokenizer's end of text is not taken along"; }
 grep -q '"eos_token_id": 299' folder/config.json || die "config.json has no end of text"
 grep -q '"bos_token_id": null' folder/config.json || die "transformers takes another begin of text for its default"
 grep -q '"eos_token_id": 299' folder/generation_config.json || die "no generation_config.json"

@@ -694,6 +694,41 @@ static void test_meaning_of_gpt2(void **state)
   mem_free(small);
 }
 
+/* The files of `bytes` are that tokenizer; another order of the bytes is not. Oracle: the byte's value. */
+static void test_meaning_of_bytes(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = NULL;
+  struct tokens tokens = {0};
+  char text[256];
+  size_t n = 0;
+  for (int c = 0; c < 128; c++)
+    text[n++] = (char)c;
+  n += (size_t)snprintf(text + n, sizeof text - n, "\r\n \u00FC\u6771\U0001F642");
+  OK(tokenizer_write_bytes(folder));
+  const struct tokenizer_id id = identify("json"), bytes = identify("bytes");
+  assert_int_equal(tokenizer_compare(&id, &bytes), TOKENIZER_SAME);
+  OK(tokenizer_create("json", folder, &tokenizer));
+  OK(tokenizer_encode(tokenizer, text, n, &tokens.id, &tokens.n, &tokens.room));
+  assert_int_equal(tokens.n, n);
+  for (size_t i = 0; i < n; i++)
+    assert_int_equal(tokens.id[i], (unsigned char)text[i]);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), TOKENIZER_BYTES_END);
+  tokenizer_destroy(tokenizer);
+  mem_free(tokens.id);
+  char *json = NULL, *a;
+  char path[160];
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  OK(file_read_all(path, 1 << 20, &json, &n));
+  a = strstr(json, "\"a\": 97");
+  memcpy(a, "\"a\": 98", 7);
+  memcpy(strstr(a + 1, "\"b\": 98"), "\"b\": 97", 7);
+  put("tokenizer.json", json);
+  const struct tokenizer_id other = identify("json");
+  assert_int_equal(tokenizer_compare(&other, &bytes), TOKENIZER_OTHER);
+  mem_free(json);
+}
+
 /* ---- folders */
 
 /* A copy is the same tokenizer, also where the end of text was in the model's configuration. */
@@ -861,6 +896,7 @@ int main(void)
       cmocka_unit_test(test_deep),        cmocka_unit_test(test_no_allocation),
       cmocka_unit_test(test_copy),        cmocka_unit_test(test_find),
       cmocka_unit_test(test_nfc),         cmocka_unit_test(test_many_marks),
-      cmocka_unit_test(test_meaning),     cmocka_unit_test(test_meaning_of_gpt2)};
+      cmocka_unit_test(test_meaning),     cmocka_unit_test(test_meaning_of_gpt2),
+      cmocka_unit_test(test_meaning_of_bytes)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
