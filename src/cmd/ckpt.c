@@ -14,7 +14,8 @@ struct values {
   int64_t shard_bytes;
 };
 
-static const char *const dtypes[] = {"deck", "float32", "bfloat16", "float16", NULL};
+/* Each type has two names. */
+static const char *const dtypes[] = {"deck", "fp32", "bf16", "fp16", "float32", "bfloat16", "float16", NULL};
 
 static const struct option table[] = {
     {.name = "dtype",
@@ -121,7 +122,8 @@ static enum status import_model(const struct arguments *arguments, int *exit_cod
 
 static enum status export_model(const struct arguments *arguments, int *exit_code)
 {
-  static const enum dtype types[] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  enum { TYPES = 3 };
+  static const enum dtype types[TYPES] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
   (void)exit_code;
@@ -129,7 +131,7 @@ static enum status export_model(const struct arguments *arguments, int *exit_cod
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
-    const struct exchange_options options = {.type = types[values->dtype > 0 ? values->dtype - 1 : source.deck.model.dtype],
+    const struct exchange_options options = {.type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
                                              .tokenizer = values->tokenizer,
                                              .most_bytes = values->shard_bytes};
     status = exchange_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2], &options);
@@ -149,7 +151,7 @@ static const struct action {
     {"verify", "FILE", 2, true, verify},
     {"diff", "FILE FILE", 3, false, diff},
     {"import", "MODEL_FOLDER FILE", 3, true, import_model},
-    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=float32|bfloat16|float16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
+    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
 };
 
 static enum status run(const struct arguments *arguments, int *exit_code)
