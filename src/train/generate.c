@@ -42,6 +42,7 @@ struct generation {
   int32_t *line; /* the tokens of a turn */
   int64_t line_n, line_room;
 
+  int64_t read; /* tokens of prompts */
   struct speed prompt, answer;
 
   /* Rank 0's own. */
@@ -61,19 +62,21 @@ static bool is_root(const struct generation *g)
 
 /* ---- the context */
 
-/* Behind what is there; where it does not fit, the last half of the cache is kept and computed anew. */
-static void append(struct generation *g, const int32_t *token, int64_t n)
+/* Append tokens and return how many were taken. If they do not fit, the last half of the cache is kept
+ * and computed again. */
+static int64_t append(struct generation *g, const int32_t *token, int64_t n)
 {
   if (n <= g->capacity - g->n) {
     memcpy(g->token + g->n, token, (size_t)n * sizeof *token);
     g->n += n;
-    return;
+    return n;
   }
   const int64_t keep = g->capacity > 1 ? g->capacity / 2 : 1, fresh = n < keep ? n : keep, kept = keep - fresh;
   memmove(g->token, g->token + g->n - kept, (size_t)kept * sizeof *token);
   memcpy(g->token + kept, token + n - fresh, (size_t)fresh * sizeof *token);
   g->n = keep;
   g->past = 0;
+  return fresh;
 }
 
 /* The exec_load of generation. */
@@ -295,7 +298,7 @@ static enum status share_line(struct generation *g)
   if (!status)
     status = comm_broadcast(comm, g->line, g->line_n * (int64_t)sizeof *g->line, 0);
   if (!status)
-    append(g, g->line, g->line_n);
+    g->read += append(g, g->line, g->line_n);
   return status;
 }
 
@@ -330,7 +333,7 @@ static enum status begin_with_ids(struct generation *g)
   for (int64_t i = 0; i < options->n_ids; i++)
     if (options->ids[i] < 0 || options->ids[i] >= V)
       return status_set(STATUS_USAGE, "ids: %d is no token of the model, whose vocabulary is 0 to %lld", options->ids[i], (long long)V - 1);
-  append(g, options->ids, options->n_ids);
+  g->read += append(g, options->ids, options->n_ids);
   for (int64_t i = 0; is_root(g) && i < options->n_ids; i++)
     printf("%s%d", i ? " " : "", options->ids[i]);
   if (is_root(g))
@@ -388,6 +391,15 @@ static double rate(const struct speed *speed)
   return speed->seconds > 0 ? (double)speed->tokens / speed->seconds : 0;
 }
 
+/* The first token comes out of the prompt's computation, so one token alone has no speed. */
+static void say_speed(const struct generation *g)
+{
+  char speed[48] = "";
+  if (g->answer.tokens > 0)
+    snprintf(speed, sizeof speed, " at %.1f tokens/s", rate(&g->answer));
+  log_info("%lld tokens read at %.1f tokens/s, %lld written%s", (long long)g->read, rate(&g->prompt), (long long)g->draw, speed);
+}
+
 enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options)
 {
   const struct plan_input *input = &job->plan[PLAN_GENERATE]->input;
@@ -399,8 +411,7 @@ enum status generate_run(struct job *job, struct tokenizer *tokenizer, const str
   if (!status)
     status = run(&g);
   if (!status && g.prompt.tokens > 0)
-    log_info("%lld tokens read at %.1f tokens/s, %lld written at %.1f tokens/s", (long long)g.prompt.tokens, rate(&g.prompt), (long long)g.draw,
-             rate(&g.answer));
+    say_speed(&g);
   free(g.typed);
   mem_free(g.page);
   mem_free(g.scratch);

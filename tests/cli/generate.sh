@@ -60,6 +60,13 @@ for options in "temperature=0" "temperature=1.3 seed=7" "temperature=2 top_k=9 t
 done
 grep -q 'tokens/s' generate.err || die "no speed is said"
 
+# The counts are those of the prompt and of the text, however often a full context is computed again. One
+# token alone has no speed.
+say 1 first prompt="the ship" tokens=60 > counts.txt
+grep -q '^8 tokens read at [0-9.]* tokens/s, 60 written at [1-9][0-9.]* tokens/s$' generate.err || { cat generate.err >&2; die "8 tokens were given, 60 asked for"; }
+say 1 first prompt="the ship" tokens=1 > counts.txt
+grep -q '^8 tokens read at [0-9.]* tokens/s, 1 written$' generate.err || { cat generate.err >&2; die "one token has no speed"; }
+
 # What must change nothing, and what must be greedy.
 say 1 first prompt=gate tokens=20 temperature=3 seed=2 > plain.txt
 say 1 first prompt=gate tokens=20 temperature=3 seed=2 top_k=257 top_p=1 > all.txt
