@@ -113,6 +113,36 @@ static const char *differing_line(const char *a, const char *b, int *length)
   return a + begin;
 }
 
+/* A line of the record in plain words: "val": 0.050000000000000003, becomes val 0.05. */
+static char *plain_line(const char *line, int length)
+{
+  char key[64], *end, *text = mem_printf("%.*s", length, line);
+  int begin = 0;
+  if (!text || sscanf(text, "\"%63[a-z0-9_]\": %n", key, &begin) != 1 || begin == 0)
+    return text;
+  char *value = text + begin + (text[begin] == '"');
+  value[strcspn(value, "\",")] = '\0';
+  const double number = strtod(value, &end);
+  char *plain = end > value && strchr(value, '.') ? mem_printf("%s %g", key, number) : mem_printf("%s %s", key, value);
+  mem_free(text);
+  return plain;
+}
+
+static enum status refuse_record(const char *dir, const char *old, const char *record)
+{
+  int old_length, new_length;
+  const char *before = differing_line(old, record, &old_length);
+  const char *now = differing_line(record, old, &new_length);
+  char *was = plain_line(before, old_length), *is = plain_line(now, new_length);
+  const enum status status = status_set(STATUS_USAGE,
+                                        "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
+                                        "folder, or remove this one to make it again",
+                                        dir, was ? was : "", is ? is : "");
+  mem_free(was);
+  mem_free(is);
+  return status;
+}
+
 /* A folder with shards is gone on with only if it records the same settings and inputs. */
 static enum status compare_record(const char *dir, const char *path, const char *record)
 {
@@ -121,14 +151,8 @@ static enum status compare_record(const char *dir, const char *path, const char 
   enum status status = file_read_all(path, (size_t)1 << 30, &old, &bytes);
   if (status)
     return status;
-  if (strcmp(old, record) != 0) {
-    int old_length, new_length;
-    const char *before = differing_line(old, record, &old_length), *now = differing_line(record, old, &new_length);
-    status = status_set(
-        STATUS_USAGE,
-        "%s holds token shards of other settings or inputs (recorded: %.*s; now: %.*s); choose another folder, or remove this one to make it anew",
-        dir, old_length, before, new_length, now);
-  }
+  if (strcmp(old, record) != 0)
+    status = refuse_record(dir, old, record);
   mem_free(old);
   return status;
 }
