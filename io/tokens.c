@@ -174,8 +174,8 @@ static enum status read_folder(struct token_set *set, enum token_split split)
     return status;
   set->tokenizer = identify(set->dir, &first);
   if (set->tokens == 0)
-    return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare it with another share of validation documents", set->dir,
-                      split == SPLIT_VAL ? "validation" : "training");
+    return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare the text again with %s", set->dir,
+                      split == SPLIT_VAL ? "validation" : "training", split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
   return STATUS_OK;
 }
 

@@ -28,6 +28,16 @@ static enum status load_parameters(struct job *job, const struct source *source,
   return weights_load(job, source->checkpoint, false);
 }
 
+/* The tokens that were scored. A deck may limit them without the user's notice. */
+static void print_count(const struct evaluation *e, int64_t batches)
+{
+  printf("%lld", (long long)e->tokens);
+  if (e->tokens < e->all)
+    printf(" of %lld tokens: eval.batches=%lld, 0 scores all", (long long)e->all, (long long)batches);
+  else
+    printf(" tokens");
+}
+
 static enum status evaluate(struct job *job, const struct source *source, bool untrained)
 {
   struct evaluator evaluator = {0};
@@ -43,10 +53,12 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   status = evaluator_open(job, &maker, &evaluator);
   if (!status)
     status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
-  if (!status && comm_rank(job->comm) == 0)
-    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (%lld tokens, %.1f s, %.0f tokens/s)\n",
-           untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte, (long long)e.tokens, e.seconds,
-           (double)e.tokens / e.seconds);
+  if (!status && comm_rank(job->comm) == 0) {
+    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (", untrained ? init : source->checkpoint, e.loss, e.perplexity,
+           e.bits_per_byte);
+    print_count(&e, source->deck.eval.batches);
+    printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
+  }
   evaluator_close(&evaluator);
   return status;
 }

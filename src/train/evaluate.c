@@ -10,15 +10,15 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
 {
   const struct deck *deck = job->deck;
   const struct plan *plan = job->plan[PLAN_EVAL];
-  const char *dir = *deck->data.val ? deck->data.val : deck->data.train;
+  const bool from_train = !*deck->data.val && *deck->data.train;
+  const char *dir = from_train ? deck->data.train : deck->data.val;
   *out = (struct evaluator){.job = job,
                             .scan = {.micro_batch = plan->input.shape.micro_batch,
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening %s", dir);
-  enum status status = data_open(job->comm, deck, *deck->data.val ? "data.val" : "data.train", dir,
-                                 SPLIT_VAL, 1, maker, &out->scan.set);
+  enum status status = data_open(job->comm, deck, from_train ? "data.train" : "data.val", dir, SPLIT_VAL, 1, maker, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
@@ -33,8 +33,12 @@ void evaluator_close(struct evaluator *evaluator)
   evaluator->scan.set = NULL;
 }
 
-static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool show, struct exactsum *sum)
+static enum status run_steps(struct evaluator *evaluator, bool show, struct exactsum *sum)
 {
+  const struct data_scan *scan = &evaluator->scan;
+  const int64_t windows = (scan->scored + scan->sequence - 1) / scan->sequence;
+  const int64_t per_step = scan->micro_batch * scan->ranks;
+  const int64_t steps = (windows + per_step - 1) / per_step;
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
   const double start = clock_s();
@@ -47,7 +51,7 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
     exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);
     if (show)
-      log_progress(5, "evaluating %lld of %lld, %.0f s left", (long long)i + 1, (long long)steps,
+      log_progress(5, "evaluated %lld of %lld sequences, %.0f s left", (long long)(i + 1 < steps ? (i + 1) * per_step : windows), (long long)windows,
                    (clock_s() - start) / (double)(i + 1) * (double)(steps - i - 1));
   }
   if (show)
@@ -61,7 +65,7 @@ static enum status run_steps(struct evaluator *evaluator, int64_t steps, bool sh
 enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
-  const int64_t T = scan->sequence, per_step = scan->micro_batch * scan->ranks, batch = evaluator->job->deck->data.batch;
+  const int64_t T = scan->sequence, batch = evaluator->job->deck->data.batch;
   const int64_t all = token_set_tokens(scan->set) - 1;
   scan->scored = batches > 0 && batches <= all / T / batch ? batches * batch * T : all;
   scan->first_step = evaluator->next_step;
@@ -69,13 +73,16 @@ enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool sho
   const double start = clock_s();
   struct exactsum sum;
   exactsum_zero(&sum);
-  const int64_t windows = (scan->scored + T - 1) / T;
-  enum status status = run_steps(evaluator, (windows + per_step - 1) / per_step, show, &sum);
+  enum status status = run_steps(evaluator, show, &sum);
   if (status)
     return status;
   const double loss = exactsum_value(&sum) / (double)scan->scored;
   const double bytes_per_token = (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
-  *out = (struct evaluation){
-      .loss = loss, .perplexity = exp(loss), .bits_per_byte = loss / M_LN2 / bytes_per_token, .tokens = scan->scored, .seconds = clock_s() - start};
+  *out = (struct evaluation){.loss = loss,
+                             .perplexity = exp(loss),
+                             .bits_per_byte = loss / M_LN2 / bytes_per_token,
+                             .tokens = scan->scored,
+                             .all = all,
+                             .seconds = clock_s() - start};
   return STATUS_OK;
 }

@@ -11,6 +11,7 @@ struct evaluation {
   double perplexity;    /* exp(loss) */
   double bits_per_byte; /* loss / ln 2 / (bytes a token of the split stands for, on average) */
   int64_t tokens;       /* that were scored */
+  int64_t all;          /* that the split has to score */
   double seconds;
 };
 

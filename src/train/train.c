@@ -152,6 +152,21 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
 
 /* --- how a run begins and ends ---------------------------------------------------------------------------------------------------- */
 
+/* The loss over a few sequences is that of their text: the best step of the run means little. */
+static void warn_of_few(const struct train_run *run)
+{
+  enum { FEW = 8 };
+  const struct deck *deck = run->deck;
+  const struct token_set *set = run->evaluator.scan.set;
+  const int64_t sequence = run->evaluator.scan.sequence, tokens = token_set_tokens(set);
+  if (tokens <= FEW * sequence)
+    log_warn("%s holds %lld tokens for validation, %.1f sequences of %lld: losses over fewer than %d "
+             "sequences say little; prepare the text again with a larger val, such as val=0.05, or "
+             "use more text",
+             *deck->data.val ? deck->data.val : deck->data.train, (long long)tokens, (double)(tokens - 1) / (double)sequence, (long long)sequence,
+             FEW);
+}
+
 static enum status start_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
@@ -176,7 +191,12 @@ static enum status start_data(struct train_run *run)
     return status;
   const struct data_maker maker = {.id = token_set_tokenizer(run->order.set),
                                    .of = deck->data.train};
-  return evaluator_open(run->job, &maker, &run->evaluator);
+  status = evaluator_open(run->job, &maker, &run->evaluator);
+  if (status == STATUS_INPUT)
+    return status_set(status, "%s; eval.every=0 trains without validation", status_text());
+  if (!status && train_leads(run))
+    warn_of_few(run);
+  return status;
 }
 
 /* The summary's percentiles are those of the last steps. */

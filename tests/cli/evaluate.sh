@@ -14,7 +14,7 @@ numbers() {
   ranks=$1
   shift
   on "$ranks" "$SLUICE" eval "$@" 2> eval.err |
-    sed -n 's/.*validation loss \([^ ]*\)  perplexity \([^ ]*\)  bits per byte \([^ ]*\)  (\([0-9]*\) tokens.*/\1 \2 \3 \4/p' || true
+    sed -n 's/.*validation loss \([^ ]*\)  perplexity \([^ ]*\)  bits per byte \([^ ]*\)  (\([0-9]*\) .*/\1 \2 \3 \4/p' || true
 }
 
 # agree BOUND A B: relatively.
@@ -67,6 +67,10 @@ if grep "is for training" eval.err; then die "a warning of what nobody asked for
 # The first batches only: whole windows, the same ones everywhere.
 part=$(numbers 1 first eval.batches=3)
 test "${part##* }" = $((3 * 12 * 32)) || die "three batches are not '$part'"
+"$SLUICE" eval first eval.batches=3 > part.out 2> eval.err
+grep -q "($((3 * 12 * 32)) of $scored tokens: eval.batches=3, 0 scores all, " part.out || { cat part.out >&2; die "the tokens that are not scored are not said"; }
+grep -q '^evaluated 1 of 36 sequences, ' eval.err || { cat eval.err >&2; die "no progress"; }
+"$SLUICE" eval first 2> eval.err | grep -q "($scored tokens, " || die "all tokens are not $scored"
 test "$(numbers 3 first eval.batches=3)" = "$part" || die "three batches differ on 3 ranks"
 test "$(numbers 1 first eval.batches=1000000)" = "$one" || die "more batches than there are: not all of the split"
 
@@ -82,3 +86,15 @@ test "${exact##* }" = $((few - 1)) && test "${padded##* }" = $((few - 1)) || die
 agree 1e-6 "${exact%% *}" "${padded%% *}" || die "padding changes the loss: $exact and $padded"
 halves=$(numbers 2 tiny.yaml --untrained model.context=200 data.val=few data.sequence=$((few - 2)))
 test "${halves##* }" = $((few - 1)) || die "the tail of one token is lost: $halves"
+
+# Validation data of a few sequences are said once as training begins, of none with both cures.
+train 1 enough run.steps=1 eval.every=1
+if grep 'say little' enough.log; then die "a warning of $tokens tokens"; fi
+train 2 little run.steps=2 eval.every=1 data.val=few
+test "$(grep -c "few holds $few tokens for validation, [0-9.]* sequences of 32: .* val=0.05" little.log)" = 1 ||
+  { cat little.log >&2; die "no warning of $few tokens"; }
+"$SLUICE" prepare small out=none tokenizer=bytes val=0 > none.out 2>&1 || { cat none.out >&2; die "prepare without validation"; }
+fails 3 "none holds no tokens of the validation split; prepare the text again with a larger val, such as val=0.05; eval.every=0 trains without" \
+  on 2 "$SLUICE" train tiny.yaml run.dir=refused data.val=none eval.every=1
+"$SLUICE" ckpt export first folder > export.out 2>&1 || { cat export.out >&2; die "export"; }
+fails 2 "set data.val=DIR" "$SLUICE" eval folder
