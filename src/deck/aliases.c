@@ -3,6 +3,15 @@
  * Sluice's own names. */
 #include "deck/deck.h"
 
+const struct option_alias deck_strategy_aliases[] = {
+    {"fsdp zero3 zero_3 stage3 stage_3 3", "full_shard", NULL},
+    {"zero2 zero_2 stage2 stage_2 2", "shard_grad_op", NULL},
+    {"zero1 zero_1 stage1 stage_1 1", "shard_optim", NULL},
+    {"ddp zero0 none 0", "no_shard", NULL},
+    {"hsdp hybrid", "hybrid_shard", NULL},
+    {0},
+};
+
 // clang-format off: one row per key
 const struct option_alias deck_aliases[] = {
     {"max_steps num_steps total_steps train_steps training_steps max_iters train_iters "
@@ -30,6 +39,9 @@ const struct option_alias deck_aliases[] = {
     {"vocab_size n_vocab padded_vocab_size", "model.vocab", NULL},
     {"rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon",
      "model.norm_eps", NULL},
+    {"dropout attention_dropout hidden_dropout attn_dropout resid_dropout attn_pdrop resid_pdrop "
+     "embd_pdrop",
+     NULL, "Sluice has no dropout, so leave it out"},
     {"initializer_range init_method_std", "model.init_std", NULL},
     {"tie_word_embeddings tie_embeddings weight_tying", "model.tied", NULL},
     {"sliding_window attention_window", "model.window", NULL},
@@ -46,20 +58,24 @@ const struct option_alias deck_aliases[] = {
      "data.batch", "sequences per step over all ranks"},
     {"micro_batch_size local_batch_size device_batch_size per_device_train_batch_size "
      "train_micro_batch_size_per_gpu",
-     "data.micro_batch", NULL},
+     "data.micro_batch", "sequences per micro-batch of a rank; data.batch counts those of a step over all ranks"},
     {"grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps "
      "accumulate_grad_batches",
      "data.micro_batch",
      "each rank accumulates data.batch / (ranks * data.micro_batch) micro-batches per step"},
     {"seq_len seq_length sequence_length max_length max_seq_length", "data.sequence", NULL},
 
-    {"fsdp ddp zero zero_stage zero_optimization sharding sharding_strategy", "shard.strategy",
+    {"fsdp ddp zero zero_stage zero_optimization stage sharding sharding_strategy",
+     "shard.strategy",
      "full_shard is FSDP or ZeRO stage 3, shard_grad_op stage 2, shard_optim stage 1, no_shard "
      "DDP"},
     {"tensor_parallel tensor_parallel_size pipeline_parallel pipeline_parallel_size "
      "context_parallel expert_parallel",
      "shard.strategy",
      "Sluice is data-parallel only"},
+    {"n np nproc nproc_per_node num_processes world_size num_gpus gpus_per_node nnodes", NULL,
+     "the launcher sets the number of ranks, as in mpirun -n 4 sluice train DECK; sluice plan takes "
+     "--ranks 4"},
     {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
     {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
 

@@ -56,6 +56,7 @@ enum deck_effect { EFFECT_NONE, EFFECT_MATH, EFFECT_ORDER };
 
 extern const struct option deck_table[];
 extern const struct option_alias deck_aliases[];
+extern const struct option_alias deck_strategy_aliases[]; /* of the choices of shard.strategy */
 
 /* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
  * they are the caller's, once model.* is known. Free with deck_destroy. */

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,11 +72,20 @@ static const char *key_of(const char *name)
   return dot ? dot + 1 : name;
 }
 
+/* The distance of two names if it is small enough for a typing error: one letter, or a third of
+ * them. Otherwise INT_MAX. */
+static int typing_distance(const char *given, const char *known)
+{
+  const int letters = (int)strlen(given), most = letters < 6 ? 1 : letters / 3;
+  const int distance = options_distance(given, known);
+  return distance <= most && distance < letters ? distance : INT_MAX;
+}
+
 /* The right key in the wrong section is nearer than a wrong key. */
 static int name_distance(const char *given, const char *known)
 {
-  int whole = options_distance(given, known), key = 2 + options_distance(key_of(given), key_of(known));
-  return whole < key ? whole : key;
+  const int whole = typing_distance(given, known), key = typing_distance(key_of(given), key_of(known));
+  return key == INT_MAX || whole < key + 2 ? whole : key + 2;
 }
 
 /* A name without a dot may also be a section's. */
@@ -83,7 +93,7 @@ static int section_distance(const char *given, const char *known)
 {
   char section[64];
   snprintf(section, sizeof section, "%.*s", options_section_length(known), known);
-  return options_distance(given, section);
+  return typing_distance(given, section);
 }
 
 /* Whether `word` is one of the blank-separated `names`, whatever its case and with - or _. */
@@ -109,11 +119,12 @@ static const struct option_alias *find_alias(const struct option_alias *aliases,
   return NULL;
 }
 
-/* A key, or the name of a section. */
+/* A key, or the name of a section. Nothing if no name is near. */
 static void suggest_nearest(const struct option *table, const char *name, char *out, size_t size)
 {
   const char *nearest = "";
-  int least = INT32_MAX, length = 0;
+  int least = INT_MAX, length = 0;
+  *out = '\0';
   for (const struct option *option = table; option->name; option++) {
     int distance = name_distance(name, option->name), section = options_section_length(option->name);
     if (distance < least) {
@@ -129,7 +140,7 @@ static void suggest_nearest(const struct option *table, const char *name, char *
   }
   if (least == 0)
     snprintf(out, size, "; it is a section: name one of its keys, such as '%s'", nearest);
-  else
+  else if (least < INT_MAX)
     snprintf(out, size, "; the nearest known key is '%.*s'", length, nearest);
 }
 
@@ -217,7 +228,9 @@ static enum status reject(const struct option *option, const struct option_given
   if ((option->type == OPTION_REALS || option->type == OPTION_INTS) && given->n != option->count)
     return status_set(STATUS_USAGE, "%s: %s must be %s, but %d %s given", given->where,
                       option->name, expected, given->n, given->n == 1 ? "was" : "were");
-  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'", given->where, option->name, expected, text);
+  const struct option_alias *meant = find_alias(option->aliases, text);
+  return status_set(STATUS_USAGE, "%s: %s must be %s, not '%s'%s%s", given->where, option->name,
+                    expected, text, meant ? ": use " : "", meant ? meant->key : "");
 }
 
 /* --- texts to values ------------------------------------------------------------------------------------------------------------------------- */

@@ -29,6 +29,8 @@ struct option_strings { int n; char **item; };
 
 #define OPTIONS_BYTES "bytes"
 
+struct option_alias;
+
 struct option {
   const char *name;           /* "shard.prefetch" (section.key) or "out" (no section) */
   enum option_type type;
@@ -42,12 +44,14 @@ struct option {
                                  a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
   int effect;                 /* class of a value's effect, defined by the table; 0: none */
+  const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which a refusal
+                                         cites; NULL: none */
 };
 
-/* Names that other programs use for a key. */
+/* Names that other programs use for a key, or for a choice of OPTION_CHOICE. */
 struct option_alias {
   const char *names; /* in lower case, without section, separated by blanks; NULL ends the table */
-  const char *key;   /* in the option table; NULL: Sluice has no such key */
+  const char *key;   /* in the option table; NULL: no such key. Of a choice: the choice */
   const char *note;  /* how to set it, or the difference; may be NULL if there is a key */
 };
 

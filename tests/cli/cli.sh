@@ -39,6 +39,19 @@ for bench in tiny.yaml io rates; do
   fails 2 "sluice: command line: unknown key 'devise'" on 2 "$SLUICE" bench $bench devise=3
 done
 fails 2 "the nearest known key is 'optim.lr'" "$SLUICE" train tiny.yaml optim.lrr=1
+# No key is near: none is named. Names of other trainers lead to the key that takes their place.
+for name in wobbliness train.wobbliness; do
+  fails 2 "sluice: command line: unknown key '$name'" "$SLUICE" plan tiny.yaml $name=1
+  ! grep -q nearest fails.out || { cat fails.out >&2; die "a key is called near to $name"; }
+done
+fails 2 "unknown key 'dropout': Sluice has no dropout" "$SLUICE" plan tiny.yaml dropout=0.1
+fails 2 "unknown key 'zero_optimization.stage': use shard.strategy" "$SLUICE" plan tiny.yaml zero_optimization.stage=3
+fails 2 "unknown option -n: the launcher sets the number of ranks, as in mpirun -n 4" "$SLUICE" plan tiny.yaml -n 2
+fails 2 "sluice plan takes --ranks" "$SLUICE" train tiny.yaml --nproc_per_node 2
+fails 2 "; data.batch counts those of a step" "$SLUICE" plan tiny.yaml per_device_train_batch_size=1
+for pair in zero3:full_shard fsdp:full_shard zero2:shard_grad_op zero1:shard_optim DDP:no_shard hsdp:hybrid_shard; do
+  fails 2 "not '${pair%:*}': use ${pair#*:}" "$SLUICE" plan tiny.yaml "shard.strategy=${pair%:*}"
+done
 fails 2 "model.heads" "$SLUICE" train tiny.yaml model.heads=5
 # A missing input has one exit code, whatever it is.
 fails 3 "nowhere.yaml" "$SLUICE" train nowhere.yaml
