@@ -131,7 +131,8 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
     return STATUS_OK;
   return status_set(
       STATUS_INPUT,
-      "dataset %s does not match its checksum (%08llx is written, %08llx is what its bytes give): the file is damaged; use an earlier one",
+      "dataset %s does not match its checksum (%08llx is written, %08llx is what its bytes give): "
+      "the file is damaged; use another checkpoint",
       checkpoint_table_name(table, t), (unsigned long long)table->entry[t].crc, (unsigned long long)crc);
 }
 

@@ -150,17 +150,22 @@ static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
   return status;
 }
 
-/* Files of which none is good are no empty folder: to start afresh would be to lose them. The sentence at hand tells what is wrong with the last one tried. */
-static enum status refuse_all(const char *dir, int64_t n)
+/* A folder whose checkpoints are all damaged is not empty: starting afresh in it would lose them.
+ * `resumes`: the caller continues a run. The current sentence says what is wrong with the last one
+ * tried. */
+static enum status refuse_all(const char *dir, int64_t n, bool resumes)
 {
   return status_set(STATUS_INPUT,
-                    "none of the %lld checkpoint%s in %s can be used: name a good one by --resume FILE, or move these away to start afresh (the last "
-                    "one tried: %s)",
-                    (long long)n, n == 1 ? "" : "s", dir, status_text());
+                    "none of the %lld checkpoint%s in %s can be used: %s (the last one tried: %s)",
+                    (long long)n, n == 1 ? "" : "s", dir,
+                    resumes ? "name a good one by --resume FILE, or move these away to start afresh"
+                            : "name a good one from elsewhere, or restore one from a copy",
+                    status_text());
 }
 
 /* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
-static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n, checkpoint_use *use, void *arg, char **path_out)
+static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n,
+                              bool resumes, checkpoint_use *use, void *arg, char **path_out)
 {
   for (int64_t i = n - 1; i >= 0; i--) {
     char *path = checkpoint_folder_path(dir, steps[i]);
@@ -178,7 +183,7 @@ static enum status try_newest(struct comm *comm, const char *dir, const int64_t 
     if (comm_rank(comm) == 0)
       log_warn("passed over a checkpoint: %s", status_text());
   }
-  return n > 0 ? refuse_all(dir, n) : STATUS_OK;
+  return n > 0 ? refuse_all(dir, n, resumes) : STATUS_OK;
 }
 
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out)
@@ -189,7 +194,7 @@ enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean
   if (status == STATUS_OK)
     status = share_steps(comm, &steps, &n);
   if (status == STATUS_OK)
-    status = try_newest(comm, dir, steps, n, use, arg, path_out);
+    status = try_newest(comm, dir, steps, n, clean, use, arg, path_out);
   mem_free(steps);
   return status;
 }

@@ -39,7 +39,7 @@ static enum status check_format(hid_t file)
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "complete", DTYPE_I32, &complete);
   if (status == STATUS_OK && complete != 1)
-    status = status_set(STATUS_INPUT, "it is incomplete: the job that wrote it was interrupted; use an earlier one");
+    status = status_set(STATUS_INPUT, "it is incomplete: the job that wrote it was interrupted; use another checkpoint");
   return status;
 }
 

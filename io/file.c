@@ -277,6 +277,24 @@ bool file_exists(const char *path)
   return stat(path, &info) == 0;
 }
 
+bool file_is_folder(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool file_is_hub_name(const char *path)
+{
+  const char *slash = strchr(path, '/');
+  if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || path[0] == '.' ||
+      path[0] == '~' || !strncmp(path, "models/", 7) || file_exists(path))
+    return false;
+  char *owner = mem_printf("%.*s", (int)(slash - path), path);
+  const bool name = owner && !file_exists(owner);
+  mem_free(owner);
+  return name;
+}
+
 int64_t file_size(const char *path)
 {
   struct stat info;

@@ -51,6 +51,11 @@ static enum status refuse_word(const char *word)
     return status_set(
         STATUS_USAGE,
         "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt");
+  if (file_is_hub_name(word))
+    return status_set(STATUS_USAGE,
+                      "there is no folder %s. That looks like a Hugging Face name: download it first "
+                      "(hf download %s --local-dir DIR), and say tokenizer=DIR",
+                      word, word);
   return status_set(STATUS_USAGE,
                     "there is no tokenizer '%s'; say bytes, or name a folder that holds "
                     "tokenizer.json, or vocab.json and merges.txt",

@@ -160,6 +160,11 @@ static enum status read_folder(struct token_set *set, enum token_split split)
   char name[SHARD_NAME];
   struct shard_info first;
   bool index = false, shard = false;
+  if (!file_exists(set->dir) && set->dir[0] == '[')
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s: one folder is expected, so prepare all texts into one "
+                      "(sluice prepare A B out=FOLDER)",
+                      set->dir);
   if (!file_exists(set->dir))
     return status_set(STATUS_INPUT, "there is no folder %s: make token shards with `sluice prepare`", set->dir);
   shard_name(SPLIT_TRAIN, 0, 0, name);

@@ -1,5 +1,4 @@
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -444,12 +443,6 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
   return status ? status : check_same_deck(arguments, out);
 }
 
-static bool is_folder(const char *path)
-{
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* A stored deck holds its model.*; what the command line changes is checked like any deck. */
 static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path, struct deck *out)
 {
@@ -536,7 +529,7 @@ enum word_kind { A_DECK, A_RUN_FOLDER, A_MODEL_FOLDER, A_CHECKPOINT };
 
 static enum word_kind look_at(const char *word)
 {
-  if (is_folder(word))
+  if (file_is_folder(word))
     return origin_is_folder(word) ? A_MODEL_FOLDER : A_RUN_FOLDER;
   return origin_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
 }

@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "io/file.h"
 #include "train/exchange.h"
 
 struct values {
@@ -41,17 +41,11 @@ static const struct option table[] = {
     {.name = NULL},
 };
 
-static bool is_folder(const char *path)
-{
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* A run folder stands for its checkpoints. */
 static enum status find_folder(const char *word, char **out)
 {
   *out = mem_printf("%s/ckpt", word);
-  if (*out && !is_folder(*out)) {
+  if (*out && !file_is_folder(*out)) {
     mem_free(*out);
     *out = mem_strdup(word);
   }
@@ -69,48 +63,91 @@ static enum status list(const struct arguments *arguments, int *exit_code)
   return status;
 }
 
-static enum status find_newest(const struct arguments *arguments, char **out)
+static enum status is_folder_anywhere(struct comm *comm, const char *word, bool *out)
+{
+  int64_t folder = comm_rank(comm) == 0 && file_is_folder(word);
+  const enum status status = comm_max_i64(comm, &folder, 1);
+  *out = folder;
+  return status;
+}
+
+static enum status use_newest(struct comm *comm, const char *word, checkpoint_use *use, char **out)
 {
   char *folder = NULL;
-  enum status status = comm_agree(arguments->comm, find_folder(arguments->word[1], &folder));
+  enum status status = comm_agree(comm, find_folder(word, &folder));
   if (!status)
-    status = checkpoint_find(arguments->comm, folder, false, out);
+    status = use ? checkpoint_use_newest(comm, folder, false, use, comm, out)
+                 : checkpoint_find(comm, folder, false, out);
   if (!status && !*out)
     status = status_set(STATUS_INPUT, "%s holds no checkpoint", folder);
   mem_free(folder);
   return status;
 }
 
+/* The file that a word names: a run folder stands for its newest checkpoint that verifies. *out is
+ * mem_free()d. Collective. */
+static enum status find_file(struct comm *comm, const char *word, char **out)
+{
+  bool folder = false;
+  enum status status = is_folder_anywhere(comm, word, &folder);
+  if (!status && folder)
+    return use_newest(comm, word, NULL, out);
+  if (!status)
+    *out = mem_strdup(word);
+  return comm_agree(comm, !status && !*out ? STATUS_MEMORY : status);
+}
+
 static enum status show(const struct arguments *arguments, int *exit_code)
 {
-  int64_t folder = comm_rank(arguments->comm) == 0 && is_folder(arguments->word[1]);
-  char *newest = NULL;
+  struct comm *comm = arguments->comm;
+  char *file = NULL;
   (void)exit_code;
-  enum status status = comm_max_i64(arguments->comm, &folder, 1);
-  if (!status && folder)
-    status = find_newest(arguments, &newest);
+  enum status status = find_file(comm, arguments->word[1], &file);
   if (!status)
-    status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? checkpoint_show(newest ? newest : arguments->word[1], stdout) : STATUS_OK);
-  mem_free(newest);
+    status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, stdout) : STATUS_OK);
+  mem_free(file);
   return status;
+}
+
+/* A damaged newest checkpoint is a failure, so no earlier one takes its place. */
+static enum status verify_file(void *comm, const char *path, bool *damaged)
+{
+  *damaged = false;
+  return checkpoint_verify(comm, path);
 }
 
 static enum status verify(const struct arguments *arguments, int *exit_code)
 {
+  struct comm *comm = arguments->comm;
+  const char *word = arguments->word[1];
+  bool folder = false;
+  char *newest = NULL;
   (void)exit_code;
-  const enum status status = checkpoint_verify(arguments->comm, arguments->word[1]);
+  enum status status = is_folder_anywhere(comm, word, &folder);
+  if (!status)
+    status = folder ? use_newest(comm, word, verify_file, &newest) : checkpoint_verify(comm, word);
   if (!status && comm_rank(arguments->comm) == 0)
-    printf("%s: all checksums agree\n", arguments->word[1]);
+    printf("%s: all checksums agree\n", newest ? newest : word);
+  mem_free(newest);
   return status;
 }
 
 /* As diff(1): exit code 1 when the files differ. */
 static enum status diff(const struct arguments *arguments, int *exit_code)
 {
-  bool same = false;
-  const enum status status = checkpoint_diff(arguments->word[1], arguments->word[2], stdout, &same);
+  struct comm *comm = arguments->comm;
+  char *left = NULL, *right = NULL;
+  bool same = true;
+  enum status status = find_file(comm, arguments->word[1], &left);
+  if (!status)
+    status = find_file(comm, arguments->word[2], &right);
+  if (!status)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_diff(left, right, stdout, &same)
+                                                   : STATUS_OK);
   if (!status && !same)
     *exit_code = 1;
+  mem_free(left);
+  mem_free(right);
   return status;
 }
 
@@ -148,8 +185,8 @@ static const struct action {
 } actions[] = {
     {"ls", "FOLDER", 2, false, list},
     {"show", "FILE|RUN_FOLDER", 2, true, show},
-    {"verify", "FILE", 2, true, verify},
-    {"diff", "FILE FILE", 3, false, diff},
+    {"verify", "FILE|RUN_FOLDER", 2, true, verify},
+    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, true, diff},
     {"import", "MODEL_FOLDER FILE", 3, true, import_model},
     {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
 };
@@ -170,21 +207,23 @@ static enum status run(const struct arguments *arguments, int *exit_code)
 
 const struct command command_ckpt = {
     .name = "ckpt",
-    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE | diff FILE FILE | import "
-             "MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
+    .usage = "ls FOLDER | show FILE|RUN_FOLDER | verify FILE|RUN_FOLDER | diff FILE|RUN_FOLDER "
+             "FILE|RUN_FOLDER | import MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
              "[key=value ...]",
     .summary = "list, show, verify, compare, import and export checkpoints",
     .text = "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "
             "folder\n"
-            "  show  print the metadata and tensors of a checkpoint, or of a run folder's newest "
-            "one\n"
+            "  show  print the metadata and tensors of a checkpoint\n"
             "  verify  check the structure and every checksum, in parallel under mpirun\n"
             "  diff  print the differences between two checkpoints; the exit code is 1 if there "
             "are any\n"
             "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
             "Hugging Face model folder (config.json and safetensors)\n"
             "  export  write a Hugging Face model folder, with the tokenizer's files, "
-            "from a checkpoint or from a run folder's newest one\n"
+            "from a checkpoint\n"
+            "\n"
+            "RUN_FOLDER stands for its newest checkpoint that verifies. verify takes the newest one, "
+            "damaged or not.\n"
             "\n"
             "Import and export stream the tensors, in parallel under mpirun. They do not "
             "overwrite a model.",

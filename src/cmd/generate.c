@@ -163,11 +163,11 @@ static enum status compare(const struct values *values, const struct tokenizer *
   const struct tokenizer_id id = tokenizer_id(tokenizer);
   if (tokenizer_compare(&id, &maker->id) != TOKENIZER_OTHER)
     return STATUS_OK;
-  const enum status status =
-      status_set(STATUS_USAGE,
-                 "this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; "
-                 "tokenizer=FOLDER uses a tokenizer anyway",
-                 tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text);
+  const enum status status = status_set(
+      STATUS_USAGE, "this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; %s",
+      tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text,
+      *values->tokenizer ? "it is used because tokenizer= names it"
+                         : "name the tokenizer of the model by tokenizer=FOLDER");
   if (!*values->tokenizer)
     return status;
   log_warn("%s", status_text());

@@ -86,12 +86,18 @@ static const struct option table[] = {
 
 /* ---- train */
 
+static enum status refuse_no_input(const struct arguments *arguments)
+{
+  return status_set(STATUS_USAGE,
+                    "input= is missing: say sluice tokenizer train %s input=%s, with commas between "
+                    "several files or folders",
+                    arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
+}
+
 static enum status train(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct bpe_train_result result;
-  if (values->input.n == 0)
-    return status_set(STATUS_USAGE, "sluice tokenizer train needs input=FILE or FOLDER, or several with commas between them");
   const struct bpe_train_config config = {.inputs = values->input.n,
                                           .input = values->input.item,
                                           .out = arguments->word[1],
@@ -156,13 +162,24 @@ static enum status read_stream(FILE *stream, const char *name, char **out, size_
   return STATUS_OK;
 }
 
+/* The third word could not be opened. A user may have meant it as the text itself. */
+static enum status refuse_input(const struct arguments *arguments, int error)
+{
+  const char *word = arguments->word[2];
+  const enum status status = open_unreadable(error, word);
+  if (error != ENOENT || strcmp(arguments->word[0], "encode") != 0)
+    return status;
+  return status_set(status, "cannot open %s: %s; name a file, or say text='%s'", word, strerror(error),
+                    word);
+}
+
 /* The file of the command line, or standard input. *name is what to call it. */
 static enum status read_input(const struct arguments *arguments, const char **name, char **out, size_t *bytes)
 {
   *name = arguments->words > 2 ? arguments->word[2] : "standard input";
   FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
   if (!file)
-    return open_unreadable(errno, *name);
+    return refuse_input(arguments, errno);
   const enum status status = read_stream(file, *name, out, bytes);
   if (file != stdin)
     (void)fclose(file); /* was only read: nothing can be lost */
@@ -437,10 +454,13 @@ static const struct action {
 
 static enum status run(const struct arguments *arguments, int *exit_code)
 {
+  const struct values *values = arguments->values;
   (void)exit_code;
   for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
     if (strcmp(actions[i].name, arguments->word[0]) != 0)
       continue;
+    if (actions[i].run == train && values->input.n == 0)
+      return refuse_no_input(arguments);
     if (arguments->words < actions[i].least || arguments->words > actions[i].most)
       return status_set(STATUS_USAGE, "usage: sluice tokenizer %s %s", actions[i].name, actions[i].usage);
     if (!actions[i].parallel && comm_rank(arguments->comm) != 0)

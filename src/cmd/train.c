@@ -57,17 +57,27 @@ static void log_start(const struct arguments *arguments)
   log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line.text);
 }
 
-/* A word that is neither known nor a file. On rank 0, which all agree with. Collective. */
-static enum status check_resume(struct comm *comm, const char *resume)
+static enum status check_resume_file(const char *resume)
 {
-  enum status status = STATUS_OK;
-  if (comm_rank(comm) == 0 && strcmp(resume, "none") != 0 && strcmp(resume, "auto") != 0 &&
-      !file_exists(resume))
-    status = status_set(
+  if (!strcmp(resume, "none") || !strcmp(resume, "auto"))
+    return STATUS_OK;
+  if (!file_exists(resume))
+    return status_set(
         STATUS_INPUT,
         "--resume is %s, and there is no such file: say none, auto, or the path of a checkpoint",
         resume);
-  return comm_agree(comm, status);
+  if (file_is_folder(resume))
+    return status_set(STATUS_INPUT,
+                      "--resume is %s, a folder: say auto, which continues the run in run.dir, or "
+                      "name a checkpoint, such as %s/ckpt/step-00000100.h5",
+                      resume, resume);
+  return STATUS_OK;
+}
+
+/* Rank 0 looks and all ranks agree with it. Collective. */
+static enum status check_resume(struct comm *comm, const char *resume)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(resume) : STATUS_OK);
 }
 
 /* Log the command that continues this run. In a Slurm job the number of ranks is not all that the

@@ -87,12 +87,28 @@ static void describe(const struct option *option, char *out, size_t size)
              unit_length(unit, one), unit);
 }
 
+/* Whether an option has the name `part` or is in the section `part`. NULL: it is. */
 static bool is_part(const struct option *option, const char *part)
 {
   const size_t length = part ? strlen(part) : 0;
   return !part || !strcmp(option->name, part) ||
          (length > 0 && (int)length == options_section_length(option->name) &&
           !strncmp(option->name, part, length));
+}
+
+/* The same for the name without its section. */
+static bool is_key(const struct option *option, const char *key)
+{
+  const char *dot = strchr(option->name, '.');
+  return dot && !strcmp(dot + 1, key);
+}
+
+static bool has_part(const struct option *table, const char *part)
+{
+  for (const struct option *option = table; option->name; option++)
+    if (is_part(option, part))
+      return true;
+  return false;
 }
 
 static bool begins_section(const struct option *table, const struct option *option)
@@ -119,10 +135,11 @@ void options_print_brief(const struct option *table, bool with_rare, FILE *to)
 
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to)
 {
+  const bool by_key = !has_part(table, part);
   int printed = 0;
   for (const struct option *option = table; option->name; option++) {
     char description[600];
-    if (!is_part(option, part))
+    if (by_key ? !is_key(option, part) : !is_part(option, part))
       continue;
     describe(option, description, sizeof description);
     fprintf(to, "  %s  (", option->name);

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -88,12 +87,6 @@ static enum status describe(struct import *import)
   return status;
 }
 
-static bool is_folder(const char *path)
-{
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* A folder that is not there is rather misspelt than wanted. */
 static enum status check_target(const char *path)
 {
@@ -101,7 +94,7 @@ static enum status check_target(const char *path)
   enum status status = folder ? STATUS_OK : STATUS_MEMORY;
   if (slash && slash > folder) {
     *slash = '\0';
-    if (!is_folder(folder))
+    if (!file_is_folder(folder))
       status = status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
   }
   mem_free(folder);
@@ -436,7 +429,7 @@ enum status exchange_export(struct comm *comm, const struct deck *deck, const ch
   if (!status)
     status = comm_agree(comm, open_export(&export));
   if (!status) {
-    export.fresh = comm_rank(comm) == 0 && !is_folder(dir);
+    export.fresh = comm_rank(comm) == 0 && !file_is_folder(dir);
     status = write_export(&export);
     if (status && export.fresh)
       remove_folder(&export);

@@ -238,6 +238,31 @@ enum status origin_resolve_checkpoint(struct comm *comm, const char *path, struc
   return status;
 }
 
+/* Rank 0 has seen no model folder at `path`. */
+static enum status refuse(const char *path, const struct deck *deck)
+{
+  if (file_is_hub_name(path))
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s. That looks like a Hugging Face name: download it first "
+                      "(hf download %s --local-dir DIR), and name DIR",
+                      path, path);
+  if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
+      strcmp(options_where(deck->set, "train.init"), OPTIONS_COMMAND_LINE) != 0)
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s (train.init, %s): download it as the head of the deck "
+                      "says, or set train.init",
+                      path, options_where(deck->set, "train.init"));
+  if (!file_exists(path))
+    return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)", path);
+  if (origin_holds(path, "ckpt"))
+    return status_set(STATUS_INPUT,
+                      "%s is a run folder: name a checkpoint in %s/ckpt, such as "
+                      "%s/ckpt/step-00000100.h5",
+                      path, path, path);
+  return status_set(STATUS_INPUT,
+                    "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
+}
+
 enum status origin_resolve(struct comm *comm, const char *path, struct deck *deck)
 {
   int64_t folder = comm_rank(comm) == 0 && origin_is_folder(path);
@@ -248,5 +273,5 @@ enum status origin_resolve(struct comm *comm, const char *path, struct deck *dec
     return resolve_from_folder(comm, path, deck);
   if (origin_is_checkpoint(path))
     return origin_resolve_checkpoint(comm, path, deck);
-  return status_set(STATUS_INPUT, "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
+  return comm_agree(comm, comm_rank(comm) == 0 ? refuse(path, deck) : STATUS_OK);
 }

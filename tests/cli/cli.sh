@@ -113,6 +113,28 @@ fails 3 "text holds no checkpoint" "$SLUICE" ckpt show text
 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify"
 on 2 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify on two ranks"
 
+# A run folder in place of a checkpoint: its newest, or how to name one.
+on 2 "$SLUICE" ckpt verify first | grep -q "^$(newest first): all checksums agree\$" || die "ckpt verify of a run folder"
+on 2 "$SLUICE" ckpt diff first "$(newest first)" || die "ckpt diff of a run folder and its newest checkpoint"
+fails 3 "a folder: say auto, which continues the run in run.dir, or name a checkpoint, such as first/ckpt/" "$SLUICE" train tiny.yaml run.dir=first --resume first
+fails 3 "first is a run folder: name a checkpoint in first/ckpt" on 2 "$SLUICE" train tiny.yaml run.dir=none train.init=first
+
+# Models that are not here yet. Oracle: the form OWNER/NAME of the hub; the head of the shipped decks.
+for words in "train tiny.yaml run.dir=none train.init=Qwen/Qwen2.5-0.5B" "plan tiny.yaml train.init=Qwen/Qwen2.5-0.5B"; do
+  # shellcheck disable=SC2086 # words
+  fails 3 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" $words
+done
+fails 2 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" prepare text out=none tokenizer=Qwen/Qwen2.5-0.5B
+fails 3 "download it as the head of the deck says" "$SLUICE" plan "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
+fails 3 "one folder is expected" "$SLUICE" train tiny.yaml run.dir=none data.train=[a,b]
+
+# All checkpoints are damaged: the cure is one that the command takes.
+cp -r first wounded
+for file in wounded/ckpt/*.h5; do head -c 5000 "$file" > cut && mv cut "$file"; done
+fails 3 "can be used: name a good one from elsewhere, or restore one from a copy" on 2 "$SLUICE" eval wounded
+fails 3 "can be used: name a good one by --resume FILE" "$SLUICE" train tiny.yaml run.dir=wounded --resume auto
+fails 3 "wounded/ckpt/" on 2 "$SLUICE" ckpt verify wounded
+
 # Evaluation: the same number at any rank count, and better trained than untrained.
 loss() { on "$1" "$SLUICE" eval "$2" $3 2>/dev/null | sed -n 's/.*validation loss \([0-9.]*\).*/\1/p'; }
 one=$(loss 1 first "")

@@ -151,8 +151,10 @@ echo "{\"eos_token_id\": [1, $3]}" > folder/generation_config.json
 say 2 folder prompt_file=document.txt tokens=50 temperature=0 | cmp two.txt - || die "the text does not end with token $3, one of eos_token_id"
 grep -q "^$(echo "$given" | wc -w) tokens read .*, 3 written" generate.err || { cat generate.err >&2; die "the document is not $(echo "$given" | wc -w) tokens"; }
 fails 2 "is not that of data ('bytes', 257 tokens" "$SLUICE" generate folder prompt=x data.train=data
+grep -q 'name the tokenizer of the model by tokenizer=FOLDER$' fails.out || { cat fails.out >&2; die "no cure for another tokenizer"; }
 say 1 folder prompt_file=document.txt tokens=2 temperature=0 data.train=data tokenizer="$tokenizer" | cmp two.txt - || die "a tokenizer named all the same"
 grep -q 'is not that of data ' generate.err || die "no warning of a tokenizer that the data were not made with"
+grep -q 'it is used because tokenizer= names it$' generate.err || { cat generate.err >&2; die "the warning asks for tokenizer="; }
 say 1 folder prompt=x tokens=1 tokenizer=bytes > bytes.txt
 grep -q "this tokenizer ('bytes', .* is not that of folder " generate.err || { cat generate.err >&2; die "no warning of a tokenizer that is not the folder's"; }
 say 1 folder prompt=x tokens=1 tokenizer="$tokenizer" > own.txt

@@ -41,6 +41,8 @@ test "$(grep -c '^  [a-z]*\.[a-z_]*  (' keys)" -ge 82 || die "help keys has fewe
 grep -qx shard.strategy names || die "help keys shard does not have shard.strategy"
 ! grep -qv '^shard\.' names || die "help keys shard has keys of other sections"
 "$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' || die "help keys shard.strategy does not explain full_shard"
+"$SLUICE" help keys lr | grep -q '^  optim\.lr  (' || die "help keys lr does not find optim.lr"
+! "$SLUICE" help keys train | grep -q '^  data\.' || die "help keys train has keys of other sections"
 fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
 fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
 ! grep -qE '[0-9]{6}' keys || { grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }

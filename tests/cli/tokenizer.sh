@@ -78,7 +78,9 @@ learn 1 small input=small.txt vocab=300 min_count=1
 grep -q 'the corpus is too small for 300 tokens' learn.out || { cat learn.out >&2; die "no warning of a small corpus"; }
 
 fails 2 "usage: sluice tokenizer" "$SLUICE" tokenizer train
-fails 2 "needs input=" "$SLUICE" tokenizer train new
+fails 3 "name a file, or say text='hello'" "$SLUICE" tokenizer encode gpt2.1 hello
+fails 2 "input= is missing: say sluice tokenizer train new input=FILE|FOLDER" "$SLUICE" tokenizer train new
+fails 2 "input= is missing: say sluice tokenizer train new input=corpus" "$SLUICE" tokenizer train new corpus
 fails 2 "is there already" on 3 "$SLUICE" tokenizer train small input=small.txt
 fails 2 "vocab must be" "$SLUICE" tokenizer train new input=small.txt vocab=256
 fails 2 "pattern must be one of gpt2, llama3, qwen2" "$SLUICE" tokenizer train new input=small.txt pattern=gpt5
