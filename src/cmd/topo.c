@@ -38,11 +38,11 @@ static const struct option table[] = {
     {.name = "ranks",
      .type = OPTION_INT,
      .offset = offsetof(struct values, ranks),
-     .value = "0",
-     .least = 0,
+     .value = "-1",
+     .least = -1,
      .most = 4096,
      .unit = "ranks",
-     .text = "Ranks on the machine. 0: the ranks of this job on this node, or one per GPU."},
+     .text = "Ranks on the machine. -1: the ranks of this job on this node, or one per GPU."},
     {.name = "mask",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct values, mask),
@@ -94,7 +94,7 @@ static enum status create_scene(const struct values *values, const struct deck *
   const bool described = *values->xml || *values->machine, none = !described && deck->run.device == DECK_DEVICE_HOST;
   const struct topo_scene scene = {.xml = *values->xml ? values->xml : NULL,
                                    .synthetic = *values->machine ? values->machine : NULL,
-                                   .ranks = (int)values->ranks,
+                                   .ranks = values->ranks > 0 ? (int)values->ranks : 0,
                                    .gpus = none ? 0 : (int)values->gpus,
                                    .buses = described ? 0 : buses->n,
                                    .bus = buses->bus,
@@ -102,6 +102,9 @@ static enum status create_scene(const struct values *values, const struct deck *
                                    .mask = values->mask.item};
   if (*values->xml && *values->machine)
     return status_set(STATUS_USAGE, "both xml= and machine= are given; show one of them");
+  if (values->ranks == 0)
+    return status_set(STATUS_USAGE, "ranks=0: a machine is shown for 1 rank or more; leave ranks= out "
+                                    "for the ranks of this job, or one per GPU");
   return topo_create_scene(&scene, options, out);
 }
 
@@ -110,7 +113,7 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   const struct values *values = arguments->values;
   struct comm *comm = arguments->comm;
   const bool described = *values->xml || *values->machine;
-  const bool job = comm_ranks(comm) > 1 && !described && values->ranks == 0 && values->gpus < 0 && values->mask.n == 0;
+  const bool job = comm_ranks(comm) > 1 && !described && values->ranks < 0 && values->gpus < 0 && values->mask.n == 0;
   const struct topo_options options = {.bind = deck->topo.bind,
                                        .threads = (int)deck->run.threads,
                                        .controller = (int)deck->topo.controller,

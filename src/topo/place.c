@@ -478,7 +478,7 @@ static enum status refuse_list(const struct topo *topo, int rank)
 static enum status read_list(struct topo *topo, int rank, const char *what, hwloc_bitmap_t list)
 {
   struct share *share = &topo->share[rank];
-  enum status status = machine_read_cpus(topo->machine, what, topo->options.list[rank], list);
+  enum status status = machine_read_cpus(what, topo->options.list[rank], list);
   if (status)
     return status;
   if (hwloc_bitmap_iszero(list) || !hwloc_bitmap_isincluded(list, share->mask))

@@ -63,7 +63,7 @@ bool share_binds_memory(const struct topo *topo, const struct share *share);
 /* This one, or one of a file that hwloc wrote, or one in its synthetic language. */
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out);
 /* CPUs of a list; STATUS_USAGE names `what` it is. */
-enum status machine_read_cpus(hwloc_topology_t machine, const char *what, const char *list, hwloc_bitmap_t out);
+enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
 /* The next core with a CPU in the mask, after `core` (NULL: the first). */
 hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core);

@@ -262,8 +262,12 @@ static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
 static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank, hwloc_bitmap_t mask)
 {
   hwloc_topology_t machine = topo->machine;
-  if (scene->masks > 0)
-    return machine_read_cpus(machine, "", scene->mask[scene->masks == 1 ? 0 : rank], mask);
+  if (scene->masks > 0) { /* a launcher may give more than there is */
+    const enum status status = machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
+    return status ? status
+                  : topo_check(hwloc_bitmap_and(mask, mask, hwloc_topology_get_topology_cpuset(machine)),
+                               "hwloc_bitmap_and");
+  }
   if (!scene->xml && !scene->synthetic)
     return own_mask(machine, mask);
   if (!hwloc_bitmap_intersects(hwloc_topology_get_allowed_cpuset(machine),

@@ -13,6 +13,8 @@ done
 "$SLUICE" topo --machine "pack:2 numa:2 core:6 pu:1" --gpus 4 | cmp - "$here/golden/assumed.txt" || die "--machine"
 "$SLUICE" topo --machine "core:4 pu:1" --gpus 0 --ranks 2 "mask=['0,2', '1,3']" | grep -q '^1 .* 1,3  ' || die "quoted masks"
 fails 2 "both xml= and machine=" "$SLUICE" topo --xml "$here/machines/nps4.xml" --machine "pu:4"
+fails 2 "ranks=0: a machine is shown for 1 rank or more" "$SLUICE" topo --machine "pu:4" --ranks 0
+fails 2 "topo.cores gives rank 0 of its node the CPUs 0-7, of which it may use 0-1" "$SLUICE" topo --machine "core:2 pu:1" --ranks 1 "topo.cores=[0-7]"
 fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
 
 # What ranks of a job get; a deck is taken too.
