@@ -300,6 +300,8 @@ static void when_all_are_damaged_nothing_starts_anew(void **state)
   expect_in_sentence("3 checkpoints");
   expect_in_sentence("step-00000010.h5"); /* the last one tried */
   expect_in_sentence("truncated");
+  expect_in_sentence("name a good one from elsewhere");
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_INPUT); /* as the run itself does */
   expect_in_sentence("--resume FILE");
   assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-00000030.h5"));
 }
