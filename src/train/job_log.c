@@ -1,6 +1,7 @@
 /* What the log says of a job as it begins: what it is, and which keys do nothing. */
 #include "train/job_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -58,6 +59,9 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
     bool idle;
     const char *why;
   } keys[] = {
+      {"shard.group",
+       trains && plans[0]->input.ranks == 1 && strtol(deck->shard.group, NULL, 10) > 1,
+       "one rank is a group of its own, and more ranks must be a multiple of it"},
       {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
        "parameters are on the device (tiers.params)"},
       {"tiers.working",

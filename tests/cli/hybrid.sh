@@ -17,6 +17,11 @@ grep -q "hybrid_shard: 2 groups of 2 ranks" pairs.log || die "nobody says how gr
 train 1 single shard.strategy=hybrid_shard
 if grep -q "hybrid_shard:" single.log; then die "one rank has no groups to speak of"; fi
 
+# Oracle: on more ranks this group is refused, so one rank must say why it takes it.
+train 1 lone shard.strategy=hybrid_shard shard.group=2
+grep -q "shard.group is ignored: one rank is a group of its own, and more ranks must be a multiple of it" lone.log || { cat lone.log >&2; die "one rank takes a group of 2 without a word"; }
+"$SLUICE" plan tiny.yaml list=false shard.strategy=hybrid_shard shard.group=2 2>&1 | grep -q "shard.group is ignored" || die "a plan for one rank takes a group of 2 without a word"
+
 # planned WORDS key=value...: the first line of a plan has them.
 planned() {
   words=$1
