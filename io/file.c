@@ -208,6 +208,18 @@ enum status file_read_stream(const char *path, size_t most, char **out, size_t *
   return fd < 0 ? open_unreadable(errno, path) : read_open(fd, path, most, out, bytes);
 }
 
+/* `error`: why `bytes` could not be reserved. */
+static enum status refuse_room(int fd, int error, const char *path, int64_t bytes)
+{
+  struct statvfs info;
+  char doing[120];
+  if ((error != ENOSPC && error != EDQUOT) || fstatvfs(fd, &info) != 0)
+    return open_failed(error, "make room for", path);
+  snprintf(doing, sizeof doing, "make room for %s (%s are free) in", mem_amount((double)bytes).text,
+           mem_amount((double)info.f_bavail * (double)info.f_frsize).text);
+  return open_failed(error, doing, path);
+}
+
 /* For file systems that cannot reserve: a look at what is free now. */
 static enum status compare_free_space(int fd, const char *path, int64_t bytes)
 {
@@ -216,8 +228,7 @@ static enum status compare_free_space(int fd, const char *path, int64_t bytes)
     return failed("ask for the free space at", path);
   if (info.f_bavail >= (uint64_t)bytes / info.f_frsize + 1)
     return STATUS_OK;
-  errno = ENOSPC;
-  return failed("make room for", path);
+  return refuse_room(fd, ENOSPC, path, bytes);
 }
 
 enum status file_reserve_open(int fd, const char *name, int64_t bytes)
@@ -232,7 +243,8 @@ enum status file_reserve_open(int fd, const char *name, int64_t bytes)
   while (done != 0 && errno == EINTR);
   if (done == 0)
     return STATUS_OK;
-  return errno == EOPNOTSUPP || errno == ENOSYS ? compare_free_space(fd, name, bytes) : failed("make room for", name);
+  return errno == EOPNOTSUPP || errno == ENOSYS ? compare_free_space(fd, name, bytes)
+                                                : refuse_room(fd, errno, name, bytes);
 }
 
 static enum status reserve(const char *path, enum open_as as, int64_t bytes)

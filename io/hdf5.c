@@ -1,4 +1,5 @@
 /* The lock, the check of return codes, types and groups. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,7 +88,9 @@ enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
   va_start(args, doing);
   vsnprintf(what, sizeof what, doing, args);
   va_end(args);
-  return status_set(code, "cannot %s: %s", what, reason);
+  const bool full = strstr(reason, strerror(ENOSPC)) || strstr(reason, strerror(EDQUOT));
+  return status_set(code, "cannot %s: %s%s", what, reason,
+                    full ? "; free some space or choose another folder" : "");
 }
 
 enum status hdf5_close(hid_t id, enum status so_far)

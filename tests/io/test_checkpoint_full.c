@@ -150,7 +150,7 @@ static void a_disk_that_fails_under_the_header(void **state)
 {
   (void)state;
   checkpoint_test_hook = break_header;
-  expect_failure("No space left on device", false);
+  expect_failure("No space left on device; free some space or choose another folder", false);
 }
 
 static void a_disk_that_fails_under_the_data(void **state)
@@ -192,7 +192,8 @@ static void a_full_disk(void **state)
   assert_int_equal(comm_max_i64(job, &mounted, 1), STATUS_OK);
   if (mounted) {
     enum status small = save_to(disk, 10, false, NULL), big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
-    bool named = strstr(status_text(), "No space left on device") && strstr(status_text(), "free some space") && strstr(status_text(), disk);
+    bool named = strstr(status_text(), "No space left on device") && strstr(status_text(), "free some space") && strstr(status_text(), "cannot make room for 3.") &&
+                 strstr(status_text(), "KiB are free) in") && strstr(status_text(), disk);
     int files = count_files(disk);
     enum status after = checkpoint_find(job, disk, true, &found);
     bool kept = found && strstr(found, "step-00000010.h5");
