@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cmd/cmd.h"
@@ -24,6 +25,27 @@ static bool wants(int argc, char **argv, int first, const char *flag)
 static int fail(enum status status)
 {
   log_failure(status_text());
+  return status_exit_code(status);
+}
+
+/* The rank that the launcher gives this process, before MPI has started. 0 without a launcher. */
+static long launched_rank(void)
+{
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                      "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i]))
+      return strtol(getenv(names[i]), NULL, 10);
+  return 0;
+}
+
+/* A mistake that all ranks find, so rank 0 alone reports it. A launcher ends the job at the first
+ * failure, so the others wait a second for rank 0. */
+static int fail_unstarted(enum status status)
+{
+  if (launched_rank() == 0)
+    return fail(status);
+  sleep(1);
   return status_exit_code(status);
 }
 
@@ -145,7 +167,7 @@ static int dispatch(int argc, char **argv)
     return man(argc, argv);
   const struct command *command = command_find(commands, name);
   if (!command)
-    return fail(STATUS_USAGE);
+    return fail_unstarted(STATUS_USAGE);
   if (wants(argc, argv, 2, "--help")) {
     help_print(command_part(command, argv[2]));
     return 0;

@@ -22,6 +22,8 @@ for command in train eval generate prepare deck plan ckpt bench doctor; do
   "$SLUICE" $command --help | grep -q "^usage: sluice $command" || die "$command --help"
 done
 fails 2 "there is no subcommand 'trian': did you mean 'sluice train'?" "$SLUICE" trian
+fails 2 "there is no subcommand 'trian'" on 3 "$SLUICE" trian
+test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "every rank says that there is no such subcommand"; }
 fails 2 "there is no subcommand 'foo': the subcommands are train," "$SLUICE" foo
 fails 2 "usage: sluice train" "$SLUICE" train
 fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
