@@ -86,8 +86,10 @@ static void say_how_to_continue(const struct arguments *arguments)
 {
   struct command_line line = {""};
   const int ranks = comm_ranks(arguments->comm);
+  const bool crowded = comm_local_ranks(arguments->comm) > sysconf(_SC_NPROCESSORS_ONLN);
   if (ranks > 1)
-    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none", ranks);
+    append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none%s", ranks,
+                crowded ? " --oversubscribe" : "");
   append_word(&line, "sluice");
   append_word(&line, "train");
   append_word(&line, arguments->word[0]);

@@ -84,7 +84,7 @@ left() {
 
   # A file STOP: its words are told, and it is gone, so that the next start goes on.
   status=0
-  on 2 "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 checkpoint.every=0 > asked.log 2>&1 & job=$!
+  on 2 env -u SLURM_JOB_ID "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 checkpoint.every=0 > asked.log 2>&1 & job=$!
   wait_for_step asked $job
   echo 'the disks are swapped' > asked/STOP
   wait $job || status=$?
@@ -92,7 +92,7 @@ left() {
   test ! -e asked/STOP || die "STOP is still there"
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
   # The log has the command that continues, quoted for a shell.
-  command=$(sed -n 's/^to continue: mpirun -n 2 --bind-to none sluice //p' asked/log.txt)
+  command=$(sed -n 's/^to continue: mpirun -n 2 --bind-to none \(--oversubscribe \)\{0,1\}sluice //p' asked/log.txt)
   test -n "$command" || { cat asked.log >&2; die "the log has no command that continues"; }
   sh -c "$MPIRUN -n 2 $SLUICE $command run.steps=$step" > asked.log 2>&1 || { cat asked.log >&2; die "this command does not continue: $command"; }
   grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl || die "this command did not continue: $command"
