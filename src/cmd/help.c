@@ -39,7 +39,7 @@ static void print_pointers(const struct command *command, bool shorter)
 {
   printf("\nExamples:\n%s\n", command->examples);
   if (command->takes_deck)
-    printf("Deck keys:     sluice help keys [SECTION|KEY], or man 5 sluice-deck\n");
+    printf("Deck keys:     sluice help keys [SECTION|KEY]\n");
   if (shorter)
     printf("More help:     sluice %s --help\n", command->name);
 }
