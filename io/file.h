@@ -31,8 +31,8 @@ enum status file_create(const char *path, int64_t bytes);
 enum status file_reserve_open(int fd, const char *name, int64_t bytes); /* of an open one, called `name` in sentences */
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
-/* Whether a path that is not there has the form OWNER/NAME of a model on the Hugging Face hub: one
- * slash, and no folder OWNER. models/NAME is a folder. Local. */
+/* Whether a path that is not there looks like OWNER/NAME of a model on the Hugging Face hub. It has
+ * one slash, there is no folder OWNER, and OWNER is not models. Local. */
 bool file_is_hub_name(const char *path);
 int64_t file_size(const char *path); /* -1 */
 

@@ -113,7 +113,8 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   const struct values *values = arguments->values;
   struct comm *comm = arguments->comm;
   const bool described = *values->xml || *values->machine;
-  const bool job = comm_ranks(comm) > 1 && !described && values->ranks < 0 && values->gpus < 0 && values->mask.n == 0;
+  const bool job = comm_ranks(comm) > 1 && !described && values->ranks < 0 && values->gpus < 0 &&
+                   values->mask.n == 0;
   const struct topo_options options = {.bind = deck->topo.bind,
                                        .threads = (int)deck->run.threads,
                                        .controller = (int)deck->topo.controller,

@@ -171,7 +171,8 @@ const struct option deck_table[] = {
              "its checksums. Otherwise only the length and header of a shard are checked when it "
              "is opened."},
 
-    {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies, .aliases = deck_strategy_aliases,
+    {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
+     .aliases = deck_strategy_aliases,
      .text = "What is sharded over the ranks.\n"
              "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
              "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"

@@ -84,7 +84,8 @@ static int typing_distance(const char *given, const char *known)
 /* The right key in the wrong section is nearer than a wrong key. */
 static int name_distance(const char *given, const char *known)
 {
-  const int whole = typing_distance(given, known), key = typing_distance(key_of(given), key_of(known));
+  const int whole = typing_distance(given, known);
+  const int key = typing_distance(key_of(given), key_of(known));
   return key == INT_MAX || whole < key + 2 ? whole : key + 2;
 }
 

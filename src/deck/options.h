@@ -113,7 +113,8 @@ enum status options_print_value(const struct option *option, const void *values,
 enum status options_print_named(const struct option_set *set, const char *name, char **out);
 /* The table for people. The short form is one line per option: name and first sentence. The long
  * form has type, default, unit and the whole text of the options of section `part`, or of the option
- * of this name; NULL: all. If there is none, it takes the options whose names end in `part`. It returns the number of options that it printed. Local. */
+ * of this name; NULL: all. If there is none, it takes the options whose names end in `part`. It
+ * returns the number of options that it printed. Local. */
 void options_print_brief(const struct option *table, bool with_rare, FILE *to);
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
 /* The table as man page source (.TP entries). Local. */
