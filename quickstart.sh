@@ -45,5 +45,6 @@ deck          inputs/quickstart.yaml
 text          $text/
 token shards  data/quickstart/
 run           $run/             (deck.yaml, log.txt, results.jsonl, ckpt/)
-next          README.md; ./check.sh runs the tests
+next          export PATH=$PWD/build:\$PATH, then "Your first training" in README.md
+tests         ./check.sh
 END
