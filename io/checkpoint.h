@@ -44,9 +44,10 @@ enum status checkpoint_verify(struct comm *comm, const char *path);
 
 /* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with the file; the same on all ranks. Collective. */
 typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
-/* The newest DIR/step-*.h5 that is of use: one that is damaged (STATUS_INPUT or STATUS_IO) is passed over, which is logged with the reason, and any other failure is the call's.
- * *path_out NULL if the folder has no step-*.h5; if it has some and all are damaged, STATUS_INPUT. `clean`: remove stale temporary files, for the run that owns the
- * folder; without it nothing is written. Collective. */
+/* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
+ * says why. Any other failure is returned. *path_out is NULL if the folder has no step-*.h5. If all
+ * are damaged, the call fails with STATUS_INPUT. `clean`: remove stale temporary files. Only the run
+ * that owns the folder asks for it. Otherwise nothing is written. Collective. */
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out);
 /* The newest that verifies: for who reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);

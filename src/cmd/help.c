@@ -4,20 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/prose.h"
 #include "cmd/cmd.h"
 #include "config.h"
 
 static const char deck_text[] =
     "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" "
-    "with "
-    "\"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The command "
-    "line "
-    "wins over the deck.\n"
+    "with \"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The "
+    "command line wins over the deck.\n"
     "\n"
     "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024), "
-    "or have an exponent, as in 2e3. "
-    "An unknown key is an error that names the nearest known key.";
+    "or have an exponent, as in 2e3. An unknown key is an error, which names the nearest known key "
+    "if one is near.";
 
 static void print_usage(const struct command *command)
 {
@@ -106,9 +105,9 @@ static void print_sections(void)
   const char *last = "";
   size_t length = 0;
   for (const struct option *option = deck_table; option->name; option++) {
-    const size_t section = strcspn(option->name, "."), used = strlen(text);
+    const size_t section = strcspn(option->name, ".");
     if (section != length || strncmp(option->name, last, length) != 0)
-      snprintf(text + used, sizeof text - used, " %.*s", (int)section, option->name);
+      append_text(text, sizeof text, " %.*s", (int)section, option->name);
     last = option->name;
     length = section;
   }
