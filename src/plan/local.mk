@@ -13,6 +13,8 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/cures.c \
 	src/plan/cures.h \
 	src/plan/internal.h \
+	src/plan/ops.c \
+	src/plan/ops.h \
 	src/plan/order.c \
 	src/plan/place.c \
 	src/plan/plan.c \

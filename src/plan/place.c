@@ -33,7 +33,9 @@ static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
 void plan_lifetimes(struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++)
-    for (int k = 0; k < plan->instr[i].n_use; k++) {
+    for (int k = 0; k < PLAN_MAX_USE; k++) {
+      if (plan->instr[i].use[k].buffer < 0)
+        continue;
       struct plan_buffer *buffer = &plan->buffer[plan_root(plan, plan->instr[i].use[k].buffer, NULL)];
       if (i < buffer->first)
         buffer->first = i;

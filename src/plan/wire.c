@@ -1,6 +1,7 @@
 #include "plan/wire.h"
 
 #include "base/exactsum.h"
+#include "plan/ops.h"
 
 /* The groups of a kind: `groups` of them, each of `size` ranks from `first` + group * between_groups on, `between` apart. */
 struct groups {
@@ -83,15 +84,24 @@ static int64_t reduced(const struct job *job, const struct instr *instr, const s
   return part_of(job, instr) * crossings->pairs;
 }
 
-static void add(const struct job *job, const struct instr *instr, struct wire_bytes *out)
+/* Without sharding the members of a group are replicas. */
+static int64_t *kind_of(const struct job *job, const struct instr *instr, struct wire_bytes *out)
 {
   const bool whole = job->plan->input.strategy == STRATEGY_NO_SHARD;
-  switch (instr->op) {
-  case OP_GATHER: out->gather += whole ? 0 : gathered(job, instr, &job->shard); break;
-  case OP_REDUCE: *(whole ? &out->replicas : &out->reduce) += reduced(job, instr, &job->shard); break;
-  case OP_REPLICA_REDUCE: out->replicas += reduced(job, instr, &job->replica); break;
-  case OP_GATHER_GRADS: out->replicas += gathered(job, instr, whole ? &job->shard : &job->replica); break;
-  case OP_METRICS: out->sums += 2 * (int64_t)sizeof(struct exactsum) * job->tree; break;
+  if (instr->attr.group == GROUP_GATHER)
+    return &out->gather;
+  return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
+}
+
+static void add(const struct job *job, const struct instr *instr, struct wire_bytes *out)
+{
+  const struct crossings *crossings = instr->attr.group == GROUP_REPLICAS ? &job->replica : &job->shard;
+  if (instr->attr.group == GROUP_NONE)
+    return;
+  switch (op_rows[instr->op].collective) {
+  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += gathered(job, instr, crossings); break;
+  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += reduced(job, instr, crossings); break;
+  case COLLECTIVE_TREE: out->sums += 2 * (int64_t)sizeof(struct exactsum) * job->tree; break;
   default: break;
   }
 }

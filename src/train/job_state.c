@@ -66,7 +66,7 @@ static enum status alloc_tables(struct job_state *state, int kinds)
 static enum status fill(struct job_state *state, bool moments, bool unique, bool snapshot)
 {
   const struct plan *plan = state->plan;
-  const int kinds = job_state_kinds(moments);
+  const int kinds = job_state_kinds(plan, moments);
   enum status status = alloc_tables(state, kinds);
   for (int kind = 0; kind < kinds && !status; kind++)
     for (int u = 0; u < plan->input.model->units; u++)

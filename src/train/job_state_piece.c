@@ -2,9 +2,9 @@
 #include "base/mem.h"
 #include "train/job_state_private.h"
 
-int job_state_kinds(bool moments)
+int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return moments ? JOB_STATE_KINDS : 1;
+  return 1 + (moments ? plan->states : 0);
 }
 
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
@@ -22,14 +22,16 @@ static struct layout_range unique_range(const struct plan_input *input, struct l
   return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
 }
 
-/* kind 0: the parameters; 1 and 2: the moments, which frozen ones do not have. */
+/* kind 0: the parameters; from 1 on: the optimizer's state, which frozen ones do not have. */
 static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
 {
-  const int *const trained[JOB_STATE_KINDS] = {plan->master, plan->moment1, plan->moment2};
   if (frozen)
     return (struct job_state_piece){.buffer = kind == 0 ? plan->frozen[u] : -1, .range = plan->frozen_owned[u], .type = DTYPE_F32};
-  return (struct job_state_piece){
-      .buffer = trained[kind][u], .range = plan->owned[u], .type = kind == 0 ? DTYPE_F32 : plan->input.shape.moments, .second = kind == 2};
+  const int buffer = kind == 0 ? plan->master[u] : plan->state[kind - 1].buffer[u];
+  return (struct job_state_piece){.buffer = buffer,
+                                  .range = plan->owned[u],
+                                  .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
+                                  .second = kind == 2};
 }
 
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
@@ -54,7 +56,7 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece)
 static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool on_device)
 {
   int64_t bytes = 0;
-  for (int kind = 0; kind < job_state_kinds(moments); kind++)
+  for (int kind = 0; kind < job_state_kinds(plan, moments); kind++)
     for (int u = 0; u < plan->input.model->units; u++)
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++) {
         const struct job_state_piece piece = job_state_make_piece(plan, kind, u, frozen, unique);

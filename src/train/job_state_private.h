@@ -6,7 +6,7 @@
 #include "train/job_state.h"
 
 enum {
-  JOB_STATE_KINDS = 3,        /* parameters and two moments */
+  JOB_STATE_KINDS = 1 + PLAN_MAX_STATE, /* parameters and optimizer state */
   JOB_STATE_PARTS = 2,        /* trained and frozen */
   JOB_STATE_SCRATCH = 1 << 20 /* elements that are on their way from or to the disk */
 };
@@ -28,7 +28,7 @@ struct job_state_part {
   int64_t at; /* of the parameter's element 0 in the piece */
 };
 
-int job_state_kinds(bool moments);
+int job_state_kinds(const struct plan *plan, bool moments);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
 /* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique);

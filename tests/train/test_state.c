@@ -110,8 +110,8 @@ static void check_same_state(const struct job *a, const struct job *b)
   for (int u = 0; u < a->model->units; u++) {
     check_same_buffer(a, b, in_a->master[u], in_b->master[u]);
     check_same_buffer(a, b, in_a->frozen[u], in_b->frozen[u]);
-    check_same_buffer(a, b, in_a->moment1[u], in_b->moment1[u]);
-    check_same_buffer(a, b, in_a->moment2[u], in_b->moment2[u]);
+    check_same_buffer(a, b, in_a->state[0].buffer[u], in_b->state[0].buffer[u]);
+    check_same_buffer(a, b, in_a->state[1].buffer[u], in_b->state[1].buffer[u]);
   }
 }
 
@@ -151,7 +151,7 @@ static void nothing_is_copied_in_vain(void **arg)
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
-      const int held[] = {plan->master[u], plan->frozen[u], plan->moment1[u], plan->moment2[u]};
+      const int held[] = {plan->master[u], plan->frozen[u], plan->state[0].buffer[u], plan->state[1].buffer[u]};
       for (int i = 0; i < 4; i++)
         if (held[i] >= 0) {
           buffers++;

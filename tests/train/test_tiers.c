@@ -292,16 +292,16 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     char **before = NULL, *after = NULL;
     must(mem_alloc(MEM_META, (size_t)job.model->units * sizeof *before, (void **)&before));
     for (int u = 0; u < job.model->units; u++) {
-      scribble(&job, plan->moment1[u], 2 * (uint64_t)u);
-      scribble(&job, plan->moment2[u], 2 * (uint64_t)u + 1);
-      read_buffer(&job, plan->moment2[u], &before[u]);
+      scribble(&job, plan->state[0].buffer[u], 2 * (uint64_t)u);
+      scribble(&job, plan->state[1].buffer[u], 2 * (uint64_t)u + 1);
+      read_buffer(&job, plan->state[1].buffer[u], &before[u]);
     }
     snprintf(path, sizeof path, "%s/bits-%d.h5", dir, which);
     save(&job, path);
     fill(&job, true);
     must(weights_load(&job, path, true));
     for (int u = 0; u < job.model->units; u++) {
-      read_buffer(&job, plan->moment2[u], &after);
+      read_buffer(&job, plan->state[1].buffer[u], &after);
       assert_true(same_parameters(plan, u, before[u], after));
       mem_free(after);
       mem_free(before[u]);
@@ -328,9 +328,9 @@ static void the_disk_is_zeroed(void **arg)
     save(&job, path);
     for (int loads = 0; loads < 2; loads++) {
       for (int u = 0; u < job.model->units; u++)
-        if (plan->buffer[plan->moment1[u]].tier == TIER_DISK) {
-          scribble(&job, plan->moment1[u], 1);
-          scribble(&job, plan->moment2[u], 2);
+        if (plan->buffer[plan->state[0].buffer[u]].tier == TIER_DISK) {
+          scribble(&job, plan->state[0].buffer[u], 1);
+          scribble(&job, plan->state[1].buffer[u], 2);
         }
       if (loads)
         must(weights_load(&job, path, true));
@@ -338,7 +338,7 @@ static void the_disk_is_zeroed(void **arg)
         must(job_state_init(&job));
       for (int u = 0; u < job.model->units; u++)
         for (int m = 0; m < 2; m++) {
-          const int buffer = m ? plan->moment2[u] : plan->moment1[u];
+          const int buffer = m ? plan->state[1].buffer[u] : plan->state[0].buffer[u];
           char *bytes = NULL;
           if (plan->buffer[buffer].tier != TIER_DISK)
             continue;
