@@ -6,7 +6,7 @@
 #include "cmd/cmd.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
-#include "train/origin.h"
+#include "job/origin.h"
 
 enum { DECK_MOST_BYTES = 1 << 20 };
 

@@ -7,9 +7,9 @@
 #include "cmd/cmd.h"
 #include "exec/counters.h"
 #include "io/results.h"
+#include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"
-#include "train/job_state.h"
 #include "train/stats.h"
 
 struct values {

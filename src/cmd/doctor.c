@@ -14,8 +14,8 @@
 #include "config.h"
 #include "exec/counters.h"
 #include "io/hdf5_version.h"
+#include "job/job.h"
 #include "train/data.h"
-#include "train/job.h"
 #ifdef HAVE_CUDA
 #include "gpu/versions.h"
 #endif

@@ -6,7 +6,7 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "cmd/doctor.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #define GIB ((double)(INT64_C(1) << 30))
 #define MIB ((double)(INT64_C(1) << 20))

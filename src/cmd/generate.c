@@ -10,9 +10,9 @@
 #include "cmd/cmd.h"
 #include "io/file.h"
 #include "io/json_tree.h"
+#include "job/origin.h"
+#include "job/weights.h"
 #include "train/data.h"
-#include "train/origin.h"
-#include "train/weights.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
 

@@ -7,7 +7,7 @@
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
-#include "train/job.h"
+#include "job/job.h"
 
 /* Measured; 0: not given. */
 struct measured {

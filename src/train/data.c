@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "io/checkpoint.h"
-#include "train/origin.h"
+#include "job/origin.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)
 {

@@ -3,8 +3,8 @@
 #define SLUICE_TRAIN_EVALUATE_H
 
 #include "io/tokens.h"
+#include "job/job.h"
 #include "train/data.h"
-#include "train/job.h"
 
 struct evaluation {
   double loss;          /* mean negative log likelihood a token, nats */

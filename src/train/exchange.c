@@ -11,10 +11,10 @@
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/tokenizer.h"
+#include "job/origin.h"
+#include "job/weights.h"
 #include "model/hf.h"
 #include "train/data.h"
-#include "train/origin.h"
-#include "train/weights.h"
 
 /* This rank's part of tensor t: a small one belongs to one rank. */
 static struct layout_range share(struct comm *comm, int t, int64_t elements)

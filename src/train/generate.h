@@ -3,7 +3,7 @@
 #define SLUICE_TRAIN_GENERATE_H
 
 #include "io/tokenizer.h"
-#include "train/job.h"
+#include "job/job.h"
 #include "train/sample.h"
 
 struct generate_options {

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/team.h"
 #include "exec/watchdog.h"
-#include "train/job_state.h"
+#include "job/state.h"
 
 enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
 

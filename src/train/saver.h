@@ -3,7 +3,7 @@
 #define SLUICE_TRAIN_SAVER_H
 
 #include "io/checkpoint.h"
-#include "train/job.h"
+#include "job/job.h"
 
 struct saver;
 

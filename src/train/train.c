@@ -1,5 +1,5 @@
 /* The training loop: a step, what follows it, and how a run begins and ends. */
-#include "train/train_private.h"
+#include "train/private.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -17,10 +17,10 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
+#include "job/origin.h"
+#include "job/state.h"
+#include "job/weights.h"
 #include "train/exchange.h"
-#include "train/job_state.h"
-#include "train/origin.h"
-#include "train/weights.h"
 
 static struct comm *comm;
 static char *dir;

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "fixture.h"
+#include "tests/job/fixture.h"
 #include "io/file.h"
 #include "io/tokens_shard.h"
 #include "train/train.h"

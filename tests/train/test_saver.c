@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "fixture.h"
+#include "tests/job/fixture.h"
 #include "io/file.h"
 #include "train/saver.h"
 
