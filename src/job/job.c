@@ -151,7 +151,7 @@ void job_destroy(struct job *job)
   for (int mode = 0; mode < JOB_PLANS; mode++)
     exec_destroy(job->exec[mode]);
   for (int mode = 0; mode < JOB_PLANS; mode++)
-    reader_destroy(job->reader[mode]);
+    prefetch_destroy(job->prefetch[mode]);
   if (trace_run_close(job->trace, &unread))
     log_warn("%s", status_text());
   tally_destroy(job->tally);

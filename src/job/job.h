@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 #include "exec/exec.h"
 #include "exec/trace.h"
-#include "job/reader.h"
+#include "job/prefetch.h"
 #include "topo/topo.h"
 
 /* Where a job computes ("host", "cuda"), in which type, and what carries data between its ranks ("mpi", "nccl"). */
@@ -36,7 +36,9 @@ struct job {
   struct model *model;
   struct plan *plan[JOB_PLANS]; /* by enum plan_mode, NULL where not asked for */
   struct exec *exec[JOB_PLANS];
-  struct reader *reader[JOB_PLANS]; /* of the tokens that they load; in generation, where a step decides what the next one loads, there is none */
+  /* One per plan that loads tokens. NULL in generation, where a step decides what the next one
+   * loads. */
+  struct prefetch *prefetch[JOB_PLANS];
   struct exec_memory memory;
   struct tally *tally;     /* what run.counters asks for, of the training plan's executor; NULL: nothing */
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
@@ -111,7 +113,7 @@ const struct plan *job_state_plan(const struct job *job);
 /* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
  * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-/* The next `steps` steps of that plan are those from `first` on: reader_begin(). Local. */
+/* The next `steps` steps of that plan are those from `first` on: prefetch_begin(). Local. */
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps);
 /* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
  * or that the kernel does not tell. Nothing is said where nothing is bound. Local. */

@@ -7,13 +7,13 @@ src_job_libjob_a_SOURCES = \
 	src/job/job.c \
 	src/job/job.h \
 	src/job/log.c \
-	src/job/origin.c \
-	src/job/origin.h \
+	src/job/model_source.c \
+	src/job/model_source.h \
 	src/job/pages.c \
 	src/job/place.c \
+	src/job/prefetch.c \
+	src/job/prefetch.h \
 	src/job/private.h \
-	src/job/reader.c \
-	src/job/reader.h \
 	src/job/start.c \
 	src/job/state.c \
 	src/job/state.h \

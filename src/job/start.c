@@ -61,7 +61,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
 {
   enum status status = mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK;
   if (!status && mode != PLAN_GENERATE)
-    status = reader_create(job->plan[mode], load, arg, job->topo, &job->reader[mode]);
+    status = prefetch_create(job->plan[mode], load, arg, job->topo, &job->prefetch[mode]);
   status = comm_agree(job->comm, status);
   if (status)
     return status;
@@ -74,8 +74,8 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .comm = job->comm,
                                      .memory = &job->memory,
                                      .deck = job->deck,
-                                     .load = job->reader[mode] ? reader_load : load,
-                                     .load_arg = job->reader[mode] ? job->reader[mode] : arg,
+                                     .load = job->prefetch[mode] ? prefetch_load : load,
+                                     .load_arg = job->prefetch[mode] ? job->prefetch[mode] : arg,
                                      .threads = job->threads,
                                      .cores = topo_cores(job->topo),
                                      .io_cpus = io_cpus,
@@ -100,7 +100,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
 
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps)
 {
-  reader_begin(job->reader[mode], first, steps);
+  prefetch_begin(job->prefetch[mode], first, steps);
 }
 
 enum status job_end_trace(struct job *job, struct trace_summary *out)

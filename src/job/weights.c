@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "exec/watchdog.h"
 #include "io/checkpoint.h"
-#include "job/origin.h"
+#include "job/model_source.h"
 #include "job/state.h"
 #include "model/hf.h"
 
@@ -181,7 +181,7 @@ static enum status check_saved_deck(const struct job *job, const char *path, con
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
   if (!status)
-    status = origin_check(&saved, path, job->deck);
+    status = model_source_check(&saved, path, job->deck);
   deck_destroy(&saved);
   return status;
 }
@@ -207,7 +207,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
 
 enum status weights_load(struct job *job, const char *path, bool moments)
 {
-  int64_t folder = !moments && comm_rank(job->comm) == 0 && origin_is_folder(path);
+  int64_t folder = !moments && comm_rank(job->comm) == 0 && model_source_is_folder(path);
   watchdog_start(job->start, "reading %s", path);
   const enum status status = comm_max_i64(job->comm, &folder, 1);
   if (status)

@@ -9,17 +9,17 @@
 #include "base/mem.h"
 #include "config.h"
 #include "exec/watchdog.h"
-#include "job/origin.h"
+#include "job/model_source.h"
 #include "job/weights.h"
 
 /* --- saving ----------------------------------------------------------------------------------------------------------------------- */
 
 enum status train_finish_save(struct train_run *run)
 {
-  struct saver_report report;
-  if (!saver_is_pending(run->saver))
+  struct checkpoint_writer_report report;
+  if (!checkpoint_writer_is_pending(run->writer))
     return STATUS_OK;
-  const enum status status = saver_finish(run->saver, &report);
+  const enum status status = checkpoint_writer_finish(run->writer, &report);
   if (status)
     return status;
   run->saved_step = report.step;
@@ -43,7 +43,7 @@ static enum status begin_save(struct train_run *run, bool behind)
     comm_abort(run->comm, status);
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
   if (!status)
-    status = saver_save(run->saver, &meta, behind, run->bad == 0, start);
+    status = checkpoint_writer_save(run->writer, &meta, behind, run->bad == 0, start);
   mem_free(meta.deck);
   return status;
 }
@@ -180,7 +180,7 @@ static enum status check_saved(const struct train_run *run, const char *path,
 {
   enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL);
   if (!status)
-    status = origin_check(saved, path, run->deck);
+    status = model_source_check(saved, path, run->deck);
   if (!status)
     status = check_frozen(run, path, saved);
   if (status || run->deck->data.reorder || meta->samples == 0)

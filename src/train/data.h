@@ -1,4 +1,4 @@
-/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its reader's thread (job/reader.h) is the one that reads the set. */
+/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its prefetch thread (job/prefetch.h) is the one that reads the set. */
 #ifndef SLUICE_TRAIN_DATA_H
 #define SLUICE_TRAIN_DATA_H
 

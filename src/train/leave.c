@@ -52,7 +52,8 @@ static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
   const struct deck *deck = run->deck;
   const double save_s = save_cost(run);
   const int64_t after = run->step + under_way;
-  const int saves = saver_is_writing(run->saver) + train_is_due(after, deck->checkpoint.every);
+  const int saves =
+      checkpoint_writer_is_writing(run->writer) + train_is_due(after, deck->checkpoint.every);
   return (struct stop_costs){.due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
                              .step_s = (1 + under_way) * stop_steps_high(&run->recent),
                              .save_s = save_s};
@@ -83,7 +84,8 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
 {
   enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
   const double left_s = train_leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
-  int64_t of_any[N] = {[SIGNAL] = signals_pending(), [WRITING] = saver_is_writing(run->saver)};
+  int64_t of_any[N] = {
+      [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
   if (train_leads(run)) {
     of_any[CAUSE] = look_at_file_and_clock(run, under_way, left_s, leaving);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;

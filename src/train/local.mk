@@ -2,22 +2,22 @@ noinst_LIBRARIES += src/train/libtrain.a
 layers += src/train/libtrain.a
 src_train_libtrain_a_SOURCES = \
 	src/train/checkpoint.c \
+	src/train/checkpoint_writer.c \
+	src/train/checkpoint_writer.h \
 	src/train/data.c \
 	src/train/data.h \
 	src/train/evaluate.c \
 	src/train/evaluate.h \
-	src/train/exchange.c \
-	src/train/exchange.h \
 	src/train/folder.c \
 	src/train/generate.c \
 	src/train/generate.h \
+	src/train/hf_convert.c \
+	src/train/hf_convert.h \
 	src/train/leave.c \
 	src/train/private.h \
 	src/train/record.c \
 	src/train/sample.c \
 	src/train/sample.h \
-	src/train/saver.c \
-	src/train/saver.h \
 	src/train/signals.c \
 	src/train/signals.h \
 	src/train/stats.c \

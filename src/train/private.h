@@ -4,8 +4,8 @@
 #define SLUICE_TRAIN_PRIVATE_H
 
 #include "io/results.h"
+#include "train/checkpoint_writer.h"
 #include "train/evaluate.h"
-#include "train/saver.h"
 #include "train/stats.h"
 #include "train/stop.h"
 #include "train/train.h"
@@ -27,7 +27,7 @@ struct train_run {
   struct token_stream learned; /* training data of the checkpoint that is resumed */
   char *from;                  /* that checkpoint; NULL: a new run */
   struct results *results; /* rank 0 */
-  struct saver *saver;
+  struct checkpoint_writer *writer;
   struct stats stats;
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
@@ -86,7 +86,7 @@ enum status train_save(struct train_run *run, bool leaving);
 enum status train_finish_save(struct train_run *run);
 
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
-enum status train_record_save(struct train_run *run, const struct saver_report *report);
+enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */

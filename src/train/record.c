@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "config.h"
 
-enum status train_record_save(struct train_run *run, const struct saver_report *report)
+enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
 {
   if (!run->results)
     return STATUS_OK;

@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "tests/job/fixture.h"
 #include "io/file.h"
-#include "train/saver.h"
+#include "tests/job/fixture.h"
+#include "train/checkpoint_writer.h"
 
 int64_t __wrap_mem_available_bytes(void);
 bool __wrap_mem_total_grows(const char *proc);
@@ -53,7 +53,7 @@ static void must(enum status status)
 struct fixture {
   struct deck deck;
   struct job job;
-  struct saver *saver;
+  struct checkpoint_writer *writer;
   char dir[512];
 };
 
@@ -65,12 +65,12 @@ static void open_fixture(struct fixture *f, const char *name, bool apart, const 
   must(options_assign(f->deck.set, "checkpoint.keep=2"));
   must(options_assign(f->deck.set, key));
   fixture_open(&f->job, &f->deck, comm, comm_rank(comm), comm_ranks(comm), apart);
-  must(saver_create(&f->job, f->dir, &f->saver));
+  must(checkpoint_writer_create(&f->job, f->dir, &f->writer));
 }
 
 static void close_fixture(struct fixture *f)
 {
-  saver_destroy(f->saver);
+  checkpoint_writer_destroy(f->writer);
   fixture_close(&f->job);
   deck_destroy(&f->deck);
 }
@@ -93,7 +93,7 @@ static enum status begin_keeping(struct fixture *f, int64_t step, bool behind, b
 {
   struct checkpoint_meta meta = {
       .step = step, .samples = 12 * step, .ranks = comm_ranks(comm), .seed = 1, .deck = (char *)"deck", .version = (char *)"test"};
-  return saver_save(f->saver, &meta, behind, prune, clock_s());
+  return checkpoint_writer_save(f->writer, &meta, behind, prune, clock_s());
 }
 
 static enum status begin(struct fixture *f, int64_t step, bool behind)
@@ -101,9 +101,9 @@ static enum status begin(struct fixture *f, int64_t step, bool behind)
   return begin_keeping(f, step, behind, true);
 }
 
-static enum status finish(struct fixture *f, struct saver_report *out)
+static enum status finish(struct fixture *f, struct checkpoint_writer_report *out)
 {
-  return saver_finish(f->saver, out);
+  return checkpoint_writer_finish(f->writer, out);
 }
 
 static char *path_of(const struct fixture *f, int64_t step)
@@ -168,24 +168,25 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
   plenty();
   for (int apart = 0; apart < 2; apart++) {
     struct fixture now, behind;
-    struct saver_report report;
+    struct checkpoint_writer_report report;
     open_fixture(&now, "now", apart, "checkpoint.background=false");
     open_fixture(&behind, "behind", apart, "checkpoint.background=true");
     for (int64_t step = 1; step <= LAST; step++) {
       set_state(&now, (float)step);
       must(begin(&now, step, true));
-      assert_false(saver_is_writing(now.saver));
+      assert_false(checkpoint_writer_is_writing(now.writer));
       must(finish(&now, &report));
       assert_false(report.behind);
 
       set_state(&behind, (float)step);
       must(begin(&behind, step, step != LAST));
-      assert_true(saver_is_pending(behind.saver));
+      assert_true(checkpoint_writer_is_pending(behind.writer));
       set_state(&behind, -1); /* the next steps */
       must(finish(&behind, &report));
       assert_int_equal(report.behind, step != LAST);
       assert_true(report.step == step && report.seconds > 0 && report.held_s > 0 && report.bytes > 0);
-      assert_false(saver_is_pending(behind.saver) || saver_is_writing(behind.saver));
+      assert_false(checkpoint_writer_is_pending(behind.writer) ||
+                   checkpoint_writer_is_writing(behind.writer));
       check_same_file(&now, &behind, step);
     }
     check_and_remove(&now, 2, (const int64_t[]){3, 4});
@@ -202,7 +203,7 @@ static void without_pruning_older_ones_stay(void **arg)
   plenty();
   for (int background = 0; background < 2; background++) {
     struct fixture f;
-    struct saver_report report;
+    struct checkpoint_writer_report report;
     open_fixture(&f, "kept", false, background ? "checkpoint.background=true" : "checkpoint.background=false");
     for (int64_t step = 1; step <= 4; step++) {
       must(begin_keeping(&f, step, true, step < 3));
@@ -252,7 +253,7 @@ static void end_log(const char *words, const char *more)
   must(comm_barrier(comm));
 }
 
-/* A saver that is destroyed loses nothing, and one at a time is written. */
+/* A writer that is destroyed loses nothing, and one at a time is written. */
 static void what_is_under_way_is_waited_for(void **arg)
 {
   (void)arg;
@@ -262,13 +263,13 @@ static void what_is_under_way_is_waited_for(void **arg)
   must(begin(&f, 7, true));
   assert_int_equal(begin(&f, 8, true), STATUS_INTERNAL);
   start_log();
-  saver_destroy(f.saver);
+  checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 7 was written anyway: ", "/step-00000007.h5");
-  f.saver = NULL;
+  f.writer = NULL;
   check_and_remove(&f, 1, (const int64_t[]){7});
-  must(saver_create(&f.job, f.dir, &f.saver));
-  struct saver_report report;
-  assert_int_equal(saver_finish(f.saver, &report), STATUS_INTERNAL);
+  must(checkpoint_writer_create(&f.job, f.dir, &f.writer));
+  struct checkpoint_writer_report report;
+  assert_int_equal(checkpoint_writer_finish(f.writer, &report), STATUS_INTERNAL);
   close_fixture(&f);
 }
 
@@ -286,7 +287,7 @@ static void without_room_for_a_copy_it_saves_at_once(void **arg)
                {0, 4096, true, false},     {-1, big, false, true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct fixture f;
-    struct saver_report report;
+    struct checkpoint_writer_report report;
     available = cases[c].available;
     limit = cases[c].limit;
     grows = cases[c].grows;
@@ -308,7 +309,7 @@ static void a_failure_is_told_on_every_rank(void **arg)
 {
   (void)arg;
   struct fixture f;
-  struct saver_report report;
+  struct checkpoint_writer_report report;
   char first[2048] = "", *folder = NULL;
   plenty();
   open_fixture(&f, "failing", false, "checkpoint.background=true");
@@ -322,12 +323,12 @@ static void a_failure_is_told_on_every_rank(void **arg)
   }
   must(comm_barrier(comm));
   must(begin(&f, 2, true)); /* not known yet */
-  assert_true(saver_is_pending(f.saver));
+  assert_true(checkpoint_writer_is_pending(f.writer));
   assert_int_equal(finish(&f, &report), STATUS_IO);
   snprintf(first, sizeof first, "%s", status_text());
   assert_non_null(strstr(first, "the checkpoint of step 2 was not written"));
   must(comm_check_same(comm, "the sentence", first, sizeof first));
-  assert_false(saver_is_pending(f.saver));
+  assert_false(checkpoint_writer_is_pending(f.writer));
   must(comm_barrier(comm));
   if (comm_rank(comm) == 0)
     assert_true(unlink(f.dir) == 0 && rename(folder, f.dir) == 0);
@@ -352,17 +353,17 @@ static void a_failure_that_nobody_asks_for_is_told(void **arg)
   must(comm_barrier(comm));
   must(begin(&f, 4, true));
   start_log();
-  saver_destroy(f.saver);
+  checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 4 was not written to ", "a file of that name is in the way");
   if (comm_rank(comm) == 0)
     assert_int_equal(unlink(f.dir), 0);
   must(comm_barrier(comm));
-  must(saver_create(&f.job, f.dir, &f.saver));
+  must(checkpoint_writer_create(&f.job, f.dir, &f.writer));
   must(begin(&f, 5, false));
   start_log();
-  saver_destroy(f.saver);
+  checkpoint_writer_destroy(f.writer);
   end_log("the checkpoint of step 5 was written anyway: ", "/step-00000005.h5");
-  f.saver = NULL;
+  f.writer = NULL;
   check_and_remove(&f, 1, (const int64_t[]){5});
   close_fixture(&f);
 }
@@ -372,7 +373,7 @@ static void what_was_written_but_not_pruned_behind_is_told(void **arg)
 {
   (void)arg;
   struct fixture f;
-  struct saver_report report;
+  struct checkpoint_writer_report report;
   plenty();
   open_fixture(&f, "unpruned", false, "checkpoint.background=true");
   must(begin(&f, 2, true));
@@ -384,10 +385,10 @@ static void what_was_written_but_not_pruned_behind_is_told(void **arg)
   must(comm_barrier(comm));
   must(begin(&f, 3, true));
   start_log();
-  saver_destroy(f.saver);
+  checkpoint_writer_destroy(f.writer);
   end_log("/step-00000003.h5 was written, but older checkpoints were not removed: ",
           "cannot remove the old checkpoint ");
-  f.saver = NULL;
+  f.writer = NULL;
   if (comm_rank(comm) == 0)
     assert_int_equal(rmdir(blocked), 0);
   check_and_remove(&f, 2, (const int64_t[]){2, 3});
@@ -400,7 +401,7 @@ static int start(void **state)
   (void)state;
   const char *tmp = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
-    root = mem_printf("%s/sluice-saver-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
+    root = mem_printf("%s/sluice-writer-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
     if (!root || !mkdtemp(root))
       return -1;
   }

@@ -1,4 +1,4 @@
-#include "train/exchange.h"
+#include "train/hf_convert.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/tokenizer.h"
-#include "job/origin.h"
+#include "job/model_source.h"
 #include "job/weights.h"
 #include "model/hf.h"
 #include "train/data.h"
@@ -81,7 +81,7 @@ static enum status describe(struct import *import)
   mem_free(init);
   status = comm_agree(import->comm, status);
   if (!status)
-    status = origin_resolve(import->comm, import->dir, &import->deck);
+    status = model_source_resolve(import->comm, import->dir, &import->deck);
   if (!status)
     status = comm_agree(import->comm, options_resolve(import->deck.set, "train.init", ""));
   return status;
@@ -127,7 +127,7 @@ static enum status write_import(struct import *import)
   return status;
 }
 
-enum status exchange_import(struct comm *comm, const char *dir, const char *path)
+enum status hf_convert_import(struct comm *comm, const char *dir, const char *path)
 {
   struct import import = {.comm = comm, .dir = dir, .path = path};
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK);
@@ -154,7 +154,7 @@ struct export
   struct comm *comm;
   const struct deck *deck;
   const char *checkpoint, *dir;
-  const struct exchange_options *options;
+  const struct hf_convert_options *options;
   struct data_maker maker; /* the tokenizer that the checkpoint records */
   bool bytes;              /* the tokenizer is bytes, whose files are made here */
   bool fresh;              /* the folder was not there */
@@ -180,7 +180,7 @@ static enum status refuse_model(const char *dir)
 {
   static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (origin_holds(dir, names[i]))
+    if (model_source_holds(dir, names[i]))
       return status_set(STATUS_USAGE, "%s holds a model already (%s): remove it or choose another folder", dir, names[i]);
   return STATUS_OK;
 }
@@ -199,7 +199,7 @@ enum { FILES = sizeof files / sizeof *files };
 static bool has_tokenizer(const char *dir)
 {
   for (int i = 0; i < FILES; i++)
-    if (files[i].makes_tokenizer && origin_holds(dir, files[i].name))
+    if (files[i].makes_tokenizer && model_source_holds(dir, files[i].name))
       return true;
   return false;
 }
@@ -236,7 +236,7 @@ static enum status check_tokenizer(const struct export *export)
                       "tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
                       "its tokenizer",
                       TOKENIZER_BYTES_VOCAB, vocab);
-  if (!*word || is_bytes(word) || has_tokenizer(word) || origin_is_folder(word))
+  if (!*word || is_bytes(word) || has_tokenizer(word) || model_source_is_folder(word))
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
@@ -252,7 +252,7 @@ static const char *find_tokenizer(const struct export *export)
     return "";
   if (*export->options->tokenizer)
     return export->options->tokenizer;
-  if (*init && origin_is_folder(init) && (has_tokenizer(init) || !has_tokenizer(data)))
+  if (*init && model_source_is_folder(init) && (has_tokenizer(init) || !has_tokenizer(data)))
     return init;
   return has_tokenizer(data) ? data : "";
 }
@@ -272,7 +272,7 @@ static enum status pass_files(const struct export *export)
   if (export->bytes)
     return tokenizer_write_bytes(export->dir);
   for (int i = 0; i < FILES && !status; i++)
-    if (origin_holds(from, files[i].name))
+    if (model_source_holds(from, files[i].name))
       status = copy_file(from, export->dir, files[i].name);
   return status;
 }
@@ -299,9 +299,10 @@ static void find_tokens(const struct export *export, const char *from, struct hf
   char *path = NULL;
   enum status status = STATUS_OK;
   const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
-  if (!origin_holds(from, "config.json") && name)
+  if (!model_source_holds(from, "config.json") && name)
     status = tokens_of_tokenizer(name, from, config);
-  else if (origin_holds(from, "config.json") && in_folder(from, "config.json", &path) == STATUS_OK)
+  else if (model_source_holds(from, "config.json") &&
+           in_folder(from, "config.json", &path) == STATUS_OK)
     status = hf_config_tokens(path, &config->bos, &config->eos);
   if (status)
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
@@ -331,11 +332,13 @@ static void warn_of_missing(const struct export *export, const char *from,
                             const struct hf_config *config)
 {
   const char *data = export->deck->data.train;
-  const bool known = origin_holds(from, "config.json") || config->eos.n;
+  const bool known = model_source_holds(from, "config.json") || config->eos.n;
   const bool moved = !*from && *data && !file_exists(data);
-  const char *const missing[] = {
-      has_tokenizer(from) || export->bytes ? "" : ", tokenizer", known ? "" : ", bos_token_id, eos_token_id",
-      known || origin_holds(from, "generation_config.json") ? "" : ", generation_config.json"};
+  const char *const missing[] = {has_tokenizer(from) || export->bytes ? "" : ", tokenizer",
+                                 known ? "" : ", bos_token_id, eos_token_id",
+                                 known || model_source_holds(from, "generation_config.json")
+                                     ? ""
+                                     : ", generation_config.json"};
   char list[96] = "";
   for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
     append_text(list, sizeof list, "%s", missing[i]);
@@ -354,8 +357,8 @@ static enum status write_config(const struct export *export)
   find_tokens(export, from, &config);
   warn_of_missing(export, from, &config);
   enum status status = STATUS_OK;
-  if (config.eos.n && !origin_holds(from, "config.json") &&
-      !origin_holds(from, "generation_config.json"))
+  if (config.eos.n && !model_source_holds(from, "config.json") &&
+      !model_source_holds(from, "generation_config.json"))
     status = write_generation(export, &config);
   if (!status)
     status = hf_config_print(&config, &text);
@@ -421,8 +424,8 @@ static enum status write_export(struct export *export)
   return status;
 }
 
-enum status exchange_export(struct comm *comm, const struct deck *deck, const char *checkpoint, const char *dir,
-                            const struct exchange_options *options)
+enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
+                              const char *dir, const struct hf_convert_options *options)
 {
   struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
   enum status status = data_maker_find(comm, checkpoint, &export.maker);

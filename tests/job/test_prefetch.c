@@ -1,4 +1,4 @@
-/* Tokens that are read one step ahead. Oracles: the same steps without a reader, bit for bit; what the load itself has counted; and what LOAD took by the executor's own account. */
+/* Tokens that are read one step ahead. Oracles: the same steps without prefetch, bit for bit; what the load itself has counted; and what LOAD took by the executor's own account. */
 /* ranks: 1 2 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "job/reader.h"
+#include "job/prefetch.h"
 #include "tests/exec/reopen.h"
 
 enum { MICROS = 3, SLOW_MS = 20 };
@@ -61,36 +61,36 @@ static void wait_for_reads(struct source *source, int64_t reads)
   assert_int_equal(source->begun, reads);
 }
 
-/* A job that loads from `source`, through a reader that knows of `steps` steps where there is one. */
-static void open_job(struct job *job, struct comm *of, struct source *source, int64_t steps, struct reader **reader)
+/* A job that loads from `source`, through a prefetch thread that knows of `steps` steps where there is one. */
+static void open_job(struct job *job, struct comm *of, struct source *source, int64_t steps, struct prefetch **prefetch)
 {
   job_open(job, of, &(struct job_setup){.micros = MICROS});
   source->job = job;
   struct exec_config with = {.load = load_slowly, .load_arg = source};
-  if (reader) {
-    must(reader_create(job->plan, load_slowly, source, NULL, reader));
-    with.load = reader_load;
-    with.load_arg = *reader;
-    reader_begin(*reader, 0, steps);
+  if (prefetch) {
+    must(prefetch_create(job->plan, load_slowly, source, NULL, prefetch));
+    with.load = prefetch_load;
+    with.load_arg = *prefetch;
+    prefetch_begin(*prefetch, 0, steps);
   }
   must(job_reopen(job, &with));
 }
 
-static void close_job(struct job *job, struct reader *reader)
+static void close_job(struct job *job, struct prefetch *prefetch)
 {
   exec_destroy(job->exec);
   job->exec = NULL;
-  reader_destroy(reader);
+  prefetch_destroy(prefetch);
   job_close(job);
 }
 
 static struct job_record record_run(bool ahead)
 {
   struct job job;
-  struct reader *reader = NULL;
+  struct prefetch *prefetch = NULL;
   struct source source = {.fail_step = -1};
   struct job_record record = {0};
-  open_job(&job, comm, &source, JOB_STEPS, ahead ? &reader : NULL);
+  open_job(&job, comm, &source, JOB_STEPS, ahead ? &prefetch : NULL);
   for (int64_t step = 0; step < JOB_STEPS; step++) {
     const struct exec_result result = job_step(&job, step);
     record.loss[step] = result.loss;
@@ -99,7 +99,7 @@ static struct job_record record_run(bool ahead)
   record.params = job_collect(&job);
   record.n = job_parameters(&job);
   assert_int_equal(source.ended, JOB_STEPS * MICROS); /* none behind the last step */
-  close_job(&job, reader);
+  close_job(&job, prefetch);
   return record;
 }
 
@@ -116,9 +116,9 @@ static void the_bits_are_the_same(void **state)
 static double load_seconds(struct source *source, int64_t steps, bool ahead)
 {
   struct job job;
-  struct reader *reader = NULL;
+  struct prefetch *prefetch = NULL;
   struct exec_profile profile;
-  open_job(&job, comm, source, steps + 1, ahead ? &reader : NULL);
+  open_job(&job, comm, source, steps + 1, ahead ? &prefetch : NULL);
   for (int64_t step = 0; step <= steps; step++) {
     job_step(&job, step);
     wait_for_reads(source, (ahead && step < steps ? step + 2 : step + 1) * MICROS);
@@ -127,7 +127,7 @@ static double load_seconds(struct source *source, int64_t steps, bool ahead)
       exec_profile(job.exec, &profile); /* forget it */
   }
   exec_profile(job.exec, &profile);
-  close_job(&job, reader);
+  close_job(&job, prefetch);
   return profile.op_s[OP_LOAD];
 }
 
@@ -149,11 +149,11 @@ static void a_failure_is_told_by_the_step_that_it_belongs_to(void **state)
   (void)state;
   struct job job;
   struct comm *alone;
-  struct reader *reader;
+  struct prefetch *prefetch;
   struct exec_result result = {.loss = -1};
   struct source source = {.fail_step = 2};
   must(comm_create_fake(0, 1, 1, &alone));
-  open_job(&job, alone, &source, 10, &reader);
+  open_job(&job, alone, &source, 10, &prefetch);
   job_step(&job, 0);
   wait_for_reads(&source, 2 * MICROS);
   job_step(&job, 1);
@@ -162,18 +162,18 @@ static void a_failure_is_told_by_the_step_that_it_belongs_to(void **state)
   assert_int_equal(exec_step(job.exec, 2, 3, 0.01, &result), STATUS_IO);
   assert_string_equal(status_text(), "shard 7 is gone");
   assert_true(result.loss == -1);
-  close_job(&job, reader);
+  close_job(&job, prefetch);
   assert_int_equal(source.begun, 2 * MICROS + 2);
   comm_destroy(alone);
 }
 
-/* ---- the reader by itself ---- */
+/* ---- the prefetch by itself ---- */
 
-static enum status take(struct reader *reader, const struct job *job, int64_t step, int micro)
+static enum status take(struct prefetch *prefetch, const struct job *job, int64_t step, int micro)
 {
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE], want[2][JOB_BATCH * JOB_SEQUENCE];
   const size_t bytes = (size_t)(job->plan->input.shape.micro_batch * job->plan->input.shape.sequence) * sizeof *tokens;
-  const enum status status = reader_load(reader, step, micro, tokens, targets);
+  const enum status status = prefetch_load(prefetch, step, micro, tokens, targets);
   if (status)
     return status;
   must(job_load((void *)job, step, micro, want[0], want[1]));
@@ -186,23 +186,23 @@ static void what_was_announced_is_read_and_nothing_else(void **state)
 {
   (void)state;
   struct job job;
-  struct reader *reader;
+  struct prefetch *prefetch;
   struct source source = {.job = &job, .fail_step = -1};
   job_plan(&job, comm, &(struct job_setup){.micros = MICROS});
-  must(reader_create(job.plan, load_slowly, &source, NULL, &reader));
-  assert_int_equal(take(reader, &job, 0, 0), STATUS_INTERNAL);
+  must(prefetch_create(job.plan, load_slowly, &source, NULL, &prefetch));
+  assert_int_equal(take(prefetch, &job, 0, 0), STATUS_INTERNAL);
   wait_for_reads(&source, 0);
   for (int64_t round = 0; round < 3; round++) { /* evaluations, of one step and more */
     const int64_t first = 7 * round;
-    reader_begin(reader, first, round + 1);
-    assert_int_equal(take(reader, &job, first, 1), STATUS_INTERNAL);
+    prefetch_begin(prefetch, first, round + 1);
+    assert_int_equal(take(prefetch, &job, first, 1), STATUS_INTERNAL);
     for (int64_t i = 0; i < (round + 1) * MICROS; i++)
-      must(take(reader, &job, first + i / MICROS, (int)(i % MICROS)));
-    assert_int_equal(take(reader, &job, first + round + 1, 0), STATUS_INTERNAL);
+      must(take(prefetch, &job, first + i / MICROS, (int)(i % MICROS)));
+    assert_int_equal(take(prefetch, &job, first + round + 1, 0), STATUS_INTERNAL);
     assert_non_null(strstr(status_text(), "not the next one that was announced"));
     wait_for_reads(&source, (round + 1) * (round + 2) / 2 * MICROS);
   }
-  reader_destroy(reader);
+  prefetch_destroy(prefetch);
   job_close(&job);
 }
 
@@ -210,19 +210,19 @@ static void an_early_end_ends_the_read_under_way(void **state)
 {
   (void)state;
   struct job job;
-  struct reader *reader;
+  struct prefetch *prefetch;
   struct source source = {.job = &job, .pause_ms = SLOW_MS, .fail_step = -1};
   job_plan(&job, comm, &(struct job_setup){.micros = MICROS});
-  must(reader_create(job.plan, load_slowly, &source, NULL, &reader));
-  reader_begin(reader, 0, 100);
-  must(take(reader, &job, 0, 0));
-  reader_destroy(reader);
+  must(prefetch_create(job.plan, load_slowly, &source, NULL, &prefetch));
+  prefetch_begin(prefetch, 0, 100);
+  must(take(prefetch, &job, 0, 0));
+  prefetch_destroy(prefetch);
   const int64_t begun = source.begun;
   assert_int_equal(source.ended, begun);
   assert_true(begun <= MICROS + 1);
   sleep_ms(2 * SLOW_MS);
   assert_int_equal(source.begun, begun);
-  reader_destroy(NULL);
+  prefetch_destroy(NULL);
   job_close(&job);
 }
 

@@ -17,10 +17,10 @@
 #include "base/mem.h"
 #include "io/checkpoint_private.h"
 #include "io/file.h"
-#include "job/origin.h"
+#include "job/model_source.h"
 #include "job/state.h"
 #include "job/weights.h"
-#include "train/exchange.h"
+#include "train/hf_convert.h"
 
 static struct comm *comm;
 static char *dir;
@@ -38,7 +38,7 @@ static int start(void **state)
   (void)state;
   const char *root = getenv("TMPDIR");
   if (comm_rank(comm) == 0) {
-    dir = mem_printf("%s/sluice-exchange-XXXXXX", root && root[0] ? root : "/tmp");
+    dir = mem_printf("%s/sluice-convert-XXXXXX", root && root[0] ? root : "/tmp");
     if (!mkdtemp(dir))
       return -1;
   }
@@ -97,10 +97,11 @@ static enum status export_as(const char *file, const char *to, enum dtype type, 
 {
   struct checkpoint_meta meta = {0};
   struct deck deck = {0};
-  const struct exchange_options options = {.type = type, .tokenizer = "", .most_bytes = most_bytes};
+  const struct hf_convert_options options = {
+      .type = type, .tokenizer = "", .most_bytes = most_bytes};
   must(checkpoint_read_meta(comm, file, &meta));
   must(deck_load_text(&deck, file, meta.deck, strlen(meta.deck), 0, NULL));
-  const enum status status = exchange_export(comm, &deck, file, to, &options);
+  const enum status status = hf_convert_export(comm, &deck, file, to, &options);
   deck_destroy(&deck);
   checkpoint_meta_free(&meta);
   return status;
@@ -128,13 +129,13 @@ static void import_and_export_give_the_same_bytes(void **state)
   checkpoint_piece_bytes = 1000; /* less than most tensors have */
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
     char *from = fixture(models[m].from), *whole = fixture(models[m].whole), *file = own("%s.h5", models[m].from, 0);
-    must(exchange_import(comm, from, file));
+    must(hf_convert_import(comm, from, file));
     for (int64_t most = 1 << 30; most > 10000; most /= 40) {
       char *to = own("%s-%lld", models[m].from, most), *again = own("%s-%lld.h5", models[m].from, most);
       must(export_as(file, to, models[m].type, most));
       if (most == 1 << 30)
         same_file(to, whole, "model.safetensors");
-      must(exchange_import(comm, to, again));
+      must(hf_convert_import(comm, to, again));
       if (comm_rank(comm) == 0) {
         bool same = false;
         FILE *nowhere = fopen("/dev/null", "w");
@@ -209,7 +210,7 @@ static void a_job_has_the_folders_weights(void **state)
       char *from = fixture(models[m]), *init = mem_printf("train.init=%s", from);
       const char *more[] = {init, ways[w][0], ways[w][1], "data.sequence=8"};
       start_deck(&deck, 4, more);
-      must(origin_resolve(comm, from, &deck));
+      must(model_source_resolve(comm, from, &deck));
       must(job_create(comm, &deck, JOB_TRAIN, &job));
       must(weights_start(job));
       check_job(job, from);
@@ -226,16 +227,16 @@ static void a_job_has_the_checkpoints_weights(void **state)
   struct deck deck = {0};
   struct job *job = NULL;
   char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0), *init = mem_printf("train.init=%s", file);
-  must(exchange_import(comm, from, file));
+  must(hf_convert_import(comm, from, file));
   start_deck(&deck, 1, (const char *const[]){init});
-  must(origin_resolve(comm, file, &deck));
+  must(model_source_resolve(comm, file, &deck));
   assert_string_equal(deck.model.arch, "qwen3");
   must(job_create(comm, &deck, JOB_TRAIN, &job));
   must(weights_start(job));
   check_job(job, from);
   refused(weights_load(job, file, true), STATUS_INPUT, "it has no optimizer state to go on from");
   char *other = fixture("llama"), *other_file = own("%s-init.h5", "llama", 0);
-  must(exchange_import(comm, other, other_file));
+  must(hf_convert_import(comm, other, other_file));
   refused(weights_load(job, other_file, false), STATUS_USAGE, "holds a model of model.arch=llama, the deck says qwen3: they must agree");
   refused(weights_load(job, other, false), STATUS_INPUT, "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
   job_destroy(job);
@@ -255,7 +256,7 @@ static void keys_come_from_the_folder(void **state)
   struct deck deck = {0};
   char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
   start_deck(&deck, 1, (const char *const[]){init});
-  must(origin_resolve(comm, from, &deck));
+  must(model_source_resolve(comm, from, &deck));
   assert_string_equal(deck.model.arch, "llama");
   assert_int_equal(deck.model.layers, 2);
   assert_int_equal(deck.model.head_width, 16);
@@ -297,7 +298,7 @@ static void what_is_said_must_agree(void **state)
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct deck deck = {0};
     start_deck(&deck, 2, (const char *const[]){init, cases[i].assignment});
-    const enum status status = origin_resolve(comm, from, &deck);
+    const enum status status = model_source_resolve(comm, from, &deck);
     if (cases[i].sentence)
       refused(status, STATUS_USAGE, cases[i].sentence);
     else
@@ -314,10 +315,10 @@ static void the_resolved_deck_is_checked(void **state)
   struct deck deck = {0};
   char *from = fixture("llama"), *init = mem_printf("train.init=%s", from);
   start_deck(&deck, 2, (const char *const[]){init, "data.sequence=65"});
-  refused(origin_resolve(comm, from, &deck), STATUS_USAGE, "data.sequence");
+  refused(model_source_resolve(comm, from, &deck), STATUS_USAGE, "data.sequence");
   deck_destroy(&deck);
   start_deck(&deck, 1, (const char *const[]){init});
-  refused(origin_resolve(comm, dir, &deck), STATUS_INPUT, "is neither a model folder");
+  refused(model_source_resolve(comm, dir, &deck), STATUS_INPUT, "is neither a model folder");
   deck_destroy(&deck);
   mem_free(init);
   mem_free(from);
@@ -363,9 +364,9 @@ static void what_the_file_says_is_told_to_be_the_files(void **state)
     start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
     if (cases[i].sentence) {
       sentence = fill(cases[i].sentence, to);
-      refused(origin_resolve(comm, to, &deck), STATUS_USAGE, sentence);
+      refused(model_source_resolve(comm, to, &deck), STATUS_USAGE, sentence);
     } else {
-      must(origin_resolve(comm, to, &deck));
+      must(model_source_resolve(comm, to, &deck));
       assert_non_null(strstr(options_where(deck.set, "model.kv_heads"), "config.json"));
       assert_string_equal(options_where(deck.set, "data.sequence"), "command line");
     }
@@ -384,11 +385,12 @@ static void a_shorter_context_is_refused_where_positions_are_weights(void **stat
   struct deck deck = {0};
   char *from = fixture("gpt2"), *file = own("%s-context.h5", "gpt2", 0);
   const char *const more[] = {"model.context=20", "data.sequence=8"};
-  must(exchange_import(comm, from, file));
+  must(hf_convert_import(comm, from, file));
   for (int i = 0; i < 2; i++) {
     char *init = mem_printf("train.init=%s", i ? file : from);
     start_deck(&deck, 3, (const char *const[]){init, more[0], more[1]});
-    refused(origin_resolve(comm, i ? file : from, &deck), STATUS_USAGE, "model.context is 20 (command line), but ");
+    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
+            "model.context is 20 (command line), but ");
     deck_destroy(&deck);
     mem_free(init);
   }
@@ -401,12 +403,13 @@ static void a_rank_that_fails_alone_takes_the_others_along(void **state)
 {
   (void)state;
   char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0), *init = mem_printf("train.init=%s", from);
-  must(exchange_import(comm, from, file));
+  must(hf_convert_import(comm, from, file));
   for (int i = 0; i < 2; i++) {
     struct deck deck = {0};
     const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
     start_deck(&deck, 2, (const char *const[]){init, last ? "model.layers=5" : "model.layers=2"});
-    refused(origin_resolve(comm, i ? file : from, &deck), STATUS_USAGE, "model.layers is 5 (command line), but ");
+    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
+            "model.layers is 5 (command line), but ");
     deck_destroy(&deck);
   }
   mem_free(init);
@@ -466,9 +469,10 @@ static void a_tied_head_may_be_there_twice(void **state)
       const int64_t changed = part < 0 ? -1 : part == 3 ? cases[c].elements - 1 : cases[c].elements * part / 3;
       write_with_extra(cases[c].model, "lm_head.weight", cases[c].embedding, changed, to);
       if (part < 0)
-        must(exchange_import(comm, to, file));
+        must(hf_convert_import(comm, to, file));
       else
-        refused(exchange_import(comm, to, file), STATUS_INPUT, "config.json says that they are tied");
+        refused(hf_convert_import(comm, to, file), STATUS_INPUT,
+                "config.json says that they are tied");
       assert_int_equal(file_exists(file), part < 0);
       mem_free(file);
       mem_free(to);
@@ -493,9 +497,9 @@ static void what_else_is_there_must_be_known(void **state)
     char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i), *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
     write_with_extra(cases[i].model, cases[i].extra, cases[i].of, -1, to);
     if (cases[i].sentence)
-      refused(exchange_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
+      refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
     else
-      must(exchange_import(comm, to, file));
+      must(hf_convert_import(comm, to, file));
     mem_free(file);
     mem_free(to);
   }
@@ -520,9 +524,10 @@ static void other_types_are_refused_when_they_are_needed(void **state)
       must(file_write_all(path, text, bytes));
     must(comm_barrier(comm));
     if (i == 0)
-      must(exchange_import(comm, to, file)); /* a buffer: nobody reads it */
+      must(hf_convert_import(comm, to, file)); /* a buffer: nobody reads it */
     else
-      refused(exchange_import(comm, to, dir), STATUS_INPUT, "tensor model.norm.weight has type I32");
+      refused(hf_convert_import(comm, to, dir), STATUS_INPUT,
+              "tensor model.norm.weight has type I32");
   }
   mem_free(text);
   mem_free(path);
@@ -540,11 +545,13 @@ static void files_of_the_tokenizer_go_along(void **state)
        *text = NULL, *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
   struct deck deck = {0};
   size_t bytes = 0;
-  must(exchange_import(comm, from, file));
+  must(hf_convert_import(comm, from, file));
   start_deck(&deck, 0, NULL);
-  const struct exchange_options options = {.type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
-  must(origin_resolve(comm, file, &deck));
-  refused(exchange_export(comm, &deck, file, to, &options), STATUS_USAGE, "the folder holds no tokenizer.json");
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
+  must(model_source_resolve(comm, file, &deck));
+  refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
+          "the folder holds no tokenizer.json");
   must(comm_barrier(comm));
   if (comm_rank(comm) == 0) {
     must(file_make_folders(tokens));
@@ -555,7 +562,7 @@ static void files_of_the_tokenizer_go_along(void **state)
     put_text(tokens, "config.json", "{\"bos_token_id\": 5, \"eos_token_id\": [6, 7]}");
   }
   must(comm_barrier(comm));
-  must(exchange_export(comm, &deck, file, to, &options));
+  must(hf_convert_export(comm, &deck, file, to, &options));
   same_file(tokens, to, "tokenizer.json");
   same_file(tokens, to, "special_tokens_map.json");
   same_file(tokens, to, "chat_template.jinja");
@@ -563,7 +570,8 @@ static void files_of_the_tokenizer_go_along(void **state)
   must(file_read_all(config, 1 << 20, &text, &bytes));
   assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
   assert_non_null(strstr(text, "\"model_type\": \"llama\""));
-  refused(exchange_export(comm, &deck, file, to, &options), STATUS_USAGE, "holds a model already (config.json)");
+  refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
+          "holds a model already (config.json)");
   deck_destroy(&deck);
   mem_free(text);
   mem_free(stray);
@@ -581,8 +589,9 @@ static void what_a_folder_lacks_is_named(void **state)
        *log = mem_printf("%s/log", dir), *text = NULL;
   size_t bytes = 0;
   struct deck deck = {0};
-  const struct exchange_options options = {.type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
-  must(exchange_import(comm, from, file));
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(hf_convert_import(comm, from, file));
   if (comm_rank(comm) == 0)
     must(log_open_file(log));
   must(export_as(file, to, DTYPE_F32, 1 << 30));
@@ -592,8 +601,8 @@ static void what_a_folder_lacks_is_named(void **state)
     assert_non_null(strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
   }
   start_deck(&deck, 0, NULL);
-  must(origin_resolve_checkpoint(comm, file, &deck));
-  must(exchange_export(comm, &deck, file, again, &options));
+  must(model_source_resolve_checkpoint(comm, file, &deck));
+  must(hf_convert_export(comm, &deck, file, again, &options));
   same_file(from, again, "generation_config.json");
   deck_destroy(&deck);
   mem_free(text);
@@ -611,14 +620,16 @@ static void nothing_is_left_of_what_fails(void **state)
   struct deck deck = {0};
   char *from = fixture("llama"), *other = fixture("qwen3"), *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
        *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0), *none = own("%s-none", "llama", 0);
-  const struct exchange_options options = {.type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
-  must(exchange_import(comm, from, file));
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(hf_convert_import(comm, from, file));
   start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
-  must(origin_resolve(comm, other, &deck));
-  assert_int_not_equal(exchange_export(comm, &deck, file, to, &options), STATUS_OK); /* another model than the file's */
+  must(model_source_resolve(comm, other, &deck));
+  /* another model than the file's */
+  assert_int_not_equal(hf_convert_export(comm, &deck, file, to, &options), STATUS_OK);
   must(comm_barrier(comm));
   assert_int_not_equal(access(to, F_OK), 0);
-  refused(exchange_import(comm, from, deep), STATUS_USAGE, "there is no folder ");
+  refused(hf_convert_import(comm, from, deep), STATUS_USAGE, "there is no folder ");
   must(comm_barrier(comm));
   assert_int_not_equal(access(none, F_OK), 0);
   deck_destroy(&deck);

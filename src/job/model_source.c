@@ -1,4 +1,4 @@
-#include "job/origin.h"
+#include "job/model_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +10,19 @@
 #include "job/job.h"
 #include "model/hf.h"
 
-bool origin_is_folder(const char *path)
+bool model_source_is_folder(const char *path)
 {
-  return origin_holds(path, "config.json");
+  return model_source_holds(path, "config.json");
 }
 
-bool origin_is_checkpoint(const char *path)
+bool model_source_is_checkpoint(const char *path)
 {
   static const char tail[] = ".h5";
   const size_t bytes = strlen(path), own = sizeof tail - 1;
   return bytes >= own && !strcmp(path + bytes - own, tail);
 }
 
-bool origin_holds(const char *folder, const char *name)
+bool model_source_holds(const char *folder, const char *name)
 {
   char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
   const bool there = path && file_exists(path);
@@ -99,7 +99,7 @@ static bool agrees(const struct deck *deck, const struct deck *found, const stru
   return !strcmp(option->name, "model.context") && deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
 }
 
-enum status origin_check(const struct deck *found, const char *path, const struct deck *deck)
+enum status model_source_check(const struct deck *found, const char *path, const struct deck *deck)
 {
   struct value here, there;
   for (const struct option *option = deck_table; option->name; option++)
@@ -153,7 +153,7 @@ static enum status resolve(const struct deck *found, const char *path, const cha
   return status ? status : check_model(where, deck);
 }
 
-enum status origin_resolve_from(const struct deck *found, const char *path, struct deck *deck)
+enum status model_source_resolve_from(const struct deck *found, const char *path, struct deck *deck)
 {
   return resolve(found, path, path, deck);
 }
@@ -223,12 +223,12 @@ static enum status resolve_from_text(const char *path, const char *text, struct 
   struct deck found = {0};
   enum status status = deck_load_text(&found, path, text, strlen(text), 0, NULL);
   if (!status)
-    status = origin_resolve_from(&found, path, deck);
+    status = model_source_resolve_from(&found, path, deck);
   deck_destroy(&found);
   return status;
 }
 
-enum status origin_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck)
+enum status model_source_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(comm, path, &meta);
@@ -254,7 +254,7 @@ static enum status refuse(const char *path, const struct deck *deck)
                       path, options_where(deck->set, "train.init"));
   if (!file_exists(path))
     return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)", path);
-  if (origin_holds(path, "ckpt"))
+  if (model_source_holds(path, "ckpt"))
     return status_set(STATUS_INPUT,
                       "%s is a run folder: name a checkpoint in %s/ckpt, such as "
                       "%s/ckpt/step-00000100.h5",
@@ -263,15 +263,15 @@ static enum status refuse(const char *path, const struct deck *deck)
                     "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
 }
 
-enum status origin_resolve(struct comm *comm, const char *path, struct deck *deck)
+enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck)
 {
-  int64_t folder = comm_rank(comm) == 0 && origin_is_folder(path);
+  int64_t folder = comm_rank(comm) == 0 && model_source_is_folder(path);
   const enum status status = comm_max_i64(comm, &folder, 1);
   if (status)
     return status;
   if (folder)
     return resolve_from_folder(comm, path, deck);
-  if (origin_is_checkpoint(path))
-    return origin_resolve_checkpoint(comm, path, deck);
+  if (model_source_is_checkpoint(path))
+    return model_source_resolve_checkpoint(comm, path, deck);
   return comm_agree(comm, comm_rank(comm) == 0 ? refuse(path, deck) : STATUS_OK);
 }
