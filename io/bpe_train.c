@@ -12,11 +12,11 @@
 #include "io/bpe_train_words.h"
 #include "io/bpe_train_write.h"
 #include "io/file.h"
+#include "io/input_files.h"
 #include "io/nfc.h"
-#include "io/prepare_inputs.h"
 #include "io/split.h"
 #include "io/text.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 static const double ROUND_SECONDS = 1; /* ranks work alone for so long, then agree */
 static const double PROGRESS_SECONDS = 5;
@@ -29,7 +29,7 @@ struct share {
 
 struct counter {
   const struct bpe_train_config *config;
-  struct prepare_inputs inputs;
+  struct input_files inputs;
   struct split *split;
   struct nfc *nfc;     /* NULL: text is taken as it is */
   struct share *share; /* of this rank */
@@ -101,7 +101,7 @@ static int larger_first(const void *a, const void *b)
 }
 
 /* A file that is more than a rank's part of the whole is read by several ranks. */
-static enum status cut(const struct prepare_inputs *inputs, int ranks, struct share **out, int64_t *n)
+static enum status cut(const struct input_files *inputs, int ranks, struct share **out, int64_t *n)
 {
   struct share *share = NULL;
   int64_t most = (inputs->bytes + ranks - 1) / ranks;
@@ -303,8 +303,8 @@ static enum status run_on_inputs(struct comm *comm, struct counter *counter, str
   const struct bpe_train_config *config = counter->config;
   struct bpe_train_result made = {0};
   double start = clock_s();
-  const struct prepare_config inputs = {.inputs = config->inputs, .input = config->input, .out = config->out};
-  enum status status = prepare_inputs_list(comm, &inputs, &counter->inputs);
+  enum status status =
+      input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs);
   if (status == STATUS_OK)
     status = count_and_gather(comm, counter, &made);
   if (status == STATUS_OK)
@@ -340,6 +340,6 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   nfc_destroy(counter.nfc);
   bpe_words_free(&counter.words);
   mem_free(counter.share);
-  prepare_inputs_free(&counter.inputs);
+  input_files_free(&counter.inputs);
   return status;
 }

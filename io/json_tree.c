@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 enum { DEPTH_MOST = 64, NODES_MOST = 1 << 23, BYTES_MOST = 1 << 27, BOM_BYTES = 3, QUOTED_MOST = 80 };
 

@@ -34,6 +34,8 @@ io_libio_a_SOURCES = \
 	io/hdf5_private.h \
 	io/hdf5_version.c \
 	io/hdf5_version.h \
+	io/input_files.c \
+	io/input_files.h \
 	io/json.c \
 	io/json.h \
 	io/json_tree.c \
@@ -44,8 +46,8 @@ io_libio_a_SOURCES = \
 	io/prepare.h \
 	io/prepare_group.c \
 	io/prepare_group.h \
-	io/prepare_inputs.c \
-	io/prepare_inputs.h \
+	io/prepare_record.c \
+	io/prepare_record.h \
 	io/results.c \
 	io/results.h \
 	io/safetensors.c \
@@ -78,4 +80,6 @@ io_libio_a_SOURCES = \
 	io/tokens_shard.c \
 	io/tokens_shard.h \
 	io/trace.c \
-	io/trace.h
+	io/trace.h \
+	io/utf8.c \
+	io/utf8.h

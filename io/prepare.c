@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "io/file.h"
 #include "io/prepare_group.h"
+#include "io/prepare_record.h"
 #include "io/tokenizer.h"
 #include "io/tokens_index.h"
 
@@ -536,12 +537,12 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config, 
     status = file_make_folders(config->out);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
-    status = prepare_inputs_list(comm, config, &job.inputs);
+    status = input_files_list(comm, config->inputs, config->input, config->out, &job.inputs);
   if (status == STATUS_OK)
     status = run_in_folder(comm, &job, result);
   if (status && makes)
     (void)rmdir(config->out); /* for nothing, if it is empty */
-  prepare_inputs_free(&job.inputs);
+  input_files_free(&job.inputs);
   mem_free(job.group_begin);
   tokenizer_destroy(job.tokenizer);
   return status;

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-#include "io/prepare_inputs.h"
+#include "io/input_files.h"
+#include "io/prepare.h"
 #include "io/text.h"
 #include "io/tokenizer.h"
 #include "io/tokens_shard.h"
@@ -12,7 +13,7 @@
 /* What all groups of a call share. */
 struct prepare_job {
   const struct prepare_config *config;
-  struct prepare_inputs inputs;
+  struct input_files inputs;
   struct tokenizer *tokenizer;
   uint64_t settings;            /* hash of prepare.json */
   int64_t *group_begin;         /* [groups + 1] first input file of each group */

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/file.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 enum { FIRST_ROOM = 8192 };
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "io/json.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 enum text_format { TEXT_PLAIN, TEXT_JSON_LINES, TEXT_JSON_ARRAY };
 

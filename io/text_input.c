@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/open.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 enum { ROOM = 256 << 10, BOM_BYTES = 3 };
 
@@ -181,4 +181,10 @@ enum status text_buffer_append(struct text_buffer *buffer, const char *data, siz
     memcpy(buffer->data + buffer->bytes, data, bytes);
   buffer->bytes += bytes;
   return STATUS_OK;
+}
+
+enum status text_buffer_append_line(struct text_buffer *buffer, const char *line)
+{
+  const enum status status = text_buffer_append(buffer, line, strlen(line));
+  return status ? status : text_buffer_append(buffer, "\n", 1);
 }

@@ -46,5 +46,6 @@ extern size_t text_document_most; /* bytes of a document, or of any other string
 void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
 /* STATUS_INPUT where the limit is passed. */
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);
+enum status text_buffer_append_line(struct text_buffer *buffer, const char *line); /* and "\n" */
 
 #endif

@@ -69,10 +69,4 @@ enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder
  * in a text becomes the end of text. Local. */
 enum status tokenizer_write_bytes(const char *folder);
 
-/* First byte of `text` that is not part of valid UTF-8, or -1. */
-int64_t utf8_find_invalid(const char *text, size_t bytes);
-/* Append `text` to *out (same growing rule), U+FFFD for each maximal part of it that is the beginning of no character, or of one that does not go on (Unicode 15, section 3.9):
- * what Python's bytes.decode("utf-8", "replace") gives. */
-enum status utf8_replace(const char *text, size_t bytes, char **out, int64_t *n, int64_t *room);
-
 #endif

@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/tokenizer_bpe.h"
+#include "io/utf8.h"
 
 static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt", end_of_text[] = "<|endoftext|>";
 

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/file.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 struct trace {
   char *path, *temporary;

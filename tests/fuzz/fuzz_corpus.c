@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include "io/text.h"
 #include "io/text_input.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 static uint64_t hash(uint64_t so_far, const char *text, size_t bytes)
 {

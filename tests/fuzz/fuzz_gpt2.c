@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "fuzz.h"
 #include "io/tokenizer.h"
+#include "io/utf8.h"
 
 static void check_round_trip(struct tokenizer *tokenizer, struct fuzz_piece text)
 {

@@ -6,7 +6,7 @@
 
 #include "fuzz.h"
 #include "io/split.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 static size_t next(struct split *split, struct fuzz_piece text, size_t at)
 {

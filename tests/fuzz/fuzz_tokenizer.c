@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "fuzz.h"
 #include "io/tokenizer.h"
+#include "io/utf8.h"
 
 struct bytes {
   char *data;

@@ -18,7 +18,7 @@
 #include "io/file.h"
 #include "io/text.h"
 #include "io/text_input.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 

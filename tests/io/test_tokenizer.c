@@ -20,6 +20,7 @@
 #include "io/file.h"
 #include "io/split.h"
 #include "io/tokenizer.h"
+#include "io/utf8.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 

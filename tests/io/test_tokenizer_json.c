@@ -18,6 +18,7 @@
 #include "io/file.h"
 #include "io/nfc.h"
 #include "io/tokenizer.h"
+#include "io/utf8.h"
 
 #define OK(call) assert_status(STATUS_OK, (call))
 

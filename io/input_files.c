@@ -1,4 +1,4 @@
-#include "io/prepare_inputs.h"
+#include "io/input_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,14 +15,14 @@
 #include "base/open.h"
 #include "base/printable.h"
 #include "io/text_input.h"
-#include "io/tokenizer.h"
+#include "io/utf8.h"
 
 enum { FINGERPRINT = 1 << 20, FOLDERS_MOST = 64 };
 
 /* ---- the walk */
 
 struct walk {
-  struct prepare_inputs *inputs;
+  struct input_files *inputs;
   struct stat out;
 };
 
@@ -75,7 +75,8 @@ static bool is_plain_name(const char *name)
   return printable_is(name) && utf8_find_invalid(name, strlen(name)) < 0;
 }
 
-static enum status add_file(struct prepare_inputs *inputs, const char *path, const char *name, int64_t bytes)
+static enum status add_file(struct input_files *inputs, const char *path, const char *name,
+                            int64_t bytes)
 {
   if (!is_plain_name(path))
     return status_set(STATUS_USAGE, "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it", path);
@@ -86,8 +87,8 @@ static enum status add_file(struct prepare_inputs *inputs, const char *path, con
       return status;
     inputs->room = room;
   }
-  struct prepare_file *file = &inputs->file[inputs->count];
-  *file = (struct prepare_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
+  struct input_file *file = &inputs->file[inputs->count];
+  *file = (struct input_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
   inputs->count++; /* freed with the others, whatever happens */
   inputs->bytes += bytes;
   return file->path && file->name ? fingerprint(path, bytes, &file->crc32) : STATUS_MEMORY;
@@ -137,7 +138,7 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
 
 static int compare_paths(const void *a, const void *b)
 {
-  return strcmp(((const struct prepare_file *)a)->path, ((const struct prepare_file *)b)->path);
+  return strcmp(((const struct input_file *)a)->path, ((const struct input_file *)b)->path);
 }
 
 static enum status walk_input(struct walk *walk, const char *input)
@@ -165,9 +166,9 @@ static int compare_pointers(const void *a, const void *b)
 }
 
 /* A corpus that is read twice by mistake is weighted twice. */
-static enum status refuse_repeated(const struct prepare_inputs *inputs)
+static enum status refuse_repeated(const struct input_files *inputs)
 {
-  const struct prepare_file **sorted = NULL;
+  const struct input_file **sorted = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)inputs->count * sizeof *sorted, (void **)&sorted);
   if (status)
     return status;
@@ -181,61 +182,56 @@ static enum status refuse_repeated(const struct prepare_inputs *inputs)
   return status;
 }
 
-static enum status walk_all(const struct prepare_config *config, struct prepare_inputs *inputs)
+static enum status walk_all(int n, char *const *path, const char *out, struct input_files *inputs)
 {
   struct walk walk = {.inputs = inputs};
-  if (stat(config->out, &walk.out) != 0)
-    return failed("open the folder", config->out);
-  for (int i = 0; i < config->inputs; i++) {
-    enum status status = walk_input(&walk, config->input[i]);
+  if (stat(out, &walk.out) != 0)
+    return failed("open the folder", out);
+  for (int i = 0; i < n; i++) {
+    enum status status = walk_input(&walk, path[i]);
     if (status)
       return status;
   }
   if (inputs->bytes == 0)
-    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds no text", config->input[0], config->inputs > 1 ? " and the other inputs" : "");
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds no text", path[0],
+                      n > 1 ? " and the other inputs" : "");
   return refuse_repeated(inputs);
 }
 
-void prepare_inputs_free(struct prepare_inputs *inputs)
+void input_files_free(struct input_files *inputs)
 {
   for (int64_t i = 0; i < inputs->count; i++) {
     mem_free(inputs->file[i].path);
     mem_free(inputs->file[i].name);
   }
   mem_free(inputs->file);
-  *inputs = (struct prepare_inputs){0};
+  *inputs = (struct input_files){0};
 }
 
 /* ---- the list as text, three lines a file, from rank 0 to the others */
 
-static enum status append_line(struct text_buffer *text, const char *line)
-{
-  enum status status = text_buffer_append(text, line, strlen(line));
-  return status == STATUS_OK ? text_buffer_append(text, "\n", 1) : status;
-}
-
-static enum status write_list(const struct prepare_inputs *inputs, struct text_buffer *out)
+static enum status write_list(const struct input_files *inputs, struct text_buffer *out)
 {
   enum status status = STATUS_OK;
   for (int64_t i = 0; i < inputs->count && status == STATUS_OK; i++) {
-    const struct prepare_file *file = &inputs->file[i];
+    const struct input_file *file = &inputs->file[i];
     char numbers[64];
     snprintf(numbers, sizeof numbers, "%" PRId64 " %" PRIu32, file->bytes, file->crc32);
-    status = append_line(out, file->path);
+    status = text_buffer_append_line(out, file->path);
     if (status == STATUS_OK)
-      status = append_line(out, file->name);
+      status = text_buffer_append_line(out, file->name);
     if (status == STATUS_OK)
-      status = append_line(out, numbers);
+      status = text_buffer_append_line(out, numbers);
   }
   return status == STATUS_OK ? text_buffer_append(out, "", 1) : status;
 }
 
-static enum status read_list(char *text, int64_t count, struct prepare_inputs *out)
+static enum status read_list(char *text, int64_t count, struct input_files *out)
 {
   char *rest = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)count * sizeof *out->file, (void **)&out->file);
   for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
-    struct prepare_file *file = &out->file[out->count++];
+    struct input_file *file = &out->file[out->count++];
     file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));
     file->name = mem_strdup(strtok_r(NULL, "\n", &rest));
     if (!file->path || !file->name)
@@ -247,7 +243,7 @@ static enum status read_list(char *text, int64_t count, struct prepare_inputs *o
   return status;
 }
 
-static enum status share(struct comm *comm, struct prepare_inputs *inputs)
+static enum status share(struct comm *comm, struct input_files *inputs)
 {
   struct text_buffer text = {0};
   char *list = NULL;
@@ -267,70 +263,17 @@ static enum status share(struct comm *comm, struct prepare_inputs *inputs)
   return status;
 }
 
-enum status prepare_inputs_list(struct comm *comm, const struct prepare_config *config, struct prepare_inputs *out)
+enum status input_files_list(struct comm *comm, int n, char *const *path, const char *folder,
+                             struct input_files *out)
 {
-  struct prepare_inputs inputs = {0};
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? walk_all(config, &inputs) : STATUS_OK);
+  struct input_files inputs = {0};
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? walk_all(n, path, folder, &inputs) : STATUS_OK);
   if (status == STATUS_OK)
     status = share(comm, &inputs);
   if (status)
-    prepare_inputs_free(&inputs);
+    input_files_free(&inputs);
   else
     *out = inputs;
   return status;
-}
-
-/* ---- prepare.json */
-
-static enum status append_quoted(struct text_buffer *out, const char *text)
-{
-  enum status status = text_buffer_append(out, "\"", 1);
-  for (const char *c = text; *c && status == STATUS_OK; c++) {
-    if (*c == '"' || *c == '\\')
-      status = text_buffer_append(out, "\\", 1);
-    if (status == STATUS_OK)
-      status = text_buffer_append(out, c, 1);
-  }
-  return status == STATUS_OK ? text_buffer_append(out, "\"", 1) : status;
-}
-
-static enum status append_inputs(struct text_buffer *out, const struct prepare_inputs *inputs)
-{
-  enum status status = STATUS_OK;
-  for (int64_t i = 0; i < inputs->count && status == STATUS_OK; i++) {
-    char numbers[128];
-    snprintf(numbers, sizeof numbers, ", \"bytes\": %" PRId64 ", \"crc32\": %" PRIu32 "}%s", inputs->file[i].bytes, inputs->file[i].crc32,
-             i + 1 < inputs->count ? "," : "");
-    status = text_buffer_append(out, "    {\"name\": ", 13);
-    if (status == STATUS_OK)
-      status = append_quoted(out, inputs->file[i].name);
-    if (status == STATUS_OK)
-      status = append_line(out, numbers);
-  }
-  return status;
-}
-
-char *prepare_record(const struct prepare_config *config, const struct prepare_inputs *inputs, const struct tokenizer *tokenizer)
-{
-  struct text_buffer out = {0};
-  char head[1024];
-  snprintf(
-      head, sizeof head,
-      "{\n  \"format\": \"sluice-tokens\",\n  \"version\": 2,\n  \"tokenizer\": \"%s\",\n  "
-      "\"tokenizer_crc32\": %" PRIu32 ",\n  \"vocab\": %" PRId64 ",\n  \"begin_of_text\": %" PRId32
-      ",\n  \"end_of_text\": %" PRId32
-      ",\n  \"special\": \"%s\",\n  \"invalid\": \"%s\",\n  \"val\": %.17g,\n  \"seed\": %" PRIu64
-      ",\n  \"shard_tokens\": %" PRId64 ",\n  \"inputs\": [",
-      tokenizer_name(tokenizer), tokenizer_id(tokenizer).crc32, tokenizer_vocab(tokenizer),
-      tokenizer_begin_of_text(tokenizer), tokenizer_end_of_text(tokenizer),
-      config->special_as_text ? "text" : "token", config->replace_invalid ? "replace" : "refuse",
-      config->val, config->seed, config->shard_tokens);
-  enum status status = append_line(&out, head);
-  if (status == STATUS_OK)
-    status = append_inputs(&out, inputs);
-  if (status == STATUS_OK)
-    status = text_buffer_append(&out, "  ]\n}\n", sizeof "  ]\n}\n"); /* with the NUL */
-  if (status)
-    text_buffer_free(&out);
-  return out.data;
 }
