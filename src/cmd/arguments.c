@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
 #include "job/model_source.h"
 
 enum { DECK_MOST_BYTES = 1 << 20 };

@@ -6,7 +6,7 @@
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "exec/counters.h"
-#include "io/results.h"
+#include "io/results/results.h"
 #include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"

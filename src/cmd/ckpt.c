@@ -1,11 +1,11 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/file.h"
+#include "io/text/file.h"
 #include "train/hf_convert.h"
 
 struct values {

@@ -13,7 +13,7 @@
 #include "cmd/cmd.h"
 #include "config.h"
 #include "exec/counters.h"
-#include "io/hdf5_version.h"
+#include "io/hdf5/version.h"
 #include "job/job.h"
 #include "train/data.h"
 #ifdef HAVE_CUDA

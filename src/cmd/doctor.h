@@ -8,7 +8,7 @@
 
 #include "comm/library.h"
 #include "comm/survey.h"
-#include "io/file_system.h"
+#include "io/text/file_system.h"
 #include "topo/summary.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };

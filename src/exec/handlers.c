@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "exec/engine.h"
-#include "io/store.h"
+#include "io/store/store.h"
 
 struct call {
   struct exec *exec;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/trace.h"
+#include "io/results/trace.h"
+#include "io/text/file.h"
 
 struct interval {
   double begin_s, end_s;

@@ -1,9 +1,9 @@
 /* The folder of what goes to NVMe (TIER_DISK): the deck's, or one in run.dir, where that is the node's own. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/file_system.h"
-#include "io/store.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
+#include "io/text/file_system.h"
 #include "job/private.h"
 
 char *job_nvme_folder(const struct deck *deck)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
 #include "job/job.h"
 #include "model/hf.h"
 

@@ -2,7 +2,7 @@
 #ifndef SLUICE_JOB_STATE_H
 #define SLUICE_JOB_STATE_H
 
-#include "io/state.h"
+#include "io/checkpoint/state.h"
 #include "job/job.h"
 
 struct job_state_piece; /* what a rank holds of one kind in one unit */

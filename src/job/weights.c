@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "exec/watchdog.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "job/model_source.h"
 #include "job/state.h"
 #include "model/hf.h"

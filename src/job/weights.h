@@ -3,7 +3,7 @@
 #define SLUICE_JOB_WEIGHTS_H
 
 #include "comm/comm.h"
-#include "io/safetensors.h"
+#include "io/huggingface/safetensors.h"
 #include "job/job.h"
 
 /* Fill the parameters of a job at rest from a folder or a checkpoint; with `moments` also the optimizer's state, which only a checkpoint has. Each rank reads what it holds

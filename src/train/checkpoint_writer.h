@@ -2,7 +2,7 @@
 #ifndef SLUICE_TRAIN_CHECKPOINT_WRITER_H
 #define SLUICE_TRAIN_CHECKPOINT_WRITER_H
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "job/job.h"
 
 struct checkpoint_writer;

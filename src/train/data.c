@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "job/model_source.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)

@@ -4,7 +4,7 @@
 
 #include "comm/comm.h"
 #include "deck/deck.h"
-#include "io/tokens.h"
+#include "io/tokens/tokens.h"
 
 /* Sample (first_sample + (step - first_step) * batch + position) of the data order; position = rank, then micro-batch, then sequence: the samples of a step do not depend
  * on the number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */

@@ -2,7 +2,7 @@
 #ifndef SLUICE_TRAIN_EVALUATE_H
 #define SLUICE_TRAIN_EVALUATE_H
 
-#include "io/tokens.h"
+#include "io/tokens/tokens.h"
 #include "job/job.h"
 #include "train/data.h"
 

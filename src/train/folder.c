@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/open.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
 
 enum status train_folder_paths(struct train_run *run)
 {

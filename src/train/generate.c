@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
-#include "io/utf8.h"
+#include "io/text/utf8.h"
 
 /* What rank 0 tells the others after each step. */
 struct word {

@@ -2,7 +2,7 @@
 #ifndef SLUICE_TRAIN_GENERATE_H
 #define SLUICE_TRAIN_GENERATE_H
 
-#include "io/tokenizer.h"
+#include "io/tokenizer/tokenizer.h"
 #include "job/job.h"
 #include "train/sample.h"
 

@@ -3,7 +3,7 @@
 #ifndef SLUICE_TRAIN_PRIVATE_H
 #define SLUICE_TRAIN_PRIVATE_H
 
-#include "io/results.h"
+#include "io/results/results.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluate.h"
 #include "train/stats.h"

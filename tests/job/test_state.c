@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "fixture.h"
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "job/weights.h"
 
 static struct comm *comm;

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/file.h"
+#include "io/text/file.h"
 #include "tests/job/fixture.h"
 #include "train/checkpoint_writer.h"
 

@@ -15,8 +15,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/checkpoint_private.h"
-#include "io/file.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
 #include "job/model_source.h"
 #include "job/state.h"
 #include "job/weights.h"
