@@ -1,4 +1,4 @@
-#include "plan/wire.h"
+#include "plan/traffic.h"
 
 #include "base/exactsum.h"
 
@@ -13,7 +13,7 @@ struct crossings {
   int64_t pairs, links;
 };
 
-int wire_nodes(int ranks, int local_ranks)
+int traffic_nodes(int ranks, int local_ranks)
 {
   return (ranks + local_ranks - 1) / local_ranks;
 }
@@ -61,7 +61,7 @@ static int64_t count_tree(int ranks, int local_ranks)
 
 struct job {
   const struct plan *plan;
-  const struct wire_model *model;
+  const struct traffic_model *model;
   struct crossings shard, replica;
   int64_t tree;
 };
@@ -83,7 +83,7 @@ static int64_t reduced(const struct job *job, const struct instr *instr, const s
   return part_of(job, instr) * crossings->pairs;
 }
 
-static void add(const struct job *job, const struct instr *instr, struct wire_bytes *out)
+static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
   const bool whole = job->plan->input.strategy == STRATEGY_NO_SHARD;
   switch (instr->op) {
@@ -96,7 +96,7 @@ static void add(const struct job *job, const struct instr *instr, struct wire_by
   }
 }
 
-struct wire_bytes plan_wire(const struct plan *plan, const struct wire_model *model)
+struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
 {
   const int ranks = plan->input.ranks, group = plan->input.shape.group;
   const struct groups shards = {.groups = ranks / group, .size = group, .between = 1, .between_groups = group};
@@ -106,7 +106,7 @@ struct wire_bytes plan_wire(const struct plan *plan, const struct wire_model *mo
                           .shard = count(&shards, model->local_ranks),
                           .replica = count(&replicas, model->local_ranks),
                           .tree = count_tree(ranks, model->local_ranks)};
-  struct wire_bytes out = {0};
+  struct traffic_bytes out = {0};
   for (int i = 0; i < plan->n; i++)
     add(&job, &plan->instr[i], &out);
   out.all = out.gather + out.reduce + out.replicas + out.sums;

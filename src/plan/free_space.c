@@ -1,4 +1,4 @@
-#include "plan/space.h"
+#include "plan/free_space.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct runs {
 
 /* Node 1 is all the time, 2i and 2i + 1 are the halves of i, and `leaves` + t is moment t. A node's bytes are those of its `within` and of `through` of the
  * nodes that it is a part of. */
-struct space {
+struct free_space {
   int leaves;
   struct runs *within;  /* [2 * leaves] of what lives at some moment of the node, all of it or not */
   struct runs *through; /* [leaves] of what lives at all of them; a leaf's is its `within` */
@@ -67,7 +67,7 @@ static void see(const struct runs *runs, const struct runs **seen, int *n)
 }
 
 /* The lists that together have all that is taken at one of these moments. */
-static int list_runs(const struct space *space, int first, int last, const struct runs **seen)
+static int list_runs(const struct free_space *space, int first, int last, const struct runs **seen)
 {
   int n = 0;
   for (int low = first + space->leaves, behind = last + space->leaves + 1; low < behind; low /= 2, behind /= 2) {
@@ -84,7 +84,7 @@ static int list_runs(const struct space *space, int first, int last, const struc
   return n;
 }
 
-int64_t space_find(const struct space *space, int first, int last, int64_t bytes)
+int64_t free_space_find(const struct free_space *space, int first, int last, int64_t bytes)
 {
   const struct runs *seen[MOST_SEEN];
   int n = list_runs(space, first, last, seen), agree = 0;
@@ -97,13 +97,13 @@ int64_t space_find(const struct space *space, int first, int last, int64_t bytes
   return at;
 }
 
-static enum status take_all_of(struct space *space, int node, struct layout_range bytes)
+static enum status take_all_of(struct free_space *space, int node, struct layout_range bytes)
 {
   enum status status = add_run(&space->within[node], bytes);
   return status || node >= space->leaves ? status : add_run(&space->through[node], bytes);
 }
 
-enum status space_take(struct space *space, int first, int last, int64_t begin, int64_t end)
+enum status free_space_take(struct free_space *space, int first, int last, int64_t begin, int64_t end)
 {
   const struct layout_range bytes = {begin, end};
   enum status status = STATUS_OK;
@@ -121,7 +121,7 @@ enum status space_take(struct space *space, int first, int last, int64_t begin, 
   return status;
 }
 
-void space_clear(struct space *space)
+void free_space_clear(struct free_space *space)
 {
   for (int node = 0; node < 2 * space->leaves; node++)
     space->within[node].n = 0;
@@ -129,13 +129,13 @@ void space_clear(struct space *space)
     space->through[node].n = 0;
 }
 
-enum status space_create(int moments, struct space **out)
+enum status free_space_create(int moments, struct free_space **out)
 {
   void *space = NULL, *within = NULL, *through = NULL;
   int leaves = 1;
   while (leaves < moments)
     leaves *= 2;
-  enum status status = mem_alloc(MEM_META, sizeof(struct space), &space);
+  enum status status = mem_alloc(MEM_META, sizeof(struct free_space), &space);
   if (!status)
     status = mem_alloc(MEM_META, 2 * (size_t)leaves * sizeof(struct runs), &within);
   if (!status)
@@ -146,11 +146,11 @@ enum status space_create(int moments, struct space **out)
     return status;
   }
   *out = space;
-  **out = (struct space){.leaves = leaves, .within = within, .through = through};
+  **out = (struct free_space){.leaves = leaves, .within = within, .through = through};
   return STATUS_OK;
 }
 
-void space_destroy(struct space *space)
+void free_space_destroy(struct free_space *space)
 {
   if (!space)
     return;

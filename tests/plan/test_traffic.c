@@ -8,7 +8,7 @@
 #include "base/exactsum.h"
 #include "fixture.h"
 #include "plan/internal.h"
-#include "plan/wire.h"
+#include "plan/traffic.h"
 
 enum { BLOCKS = 3 };
 
@@ -41,7 +41,8 @@ static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
   return instr->op == OP_REPLICA_REDUCE || (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
 }
 
-static void send_collective(const struct plan *plan, const struct instr *instr, const struct wire_model *wire, struct count *count)
+static void send_collective(const struct plan *plan, const struct instr *instr,
+                            const struct traffic_model *by, struct count *count)
 {
   const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
   if (!gathers && instr->op != OP_REDUCE && instr->op != OP_REPLICA_REDUCE)
@@ -57,7 +58,8 @@ static void send_collective(const struct plan *plan, const struct instr *instr, 
     const int64_t whole = plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
     const int64_t part = whole / n / (!gathers && plan->input.shape.wire == DTYPE_BF16 ? 2 : 1);
     for (int step = 1; step < n; step++)
-      send(count, rank, gathers && wire->ring ? member[(mine + 1) % n] : member[(mine + step) % n], part);
+      send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
+           part);
   }
 }
 
@@ -73,20 +75,22 @@ static void send_sums(int ranks, struct count *count)
       send(count, rank, rank + bit, bytes);
 }
 
-static struct wire_bytes check(const struct point *point, const struct wire_model *wire)
+static struct traffic_bytes check(const struct point *point, const struct traffic_model *by)
 {
   struct plan_input input = fixture_input(&model, point, 0);
   struct plan *plan;
-  struct count count = {.local_ranks = wire->local_ranks};
+  struct count count = {.local_ranks = by->local_ranks};
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
-  const struct wire_bytes got = plan_wire(plan, wire);
+  const struct traffic_bytes got = plan_traffic(plan, by);
   for (int i = 0; i < plan->n; i++)
-    send_collective(plan, &plan->instr[i], wire, &count);
+    send_collective(plan, &plan->instr[i], by, &count);
   const int64_t data = count.crossing;
   send_sums(plan->input.ranks, &count);
   if (got.all != count.crossing || got.sums != count.crossing - data || got.gather + got.reduce + got.replicas != data)
-    fail_msg("%s, %d ranks on a node%s: %lld bytes, of which sums %lld, and not %lld with %lld", fixture_name(point), wire->local_ranks,
-             wire->ring ? ", by ring" : "", (long long)got.all, (long long)got.sums, (long long)count.crossing, (long long)(count.crossing - data));
+    fail_msg("%s, %d ranks on a node%s: %lld bytes, of which sums %lld, and not %lld with %lld",
+             fixture_name(point), by->local_ranks, by->ring ? ", by ring" : "",
+             (long long)got.all, (long long)got.sums, (long long)count.crossing,
+             (long long)(count.crossing - data));
   plan_destroy(plan);
   return got;
 }
@@ -103,14 +107,14 @@ static void every_message_is_counted(void **state)
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     for (int local = 1; local <= 8; local++)
       for (int way = 0; way < 4; way++) {
-        const struct wire_model wire = {.local_ranks = local, .ring = way & 1};
+        const struct traffic_model by = {.local_ranks = local, .ring = way & 1};
         const struct point point = {.strategy = known[i].strategy,
                                     .ranks = known[i].ranks,
                                     .group = known[i].group,
                                     .micros = 2,
                                     .wire = way & 2 ? DTYPE_BF16 : DTYPE_F32,
                                     .reduce_every_micro = known[i].strategy != STRATEGY_SHARD_OPTIM && known[i].strategy != STRATEGY_NO_SHARD};
-        const struct wire_bytes got = check(&point, &wire);
+        const struct traffic_bytes got = check(&point, &by);
         assert_true((got.all == 0) == (known[i].ranks <= local));
       }
 }
@@ -119,11 +123,19 @@ static void every_message_is_counted(void **state)
 static void hybrid_sharding_spares_the_wire(void **state)
 {
   (void)state;
-  const struct wire_model wire = {.local_ranks = 4};
-  const struct wire_bytes full =
-      check(&(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .micros = 1, .reduce_every_micro = true}, &wire);
-  const struct wire_bytes hybrid =
-      check(&(struct point){.strategy = STRATEGY_HYBRID_SHARD, .ranks = 8, .group = 4, .micros = 1, .reduce_every_micro = true}, &wire);
+  const struct traffic_model by = {.local_ranks = 4};
+  const struct traffic_bytes full = check(&(struct point){.strategy = STRATEGY_FULL_SHARD,
+                                                          .ranks = 8,
+                                                          .group = 8,
+                                                          .micros = 1,
+                                                          .reduce_every_micro = true},
+                                          &by);
+  const struct traffic_bytes hybrid = check(&(struct point){.strategy = STRATEGY_HYBRID_SHARD,
+                                                            .ranks = 8,
+                                                            .group = 4,
+                                                            .micros = 1,
+                                                            .reduce_every_micro = true},
+                                            &by);
   assert_true(full.gather > 0 && full.reduce > 0 && full.replicas == 0);
   assert_true(hybrid.gather == 0 && hybrid.reduce == 0 && hybrid.replicas > 0);
   assert_int_equal(full.sums, hybrid.sums);
@@ -134,9 +146,9 @@ static void hybrid_sharding_spares_the_wire(void **state)
 static void nodes_may_be_partly_used(void **state)
 {
   (void)state;
-  assert_int_equal(wire_nodes(8, 4), 2);
-  assert_int_equal(wire_nodes(9, 4), 3);
-  assert_int_equal(wire_nodes(3, 4), 1);
+  assert_int_equal(traffic_nodes(8, 4), 2);
+  assert_int_equal(traffic_nodes(9, 4), 3);
+  assert_int_equal(traffic_nodes(3, 4), 1);
 }
 
 static int start(void **state)

@@ -1,17 +1,17 @@
 /* Bytes that cross from node to node in a step: what collectives send, counted pair by pair. Payload alone: no headers, and nothing of the control plane. */
-#ifndef SLUICE_PLAN_WIRE_H
-#define SLUICE_PLAN_WIRE_H
+#ifndef SLUICE_PLAN_TRAFFIC_H
+#define SLUICE_PLAN_TRAFFIC_H
 
 #include "plan/plan.h"
 
 /* How the carrier does it. Ranks lie on nodes block by block. */
-struct wire_model {
+struct traffic_model {
   int local_ranks; /* of a node */
   bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
 };
 
 /* Sent by all nodes together to others, in one step. */
-struct wire_bytes {
+struct traffic_bytes {
   int64_t gather;   /* parameters */
   int64_t reduce;   /* gradients, in the shard group */
   int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and all-gather */
@@ -20,8 +20,8 @@ struct wire_bytes {
 };
 
 /* Nodes that `ranks` ranks take up. */
-int wire_nodes(int ranks, int local_ranks);
+int traffic_nodes(int ranks, int local_ranks);
 /* Local, pure. */
-struct wire_bytes plan_wire(const struct plan *plan, const struct wire_model *model);
+struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);
 
 #endif

@@ -103,7 +103,7 @@ static enum status share(struct exec *exec)
   return status;
 }
 
-enum status exec_learn(struct exec *exec)
+enum status exec_autotune(struct exec *exec)
 {
   struct comm *comm = exec->config.comm;
   if (exec->config.device->host_memory)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "plan/space.h"
+#include "plan/free_space.h"
 
 enum { MOST = 150 };
 
@@ -35,7 +35,7 @@ static int64_t lowest_of(const struct placed *placed, int n, const struct placed
   }
 }
 
-static void fill(struct space *space, int moments, uint64_t seed)
+static void fill(struct free_space *space, int moments, uint64_t seed)
 {
   static struct placed placed[MOST];
   for (int i = 0; i < MOST; i++) {
@@ -43,11 +43,12 @@ static void fill(struct space *space, int moments, uint64_t seed)
     *block = (struct placed){.first = draw(&seed, moments), .end = 1 + draw(&seed, 9)};
     const int most = draw(&seed, 8) > 0 ? 4 : moments, left = moments - block->first;
     block->last = block->first + draw(&seed, left < most ? left : most);
-    const int64_t at = space_find(space, block->first, block->last, block->end);
+    const int64_t at = free_space_find(space, block->first, block->last, block->end);
     assert_int_equal(at, lowest_of(placed, i, block));
     block->begin = at;
     block->end += at;
-    assert_int_equal(space_take(space, block->first, block->last, block->begin, block->end), STATUS_OK);
+    assert_int_equal(free_space_take(space, block->first, block->last, block->begin, block->end),
+                     STATUS_OK);
   }
 }
 
@@ -55,26 +56,26 @@ static void the_lowest_place_is_found(void **state)
 {
   (void)state;
   for (int moments = 1; moments <= 130; moments += moments < 10 ? 1 : 30) {
-    struct space *space;
-    assert_int_equal(space_create(moments, &space), STATUS_OK);
+    struct free_space *space;
+    assert_int_equal(free_space_create(moments, &space), STATUS_OK);
     fill(space, moments, (uint64_t)moments);
-    space_clear(space);
+    free_space_clear(space);
     fill(space, moments, 77);
-    space_destroy(space);
+    free_space_destroy(space);
   }
-  space_destroy(NULL);
+  free_space_destroy(NULL);
 }
 
 static void places_beyond_what_a_process_holds_too(void **state)
 {
   (void)state;
-  struct space *space;
+  struct free_space *space;
   const int64_t most = INT64_MAX - 255;
-  assert_int_equal(space_create(3, &space), STATUS_OK);
-  assert_int_equal(space_take(space, 0, 1, 0, most), STATUS_OK);
-  assert_int_equal(space_find(space, 2, 2, most), 0);
-  assert_int_equal(space_find(space, 1, 2, 256), most);
-  space_destroy(space);
+  assert_int_equal(free_space_create(3, &space), STATUS_OK);
+  assert_int_equal(free_space_take(space, 0, 1, 0, most), STATUS_OK);
+  assert_int_equal(free_space_find(space, 2, 2, most), 0);
+  assert_int_equal(free_space_find(space, 1, 2, 256), most);
+  free_space_destroy(space);
 }
 
 int main(void)
