@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/library.h"
+#include "comm/mpi_info.h"
 #include "job/private.h"
 #include "job/state.h"
 #include "plan/arenas.h"
@@ -65,7 +65,7 @@ struct need {
   int local;                                     /* ranks of this node */
   struct plan_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
   double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
-  double mailboxes; /* of the node: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
+  double boxes; /* in the node's shared memory: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
   struct rooms rooms;
   int on_disk;    /* ranks that take their room from the disk */
   bool no_folder; /* the disk's */
@@ -85,14 +85,15 @@ static double shared_by(int group, struct plan_arenas arenas)
 static void sum_rooms(struct need *need, const struct job_limits *limits, bool apart, int group)
 {
   const double shared = shared_by(group, need->shared) * ((need->local + group - 1) / group);
-  need->rooms = (struct rooms){.need = {[ROOM_DEVICE] = apart ? both(need->device) + need->reserve : 0,
-                                        [ROOM_HOST] = (both(need->host) + need->state) * need->local + shared + need->mailboxes,
-                                        [ROOM_SHARED] = shared,
-                                        [ROOM_DISK] = both(need->disk) * need->on_disk},
-                               .have = {[ROOM_DEVICE] = apart ? (double)limits->device : -1,
-                                        [ROOM_HOST] = (double)limits->host,
-                                        [ROOM_SHARED] = (double)limits->shared,
-                                        [ROOM_DISK] = (double)limits->disk}};
+  need->rooms = (struct rooms){
+      .need = {[ROOM_DEVICE] = apart ? both(need->device) + need->reserve : 0,
+               [ROOM_HOST] = (both(need->host) + need->state) * need->local + shared + need->boxes,
+               [ROOM_SHARED] = shared,
+               [ROOM_DISK] = both(need->disk) * need->on_disk},
+      .have = {[ROOM_DEVICE] = apart ? (double)limits->device : -1,
+               [ROOM_HOST] = (double)limits->host,
+               [ROOM_SHARED] = (double)limits->shared,
+               [ROOM_DISK] = (double)limits->disk}};
 }
 
 static struct need need_of(const struct site *site, int n, const struct plan *const plans[])
@@ -116,7 +117,7 @@ static struct need need_of(const struct site *site, int n, const struct plan *co
   need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
   need.state = apart && !site->at_rest ? (double)job_state_bytes(plans[0], trains(site->use)) : 0;
   for (int i = 0; i < n; i++)
-    need.mailboxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
+    need.boxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
   sum_rooms(&need, site->limits, apart, plans[0]->input.shape.group);
   return need;
 }
@@ -165,8 +166,8 @@ static void describe(const struct need *need, enum room room, struct words *word
       say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
     if (need->rooms.need[ROOM_SHARED] > 0)
       say(words, "; %s that they share", mem_amount(need->rooms.need[ROOM_SHARED]).text);
-    if (need->mailboxes > 0)
-      say(words, "; %s by which they exchange data", mem_amount(need->mailboxes).text);
+    if (need->boxes > 0)
+      say(words, "; %s by which they exchange data", mem_amount(need->boxes).text);
     say(words, ") and %s %s", owns, mem_amount(have).text);
     break;
   case ROOM_SHARED:

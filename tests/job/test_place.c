@@ -643,7 +643,7 @@ static void state_that_cannot_be_saved_is_refused(void **state)
 static void the_host_device_is_asked_for_the_host_s_memory(void **state)
 {
   (void)state;
-  const int64_t mailboxes = 2 * 2 * ((2 << 20) + 128); /* of two groups, which gather and reduce, two halves and a line for each rank */
+  const int64_t boxes = 2 * 2 * ((2 << 20) + 128); /* of two groups, which gather and reduce, two halves and a line for each rank */
   struct sized sized;
   sized_open(&sized, false);
   struct job_limits limits = no_limits;
@@ -651,7 +651,7 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   sized.plan.persistent_bytes[TIER_HOST] = INT64_C(2) * GI;
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) * GI;
   limits.device = 0;
-  limits.host = INT64_C(12) * GI + mailboxes;
+  limits.host = INT64_C(12) * GI + boxes;
   limits.shared = 0; /* then messages take their place */
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared = -1;

@@ -1,4 +1,4 @@
-#include "comm/library.h"
+#include "comm/mpi_info.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -101,9 +101,9 @@ static void read_ucx(char *out, size_t size)
     snprintf(out, size, "%s", version());
 }
 
-enum status comm_library_read(struct comm_library *out)
+enum status mpi_info_read(struct mpi_info *out)
 {
-  struct comm_library library = {.cuda = comm_mpi_cuda_aware()};
+  struct mpi_info library = {.cuda = comm_mpi_cuda_aware()};
   struct choice choice = {0};
   enum status status = read_version(library.version, sizeof library.version);
   if (!status)

@@ -1,4 +1,4 @@
-#include "comm/mailbox.h"
+#include "comm/shm.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -16,7 +16,7 @@ struct posted {
   _Alignas(LINE) _Atomic int64_t pieces;
 };
 
-struct mailbox {
+struct shm {
   struct comm_shared *shared; /* posted [size], then the boxes of 2 * half bytes */
   struct posted *posted;
   char *boxes;
@@ -27,7 +27,7 @@ struct mailbox {
 
 static int64_t half_bytes = 1 << 20;
 
-void mailbox_set_half(int64_t bytes)
+void shm_set_half(int64_t bytes)
 {
   half_bytes = bytes;
 }
@@ -38,20 +38,20 @@ static int64_t half_for(int size)
   return half_bytes > least ? half_bytes : least;
 }
 
-int64_t mailbox_bytes(int size)
+int64_t shm_bytes(int size)
 {
   return size * ((int64_t)sizeof(struct posted) + 2 * half_for(size));
 }
 
-enum status mailbox_create(struct comm *comm, int size, struct mailbox **out)
+enum status shm_create(struct comm *comm, int size, struct shm **out)
 {
   void *block;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct mailbox), &block));
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct shm), &block));
   if (status)
     return status;
-  struct mailbox *box = block;
-  *box = (struct mailbox){.half = half_for(size), .size = size, .index = comm->rank % size};
-  status = comm_shared_create_as(comm, MEM_META, size, mailbox_bytes(size), &box->shared);
+  struct shm *box = block;
+  *box = (struct shm){.half = half_for(size), .size = size, .index = comm->rank % size};
+  status = comm_shared_create_as(comm, MEM_META, size, shm_bytes(size), &box->shared);
   if (status) {
     mem_free(box);
     if (status == STATUS_MEMORY && comm->rank == 0)
@@ -65,7 +65,7 @@ enum status mailbox_create(struct comm *comm, int size, struct mailbox **out)
   return STATUS_OK;
 }
 
-void mailbox_destroy(struct mailbox *box)
+void shm_destroy(struct shm *box)
 {
   if (!box)
     return;
@@ -88,13 +88,13 @@ static void wait_for(struct posted *posted, int64_t pieces)
 }
 
 /* Where `member` has the piece that comes next, or has come last. */
-static char *half_of(const struct mailbox *box, int member, int64_t piece)
+static char *half_of(const struct shm *box, int member, int64_t piece)
 {
   return box->boxes + (2 * member + piece % 2) * box->half;
 }
 
 /* Who has posted a piece has read all of the one before, and nobody posts this one before it has that: a half that is written anew is read by nobody. */
-static void post_and_wait(struct mailbox *box)
+static void post_and_wait(struct shm *box)
 {
   box->pieces++;
   atomic_store_explicit(&box->posted[box->index].pieces, box->pieces, memory_order_release);
@@ -107,7 +107,8 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t count,
+                           enum dtype type, void *full)
 {
   const struct device_ops *ops = lane->device->ops;
   const int64_t bytes = count * (int64_t)dtype_size(type);
@@ -127,8 +128,8 @@ enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const voi
 }
 
 /* `now` elements from `done` on of all parts, in the type in which they travel, `room` elements apart. */
-static enum status fill(const struct mailbox *box, struct lane *lane, const char *full, int64_t count, int64_t done, int64_t now, int64_t room,
-                        enum dtype type)
+static enum status fill(const struct shm *box, struct lane *lane, const char *full, int64_t count,
+                        int64_t done, int64_t now, int64_t room, enum dtype type)
 {
   const enum dtype gradient = lane->device->gradient;
   char *half = half_of(box, box->index, box->pieces);
@@ -140,8 +141,8 @@ static enum status fill(const struct mailbox *box, struct lane *lane, const char
 }
 
 /* The sum of what arrives is taken where it lies, element by element in the order of any reduce-scatter. */
-enum status mailbox_reduce_scatter(struct mailbox *box, struct lane *lane, const void *full, int64_t count, enum dtype type, bool accumulate,
-                                   void *shard)
+enum status shm_reduce_scatter(struct shm *box, struct lane *lane, const void *full, int64_t count,
+                               enum dtype type, bool accumulate, void *shard)
 {
   const enum dtype gradient = lane->device->gradient;
   const int64_t size = (int64_t)dtype_size(type), room = box->half / box->size / LINE * (LINE / size);

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "comm/library.h"
+#include "comm/collect.h"
+#include "comm/mpi_info.h"
 #include "comm/ops.h"
-#include "comm/survey.h"
 #include "fixture.h"
 
 enum { MOST_RANKS = 8 };
@@ -27,7 +27,7 @@ static void gathers(void **state)
     char text[1000];
   } mine = {.rank = comm_rank(job)}, all[MOST_RANKS];
   memset(mine.text, 'a' + comm_rank(job), sizeof mine.text);
-  assert_int_equal(comm_survey_gather(job, &mine, sizeof mine, all), STATUS_OK);
+  assert_int_equal(comm_collect_bytes(job, &mine, sizeof mine, all), STATUS_OK);
   for (int r = 0; comm_rank(job) == 0 && r < comm_ranks(job); r++) {
     assert_int_equal(all[r].rank, r);
     assert_int_equal(all[r].text[0], 'a' + r);
@@ -38,7 +38,8 @@ static void gathers(void **state)
 static void refuses_what_is_too_much(void **state)
 {
   (void)state;
-  assert_int_equal(comm_survey_gather(job, NULL, (INT64_C(1) << 30) / comm_ranks(job) + 1, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(comm_collect_bytes(job, NULL, (INT64_C(1) << 30) / comm_ranks(job) + 1, NULL),
+                   STATUS_UNSUPPORTED);
 }
 
 /* Bounds hold whatever the ways took: the true offset is 0 here. */
@@ -58,8 +59,8 @@ static void reads_clocks(void **state)
 {
   (void)state;
   struct comm_offset offset[MOST_RANKS];
-  assert_int_equal(comm_survey_node(job), 0);
-  assert_int_equal(comm_survey_clocks(job, offset), STATUS_OK);
+  assert_int_equal(comm_node_leader(job), 0);
+  assert_int_equal(comm_collect_clocks(job, offset), STATUS_OK);
   agree(offset, false);
 }
 
@@ -70,7 +71,7 @@ static void reads_clocks_of_nodes(void **state)
   struct comm_offset offset[MOST_RANKS];
   const int node = job->node;
   job->node = job->rank;
-  assert_int_equal(comm_survey_clocks(job, offset), STATUS_OK);
+  assert_int_equal(comm_collect_clocks(job, offset), STATUS_OK);
   job->node = node;
   agree(offset, true);
 }
@@ -80,7 +81,8 @@ static void estimates_offsets(void **state)
 {
   (void)state;
   const struct comm_echo echo[] = {{100, 1110, 130}, {200, 5000, 9000}, {300, 1300, 340}};
-  const struct comm_offset first = comm_survey_offset(echo, 3), last = comm_survey_offset(echo + 1, 2);
+  const struct comm_offset first = comm_clock_offset(echo, 3),
+                           last = comm_clock_offset(echo + 1, 2);
   assert_true(first.seconds > 994.9e-9 && first.seconds < 995.1e-9 && first.error > 14.9e-9 && first.error < 15.1e-9);
   assert_true(last.seconds > 979.9e-9 && last.seconds < 980.1e-9 && last.error > 19.9e-9 && last.error < 20.1e-9);
 }
@@ -88,8 +90,8 @@ static void estimates_offsets(void **state)
 static void reads_the_library(void **state)
 {
   (void)state;
-  struct comm_library library;
-  assert_int_equal(comm_library_read(&library), STATUS_OK);
+  struct mpi_info library;
+  assert_int_equal(mpi_info_read(&library), STATUS_OK);
   assert_int_equal(library.thread_level, 3); /* what comm_create_mpi() insists on */
   assert_true(*library.version && library.cuda >= -1 && library.cuda <= 1);
   const char *pml = getenv("OMPI_MCA_pml");
@@ -133,7 +135,7 @@ static void port(const char *root, const char *device, const char *line, const c
 static void reads_fabrics(void **state)
 {
   (void)state;
-  char root[] = "/tmp/sluice-survey-XXXXXX";
+  char root[] = "/tmp/sluice-fabric-XXXXXX";
   struct comm_fabric fabric;
   assert_non_null(mkdtemp(root));
   comm_fabric_read("/nowhere", &fabric);

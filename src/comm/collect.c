@@ -1,4 +1,4 @@
-#include "comm/survey.h"
+#include "comm/collect.h"
 
 #include <mpi.h>
 #include <time.h>
@@ -8,12 +8,12 @@
 
 enum { ECHOES = 32, TAG = 1 };
 
-int comm_survey_node(const struct comm *comm)
+int comm_node_leader(const struct comm *comm)
 {
   return comm->node;
 }
 
-enum status comm_survey_gather(struct comm *comm, const void *mine, int64_t bytes, void *all)
+enum status comm_collect_bytes(struct comm *comm, const void *mine, int64_t bytes, void *all)
 {
   const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   if (bytes > (INT64_C(1) << 30) / comm->ranks)
@@ -21,7 +21,7 @@ enum status comm_survey_gather(struct comm *comm, const void *mine, int64_t byte
   return comm_mpi_check(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world), "MPI_Gather");
 }
 
-struct comm_offset comm_survey_offset(const struct comm_echo *echo, int n)
+struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
 {
   int best = 0;
   for (int i = 1; i < n; i++)
@@ -50,7 +50,7 @@ static enum status ask(MPI_Comm world, int peer, struct comm_offset *out)
     echo[i].received = wall_ns();
   }
   if (!status)
-    *out = comm_survey_offset(echo, ECHOES);
+    *out = comm_clock_offset(echo, ECHOES);
   return status;
 }
 
@@ -80,7 +80,7 @@ static enum status ask_all(MPI_Comm world, const int *leads, int ranks, struct c
   return status;
 }
 
-enum status comm_survey_clocks(struct comm *comm, struct comm_offset *offset)
+enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset)
 {
   const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   const int mine = comm->node == comm->rank;
@@ -88,7 +88,7 @@ enum status comm_survey_clocks(struct comm *comm, struct comm_offset *offset)
   enum status status = comm_agree(comm, mem_alloc(MEM_META, (size_t)comm->ranks * sizeof(int), &leads));
   if (status)
     return status;
-  status = comm_survey_gather(comm, &mine, sizeof mine, leads);
+  status = comm_collect_bytes(comm, &mine, sizeof mine, leads);
   if (!status && comm->rank == 0)
     status = ask_all(world, leads, comm->ranks, offset);
   else if (!status && mine)

@@ -1,10 +1,10 @@
 /* What the MPI library of this process is and what it chose: for `sluice doctor`. Knows Open MPI's names; of other libraries the version and the thread level. */
-#ifndef SLUICE_COMM_LIBRARY_H
-#define SLUICE_COMM_LIBRARY_H
+#ifndef SLUICE_COMM_MPI_INFO_H
+#define SLUICE_COMM_MPI_INFO_H
 
 #include "base/status.h"
 
-struct comm_library {
+struct mpi_info {
   char version[128];   /* "Open MPI v4.1.4" */
   int thread_level;    /* MPI's, in steps: 0 single, 1 funneled, 2 serialized, 3 multiple */
   int cuda;            /* 1: takes pointers to a GPU's memory, 0: does not, -1: does not tell */
@@ -14,7 +14,7 @@ struct comm_library {
 };
 
 /* MPI has been started. Local. */
-enum status comm_library_read(struct comm_library *out);
+enum status mpi_info_read(struct mpi_info *out);
 
 /* Ports of devices for RDMA (InfiniBand, RoCE) of this machine, as the kernel tells below `root` ("/sys/class/infiniband"); none where it is missing. Local. */
 struct comm_fabric {

@@ -1,0 +1,25 @@
+/* Collectives of groups that lie inside a node, through memory that the members share: each puts what the others shall have into its box, from where they take it, piece by
+ * piece, so that boxes stay in the caches. A member writes one half of its box while the others read the other one. For memory of the host; one lane each. */
+#ifndef SLUICE_COMM_SHM_H
+#define SLUICE_COMM_SHM_H
+
+#include "comm/comm.h"
+
+struct shm;
+
+/* For each block of `size` consecutive ranks; *out is NULL where a block spans nodes, or where the node has no room for it (a warning says so). Collective. */
+enum status shm_create(struct comm *comm, int size, struct shm **out);
+void shm_destroy(struct shm *box); /* takes NULL; Collective */
+/* Bytes of the memory that a block shares. */
+int64_t shm_bytes(int size);
+
+/* As in comm.h. Return when the buffers may be reused. Collective over the block. */
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t count,
+                           enum dtype type, void *full);
+enum status shm_reduce_scatter(struct shm *box, struct lane *lane, const void *full, int64_t count,
+                               enum dtype type, bool accumulate, void *shard);
+
+/* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
+void shm_set_half(int64_t bytes);
+
+#endif
