@@ -1,5 +1,7 @@
-/* Collectives of groups that lie inside a node, through memory that the members share: each puts what the others shall have into its box, from where they take it, piece by
- * piece, so that boxes stay in the caches. A member writes one half of its box while the others read the other one. For memory of the host; one lane each. */
+/* Collectives of groups inside a node, in shared memory. Each member puts the data for the others
+ * into its box, piece by piece, and they read it from there. Pieces are small, so boxes stay in the
+ * caches. A member writes one half of its box while the others read the other half. For host
+ * memory; each instance serves one lane. */
 #ifndef SLUICE_COMM_SHM_H
 #define SLUICE_COMM_SHM_H
 
@@ -7,7 +9,8 @@
 
 struct shm;
 
-/* For each block of `size` consecutive ranks; *out is NULL where a block spans nodes, or where the node has no room for it (a warning says so). Collective. */
+/* For each block of `size` consecutive ranks. *out is NULL if a block spans nodes, or if the node has
+ * no room for it (a warning says so). Collective. */
 enum status shm_create(struct comm *comm, int size, struct shm **out);
 void shm_destroy(struct shm *box); /* takes NULL; Collective */
 /* Bytes of the memory that a block shares. */

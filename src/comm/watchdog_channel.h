@@ -1,6 +1,8 @@
-/* The watchdog's channel: what the ranks of a job that is stuck say of themselves, brought to rank 0 on a communicator of its own, beside whatever they are stuck in. Each rank's state is a block of
- * `bytes` bytes. A rank that finds something stuck raises an alarm; rank 0 asks all ranks, as often as it takes; each answers. One thread of each rank makes the calls; any thread may.
- * Without MPI, or on one rank, there is nobody to ask. */
+/* The watchdog's channel: it brings the state of each rank of a stuck job to rank 0. It has a
+ * communicator of its own, so that it works next to blocked collectives. The state of a rank is a
+ * block of `bytes` bytes. A rank that finds something stuck raises an alarm. Rank 0 then asks all
+ * ranks, repeatedly if necessary, and each rank answers. One thread per rank makes the calls; any
+ * thread may. Without MPI, or on one rank, no message is sent. */
 #ifndef SLUICE_COMM_WATCHDOG_CHANNEL_H
 #define SLUICE_COMM_WATCHDOG_CHANNEL_H
 
@@ -11,17 +13,24 @@
 
 struct watchdog_channel;
 
-enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out); /* Collective */
-void watchdog_channel_destroy(struct watchdog_channel *channel);                                       /* takes NULL; Collective */
+/* Collective. */
+enum status watchdog_channel_create(struct comm *comm, int64_t bytes,
+                                    struct watchdog_channel **out);
+void watchdog_channel_destroy(struct watchdog_channel *channel); /* takes NULL; Collective */
 
-/* Ranks other than 0: have rank 0 ask. Does not wait. Local. */
+/* Ranks other than 0: make rank 0 ask. Does not wait. Local. */
 enum status watchdog_channel_alarm(struct watchdog_channel *channel);
-/* On rank 0: whether alarms were raised since the last call; on others: whether rank 0 has asked since. Does not wait. Local. */
+/* On rank 0: whether a rank raised an alarm since the last call. On other ranks: whether rank 0 has
+ * asked since the last call. Does not wait. Local. */
 enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *wanted);
-/* Ranks other than 0, asked: send this rank's state; waits until it is on its way, at most `seconds`. Where that was not enough, nothing is sent before it is. Local. */
-enum status watchdog_channel_answer(struct watchdog_channel *channel, const void *state, double seconds);
-/* Rank 0: ask all others, and take what comes until all have answered or `seconds` have passed; what comes later is dropped. states [ranks], in their order, this rank's own (`mine`) among
- * them; answered [ranks]. Local. */
-enum status watchdog_channel_collect(struct watchdog_channel *channel, const void *mine, double seconds, void *states, bool *answered);
+/* Ranks other than 0, after a question: send the state of this rank. Waits at most `seconds` until
+ * it is on its way. If it is not, later calls send nothing before it is. Local. */
+enum status watchdog_channel_answer(struct watchdog_channel *channel, const void *state,
+                                    double seconds);
+/* Rank 0: ask all other ranks, and take answers until all are there or `seconds` have passed. Later
+ * answers are dropped. states [ranks] in their order, with `mine` for rank 0; answered [ranks].
+ * Local. */
+enum status watchdog_channel_collect(struct watchdog_channel *channel, const void *mine,
+                                     double seconds, void *states, bool *answered);
 
 #endif

@@ -1,5 +1,4 @@
-/* What the parts of job share: the job itself (job.c), what a deck says (deck.c), where it computes (place.c), whether it fits (fits.c), its folder on a disk (disk.c), what the log says of it (log.c),
- * how it starts (start.c), where its memory lies (pages.c). Private to src/job. */
+/* Functions that the files of src/job share. Private to src/job. */
 #ifndef SLUICE_JOB_PRIVATE_H
 #define SLUICE_JOB_PRIVATE_H
 

@@ -1,4 +1,4 @@
-/* What the parts of job_state share: what a rank holds (state_piece.c), how it is moved (state_move.c), what is made of it (state.c). Private to src/job. */
+/* Types and functions that the state*.c files of src/job share. Private to src/job. */
 #ifndef SLUICE_JOB_STATE_PRIVATE_H
 #define SLUICE_JOB_STATE_PRIVATE_H
 

@@ -46,7 +46,7 @@ static int64_t tensor_bytes(const struct job_state *state)
   return bytes;
 }
 
-/* --- writing -------------------------------------------------------------------------------------------------------------------- */
+/* ---- writing */
 
 static void ask_progress(struct watchdog_place *out)
 {
@@ -108,7 +108,7 @@ static void wait_until_written(struct checkpoint_writer *writer)
   pthread_mutex_unlock(&writer->mutex);
 }
 
-/* --- the copy ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the copy */
 
 /* What the ranks of this node may still take. Of what a control group may hold they have some already; where memory grows with use, the limit alone counts (job_host_room()). -1: unknown. */
 static int64_t free_bytes(int local_ranks)
@@ -180,7 +180,7 @@ static enum status seek_background(struct checkpoint_writer *writer)
   return status || !fits ? status : create_background(writer);
 }
 
-/* --- saving --------------------------------------------------------------------------------------------------------------------- */
+/* ---- saving */
 
 static void free_meta(struct checkpoint_writer *writer)
 {

@@ -1,5 +1,4 @@
-/* What the parts of the training loop share: the run folder (folder.c), checkpoints (checkpoint.c), what is recorded and shown (record.c), whether to leave
- * (leave.c), and the loop itself (train.c). Private to src/train. */
+/* The run, which the files of the training loop share. Private to src/train. */
 #ifndef SLUICE_TRAIN_PRIVATE_H
 #define SLUICE_TRAIN_PRIVATE_H
 
