@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "config.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -313,13 +313,13 @@ static int members_of(const struct comm *comm, enum comm_kind kind, int size)
   return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
 }
 
-/* Where blocks do not fill the node one of them spans nodes, and then none has a mailbox. */
+/* Where blocks do not fill the node one of them spans nodes, and then none has boxes in shared memory. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
 {
   const int members = members_of(comm, kind, size);
   if (members == 1 || !comm_group_is_block(comm, kind, members) || comm->local_ranks % members != 0)
     return 0;
-  return comm->local_ranks / members * mailbox_bytes(members);
+  return comm->local_ranks / members * shm_bytes(members);
 }
 
 static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts, struct comm_group **out)
@@ -427,8 +427,8 @@ enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, voi
                       dtype_name(lane->device->gradient));
   if (group->size == 1)
     return take_part(group, lane, full, count, accumulate, shard);
-  if (group->mailbox)
-    return mailbox_reduce_scatter(group->mailbox, lane, full, count, type, accumulate, shard);
+  if (group->shm)
+    return shm_reduce_scatter(group->shm, lane, full, count, type, accumulate, shard);
   return exchange_and_sum(group, lane, full, count, type, staging, accumulate, shard);
 }
 

@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/messages.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "device/device.h"
 #include "device/lane.h"
 
@@ -275,22 +275,22 @@ static enum status group_barrier(struct comm_group *group)
 
 /* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
 
-static enum status open_mailbox(struct comm_group *group)
+static enum status open_shm(struct comm_group *group)
 {
   if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
-  return mailbox_create(group->comm, group->size, &group->mailbox);
+  return shm_create(group->comm, group->size, &group->shm);
 }
 
-static void close_mailbox(struct comm_group *group)
+static void close_shm(struct comm_group *group)
 {
-  mailbox_destroy(group->mailbox);
+  shm_destroy(group->shm);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  if (group->mailbox)
-    return mailbox_all_gather(group->mailbox, lane, shard, count, type, full);
+  if (group->shm)
+    return shm_all_gather(group->shm, lane, shard, count, type, full);
   const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(count, dtype_size(type), group->size, &span);
@@ -323,8 +323,8 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 }
 
 const struct comm_carrier_ops comm_mpi_carrier = {
-    .open = open_mailbox,
-    .close = close_mailbox,
+    .open = open_shm,
+    .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,

@@ -23,7 +23,7 @@ struct comm_group {
   struct comm *comm;
   const struct comm_carrier_ops *carrier;
   struct nccl_group *nccl; /* of that carrier alone */
-  struct mailbox *mailbox; /* of MPI's alone; NULL: messages */
+  struct shm *shm; /* of MPI's alone; NULL: messages */
   struct stage *stage; /* of MPI's for memory of a device */
   enum comm_kind kind;
   int index, size;

@@ -107,7 +107,7 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 enum status exec_take_times(struct exec *exec, int64_t n);
 
 /* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective. */
-enum status exec_learn(struct exec *exec);
+enum status exec_autotune(struct exec *exec);
 
 /* Keep the first failure with its sentence and stop every lane. Returns what exec_failure() does. */
 enum status exec_fail(struct exec *exec, enum status status);

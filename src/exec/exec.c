@@ -366,7 +366,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = comm_agree(config->comm, start_lanes(exec));
   watchdog_start(config->start, "trying the operations of the plan");
   if (!status)
-    status = exec_learn(exec);
+    status = exec_autotune(exec);
   if (!status)
     status = comm_agree(config->comm, start_threads(exec));
   if (!status && config->timeout_s > 0)

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "exec/engine.h"
-#include "io/store.h"
+#include "io/store/store.h"
 #include "plan/arenas.h"
 
 static const char *const tier_names[TIER_COUNT] = {

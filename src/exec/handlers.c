@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "exec/engine.h"
-#include "io/store.h"
+#include "io/store/store.h"
 #include "plan/ops.h"
 
 struct call {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/trace.h"
+#include "io/results/trace.h"
+#include "io/text/file.h"
 #include "plan/ops.h"
 
 struct interval {

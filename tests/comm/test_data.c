@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
@@ -105,19 +105,20 @@ static struct comm_group *make_group(struct grouping g)
   return group;
 }
 
-/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the mailboxes of a node, with pieces as they are and small ones. */
+/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the shared boxes of a node, with pieces as they are and small ones. */
 enum way { MESSAGES, BOXES, SMALL_BOXES, WAYS };
 
 static void choose_way(enum way way)
 {
   job->node = way == MESSAGES ? comm_rank(job) : 0;
-  mailbox_set_half(way == SMALL_BOXES ? 1280 : 1 << 20);
+  shm_set_half(way == SMALL_BOXES ? 1280 : 1 << 20);
 }
 
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
   const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->mailbox != NULL) == (way != MESSAGES && consecutive && comm_group_size(group) > 1));
+  assert_true((group->shm != NULL) ==
+              (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
 static void for_every_group(void (*test)(struct grouping g, struct comm_group *group))
@@ -420,7 +421,7 @@ static void a_node_without_room_sends_messages(void **state)
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
-  assert_null(group->mailbox);
+  assert_null(group->shm);
   reduce(everybody, group);
   comm_group_destroy(group);
 }
@@ -443,7 +444,7 @@ static void what_a_node_holds_is_known_before(void **state)
       held += mem_usage(MEM_META).bytes;
       assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
       assert_in_range(held - (sums ? 0 : told), 0, comm_ranks(job) * (4096 + 1024)); /* a rest of a page, and what describes it */
-      assert_true(!sums || !group->mailbox);
+      assert_true(!sums || !group->shm);
       gather(list[i], group);
       reduce(list[i], group);
       group_sum(list[i], group);

@@ -18,8 +18,8 @@
 
 #include "base/mem.h"
 #include "exec/trace.h"
-#include "io/file.h"
-#include "io/json_tree.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
 #include "plan/internal.h"
 #include "reopen.h"
 #include "tests/base/full.h"
