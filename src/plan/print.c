@@ -72,33 +72,29 @@ static bool counts(const struct plan_buffer *b, enum plan_tier tier)
   return b->tier == tier && b->parent < 0;
 }
 
-static int64_t live_bytes(const struct plan *plan, enum plan_tier tier, int instr)
-{
-  int64_t bytes = 0;
-  for (int i = 0; i < plan->buffers; i++) {
-    const struct plan_buffer *b = &plan->buffer[i];
-    if (counts(b, tier) && !b->persistent && b->first <= instr && instr <= b->last)
-      bytes += b->bytes;
-  }
-  return bytes;
-}
-
-/* The total rises only where a lifetime begins: the first such instruction with the most bytes. */
+/* The first instruction at which most transient bytes are in use; 0 if there is no memory to add them
+ * up. */
 static int peak_instr(const struct plan *plan, enum plan_tier tier)
 {
-  int64_t most = -1;
-  int peak = 0, seen = -1;
+  int64_t *change, bytes = 0, most = 0;
+  int peak = 0;
+  if (mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof *change, (void **)&change))
+    return 0;
   for (int i = 0; i < plan->buffers; i++) {
     const struct plan_buffer *b = &plan->buffer[i];
-    if (!counts(b, tier) || b->persistent || b->first > b->last || b->first == seen)
+    if (!counts(b, tier) || b->persistent || b->first > b->last)
       continue;
-    seen = b->first;
-    int64_t bytes = live_bytes(plan, tier, b->first);
-    if (bytes > most || (bytes == most && b->first < peak)) {
+    change[b->first] += b->bytes;
+    change[b->last + 1] -= b->bytes;
+  }
+  for (int i = 0; i < plan->n; i++) {
+    bytes += change[i];
+    if (bytes > most) {
       most = bytes;
-      peak = b->first;
+      peak = i;
     }
   }
+  mem_free(change);
   return peak;
 }
 
