@@ -180,7 +180,7 @@ enum status job_state_zero_disk(const struct job_state *state, bool moments)
 {
   const struct plan *plan = state->plan;
   enum status status = STATUS_OK;
-  for (int kind = 1; kind < JOB_STATE_KINDS; kind++)
+  for (int kind = 1; kind < job_state_kinds(plan, true); kind++)
     for (int u = 0; u < plan->input.model->units && !status; u++) {
       const struct job_state_piece piece = job_state_make_piece(plan, kind, u, false, false);
       if (piece.buffer < 0 || plan->buffer[piece.buffer].tier != TIER_DISK)
