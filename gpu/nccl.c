@@ -142,11 +142,12 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
   return status ? status : nccl_check(ncclAllGather(shard, full, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an all-gather");
 }
 
-enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received)
 {
-  ncclDataType_t nccl = ncclNumTypes;
-  enum status status = type_of(type, &nccl);
-  return status ? status : nccl_check(ncclAlltoAll(sent, received, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an exchange");
+  return nccl_check(
+      ncclAlltoAll(sent, received, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
+      "an exchange");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)

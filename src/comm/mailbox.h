@@ -15,7 +15,8 @@ int64_t mailbox_bytes(int size);
 
 /* As in comm.h. Return when the buffers may be reused. Collective over the block. */
 enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-enum status mailbox_reduce_scatter(struct mailbox *box, struct lane *lane, const void *full, int64_t count, enum dtype type, bool accumulate, void *shard);
+enum status mailbox_exchange(struct mailbox *box, struct lane *lane, const void *sent,
+                             int64_t bytes, void *received);
 
 /* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
 void mailbox_set_half(int64_t bytes);

@@ -301,11 +301,13 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return free_span(&span, comm_mpi_wait(error, "MPI_Iallgather", &request));
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  (void)lane;
+  if (group->mailbox)
+    return mailbox_exchange(group->mailbox, lane, sent, bytes, received);
   struct span span;
-  enum status status = make_span(count, dtype_size(type), group->size, &span);
+  enum status status = make_span(bytes, 1, group->size, &span);
   if (status)
     return status;
   MPI_Request request;

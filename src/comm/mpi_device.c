@@ -289,13 +289,15 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
   return status;
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  const int64_t part = count * (int64_t)dtype_size(type), mine = group->index * part;
-  enum status status = lane->device->ops->copy(lane, (char *)received + mine, (const char *)sent + mine, (size_t)part);
+  const int64_t mine = group->index * bytes;
+  enum status status = lane->device->ops->copy(lane, (char *)received + mine,
+                                               (const char *)sent + mine, (size_t)bytes);
   if (!status)
     status = settle(group->stage, lane);
-  return status ? status : exchange_others(group->stage, lane, sent, part, received);
+  return status ? status : exchange_others(group->stage, lane, sent, bytes, received);
 }
 
 /* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */

@@ -52,9 +52,10 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
 }
 
 /* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  return nccl_exchange(group->nccl, lane, sent, count, type, received);
+  return nccl_exchange(group->nccl, lane, sent, bytes, received);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)

@@ -57,8 +57,8 @@ struct comm_carrier_ops {
   void (*close)(struct comm_group *group);
 
   enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-  /* received[j * count] = what member j has at sent[index * count]; this member's own part too. */
-  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received);
+  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);

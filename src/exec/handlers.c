@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "compress/compress.h"
 #include "exec/engine.h"
 #include "io/store.h"
 
@@ -296,11 +297,29 @@ static enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
-static enum status reduce_scatter(const struct call *call, enum group group)
+/* Messages are encoded into the first half of staging and received in the second one. In a group of
+ * one nothing is sent, so nothing is rounded. */
+static enum status reduce_scatter(const struct call *call, enum group which)
 {
-  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(call->lane->device->gradient);
-  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count,
-                             call->instr->wire, use(call, 1), adds(call, 2), use(call, 2));
+  struct comm_group *group = call->exec->group[which];
+  const int size = comm_group_size(group);
+  const bool rounds = size > 1 && call->instr->wire == DTYPE_BF16;
+  const struct codec codec = {rounds ? &codec_bf16 : &codec_none};
+  const int64_t count = use_bytes(call, 2) / (int64_t)sizeof(float);
+  const int64_t bytes = codec.ops->bytes(&codec, count);
+  const void *sent = use(call, 0);
+  char *received = size > 1 ? use(call, 1) : use(call, 0);
+  enum status status = STATUS_OK;
+  if (!(codec.ops->traits & CODEC_IDENTITY)) {
+    status = codec.ops->encode(&codec, call->lane, count, size, sent, received);
+    sent = received;
+    received += size * bytes;
+  }
+  if (!status && size > 1)
+    status = comm_exchange(group, call->lane, sent, bytes, received);
+  return status ? status
+                : codec.ops->decode_sum(&codec, call->lane, count, size, received, bytes,
+                                        adds(call, 2), use(call, 2));
 }
 
 static enum status run_reduce(const struct call *call)

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
+#include "reduce.h"
 
 enum { COUNT = 512, MOST_RANKS = 5, ROUNDS = 40 };
 
@@ -50,7 +51,8 @@ static enum status reduce_round(struct worker *w, int round)
   int index = comm_group_index(w->group), size = comm_group_size(w->group);
   for (int i = 0; i < size * COUNT; i++)
     w->full[i] = value(w->salt, index, round, i);
-  enum status status = comm_reduce_scatter(w->group, w->lane, w->full, COUNT, DTYPE_F32, w->staging, false, w->shard);
+  enum status status =
+      reduce_scatter(w->group, w->lane, w->full, COUNT, DTYPE_F32, w->staging, false, w->shard);
   for (int i = 0; !status && i < COUNT; i++) {
     float expected = 0;
     for (int m = 0; m < size; m++)
