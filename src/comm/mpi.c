@@ -273,24 +273,28 @@ static enum status group_barrier(struct comm_group *group)
   return barrier_over(mpi_group(group)->members);
 }
 
-/* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
+/* --- the carrier: memory of the host, while the lane waits --- */
 
+/* carrier_data is the mailbox of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_mailbox(struct comm_group *group)
 {
   if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
-  return mailbox_create(group->comm, group->size, &group->mailbox);
+  struct mailbox *box = NULL;
+  const enum status status = mailbox_create(group->comm, group->size, &box);
+  group->carrier_data = box;
+  return status;
 }
 
 static void close_mailbox(struct comm_group *group)
 {
-  mailbox_destroy(group->mailbox);
+  mailbox_destroy(group->carrier_data);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  if (group->mailbox)
-    return mailbox_all_gather(group->mailbox, lane, shard, count, type, full);
+  if (group->carrier_data)
+    return mailbox_all_gather(group->carrier_data, lane, shard, count, type, full);
   const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(count, dtype_size(type), group->size, &span);
@@ -304,8 +308,8 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
-  if (group->mailbox)
-    return mailbox_exchange(group->mailbox, lane, sent, bytes, received);
+  if (group->carrier_data)
+    return mailbox_exchange(group->carrier_data, lane, sent, bytes, received);
   struct span span;
   enum status status = make_span(bytes, 1, group->size, &span);
   if (status)

@@ -136,7 +136,7 @@ static enum status open_stage(struct comm_group *group)
   struct stage *stage = NULL;
   status = comm_agree(comm, create(group, direct != 0, &stage));
   if (!status)
-    group->stage = stage;
+    group->carrier_data = stage;
   else if (stage)
     destroy(stage);
   return status;
@@ -144,7 +144,7 @@ static enum status open_stage(struct comm_group *group)
 
 static void close_stage(struct comm_group *group)
 {
-  destroy(group->stage);
+  destroy(group->carrier_data);
 }
 
 /* --- messages ------------------------------------------------------------------------------------------------------------------------------------- */
@@ -226,7 +226,7 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
 {
-  struct stage *stage = group->stage;
+  struct stage *stage = group->carrier_data;
   const struct ring ring = {stage, lane, full, count * (int64_t)dtype_size(type)};
   void *place = comm_part(group, full, count, type);
   enum status status = shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
@@ -296,8 +296,8 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   enum status status = lane->device->ops->copy(lane, (char *)received + mine,
                                                (const char *)sent + mine, (size_t)bytes);
   if (!status)
-    status = settle(group->stage, lane);
-  return status ? status : exchange_others(group->stage, lane, sent, bytes, received);
+    status = settle(group->carrier_data, lane);
+  return status ? status : exchange_others(group->carrier_data, lane, sent, bytes, received);
 }
 
 /* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */
@@ -325,7 +325,7 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 {
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < n; i++)
-    status = sum_one(group->stage, lane, &sums[i]);
+    status = sum_one(group->carrier_data, lane, &sums[i]);
   return status;
 }
 

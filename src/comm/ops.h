@@ -22,9 +22,7 @@ struct comm {
 struct comm_group {
   struct comm *comm;
   const struct comm_carrier_ops *carrier;
-  struct nccl_group *nccl; /* of that carrier alone */
-  struct mailbox *mailbox; /* of MPI's alone; NULL: messages */
-  struct stage *stage; /* of MPI's for memory of a device */
+  void *carrier_data; /* the carrier's own, from its open() to its close() */
   enum comm_kind kind;
   int index, size;
   bool parts; /* it is made for all-gathers and reduce-scatters */

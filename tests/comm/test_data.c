@@ -118,7 +118,7 @@ static void choose_way(enum way way)
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
   const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->mailbox != NULL) == (way != MESSAGES && consecutive && comm_group_size(group) > 1));
+  assert_true((group->carrier_data != NULL) == (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
 static void for_every_group(void (*test)(struct grouping g, struct comm_group *group))
@@ -454,7 +454,7 @@ static void a_node_without_room_sends_messages(void **state)
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
-  assert_null(group->mailbox);
+  assert_null(group->carrier_data);
   reduce(everybody, group);
   comm_group_destroy(group);
 }
@@ -477,7 +477,7 @@ static void what_a_node_holds_is_known_before(void **state)
       held += mem_usage(MEM_META).bytes;
       assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
       assert_in_range(held - (sums ? 0 : told), 0, comm_ranks(job) * (4096 + 1024)); /* a rest of a page, and what describes it */
-      assert_true(!sums || !group->mailbox);
+      assert_true(!sums || !group->carrier_data);
       gather(list[i], group);
       reduce(list[i], group);
       group_sum(list[i], group);
