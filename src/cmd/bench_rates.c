@@ -153,7 +153,8 @@ static int64_t part(const struct bench *bench)
 static enum status gather_in_place(struct bench *bench, struct lane *lane, int64_t count)
 {
   float *full = bench->near[0];
-  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count, count, DTYPE_F32, full);
+  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count,
+                         count * (int64_t)sizeof(float), full);
 }
 
 static enum status gather(struct bench *bench, struct lane *lane)

@@ -380,17 +380,12 @@ int comm_group_size(const struct comm_group *group)
   return group->size;
 }
 
-void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type)
+enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full)
 {
-  return (char *)full + (size_t)group->index * (size_t)count * dtype_size(type);
-}
-
-enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
-{
-  void *place = comm_part(group, full, count, type);
   if (group->size > 1)
-    return group->carrier->all_gather(group, lane, shard, count, type, full);
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+    return group->carrier->all_gather(group, lane, shard, bytes, full);
+  return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
 }
 
 enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,

@@ -82,10 +82,11 @@ static enum status group_barrier(struct comm_group *group)
   return STATUS_OK;
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+  char *place = (char *)full + group->index * bytes;
+  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)bytes);
 }
 
 /* The peers that are not there have sent zeros: a sum is this rank's own part. */

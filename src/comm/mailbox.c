@@ -106,10 +106,10 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard,
+                               int64_t bytes, void *full)
 {
   const struct device_ops *ops = lane->device->ops;
-  const int64_t bytes = count * (int64_t)dtype_size(type);
   char *mine = (char *)full + box->index * bytes;
   enum status status = shard == mine ? STATUS_OK : ops->copy(lane, mine, shard, (size_t)bytes);
   for (int64_t done = 0, now; !status && done < bytes; done += now) {

@@ -14,7 +14,8 @@ void mailbox_destroy(struct mailbox *box); /* takes NULL; Collective */
 int64_t mailbox_bytes(int size);
 
 /* As in comm.h. Return when the buffers may be reused. Collective over the block. */
-enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
+enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const void *shard,
+                               int64_t bytes, void *full);
 enum status mailbox_exchange(struct mailbox *box, struct lane *lane, const void *sent,
                              int64_t bytes, void *received);
 

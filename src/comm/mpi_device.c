@@ -224,11 +224,12 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
   return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done, smaller(ring->part - done, stage->piece));
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
   struct stage *stage = group->carrier_data;
-  const struct ring ring = {stage, lane, full, count * (int64_t)dtype_size(type)};
-  void *place = comm_part(group, full, count, type);
+  const struct ring ring = {stage, lane, full, bytes};
+  char *place = (char *)full + group->index * bytes;
   enum status status = shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
   if (!status)
     status = settle(stage, lane);

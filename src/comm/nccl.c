@@ -46,9 +46,10 @@ static void close_group(struct comm_group *group)
   }
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  return nccl_all_gather(group->carrier_data, lane, shard, count, type, full);
+  return nccl_all_gather(group->carrier_data, lane, shard, bytes, full);
 }
 
 /* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
@@ -60,7 +61,8 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
-  enum status status = nccl_sum_i64(group->carrier_data, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+  enum status status =
+      nccl_sum_i64(group->carrier_data, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
     status = lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
   return status;

@@ -121,11 +121,12 @@ static enum status gather(const struct call *call)
   const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (casts ? (int64_t)sizeof(float) : size);
   const bool whole = count * size == use_bytes(call, 1);
   if (!casts && !whole)
-    return comm_all_gather(group, call->lane, use(call, 0), count, type, use(call, 1));
+    return comm_all_gather(group, call->lane, use(call, 0), count * size, use(call, 1));
   void *place = (char *)use(call, 1) + (whole ? 0 : comm_group_index(group) * count * size);
   enum status status = casts ? device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place)
                              : device->ops->copy(call->lane, place, use(call, 0), (size_t)(count * size));
-  return status || whole ? status : comm_all_gather(group, call->lane, place, count, type, use(call, 1));
+  return status || whole ? status
+                         : comm_all_gather(group, call->lane, place, count * size, use(call, 1));
 }
 
 static enum status run_gather(const struct call *call)
@@ -372,10 +373,9 @@ static enum status run_replica_reduce(const struct call *call)
 static enum status run_gather_grads(const struct call *call)
 {
   struct exec *exec = call->exec;
-  enum dtype type = call->lane->device->gradient;
-  int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
   enum group group = exec->plan->input.shape.replicas > 1 ? GROUP_REPLICAS : GROUP_REDUCE;
-  return comm_all_gather(exec->group[group], call->lane, use(call, 0), count, type, use(call, 1));
+  return comm_all_gather(exec->group[group], call->lane, use(call, 0), use_bytes(call, 0),
+                         use(call, 1));
 }
 
 static enum status run_squares(const struct call *call)

@@ -29,7 +29,8 @@ comm_apart = \
 tests_comm_test_abort_SOURCES = tests/comm/test_abort.c $(comm_again)
 tests_comm_test_control_SOURCES = tests/comm/test_control.c $(comm_fixture)
 tests_comm_test_data_SOURCES = tests/comm/test_data.c $(comm_fixture) $(comm_reduce)
-tests_comm_test_device_SOURCES = tests/comm/test_device.c $(comm_apart) $(comm_fixture) $(comm_reduce)
+tests_comm_test_device_SOURCES = tests/comm/test_device.c $(comm_apart) $(comm_fixture) \
+	$(comm_reduce)
 tests_comm_test_fake_SOURCES = tests/comm/test_fake.c $(comm_reduce)
 tests_comm_test_nodes_SOURCES = tests/comm/test_nodes.c $(comm_fixture)
 tests_comm_test_placement_SOURCES = tests/comm/test_placement.c $(comm_fixture)

@@ -118,7 +118,8 @@ static void choose_way(enum way way)
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
   const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->carrier_data != NULL) == (way != MESSAGES && consecutive && comm_group_size(group) > 1));
+  assert_true((group->carrier_data != NULL) ==
+              (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
 static void for_every_group(void (*test)(struct grouping g, struct comm_group *group))
@@ -131,7 +132,7 @@ static void for_every_group(void (*test)(struct grouping g, struct comm_group *g
       struct comm_group *group = make_group(list[i]);
       assert_way(way, list[i], group);
       test(list[i], group);
-      comm_mpi_set_count_limit(100); /* 7 pieces and a rest of 68: the path of counts beyond INT_MAX */
+      comm_mpi_set_count_limit(100); /* bytes: the path of counts beyond INT_MAX */
       test(list[i], group);
       comm_mpi_set_count_limit(INT_MAX);
       comm_group_destroy(group);
@@ -149,7 +150,7 @@ static void gather(struct grouping g, struct comm_group *group)
     float *mine = in_place ? full + index * COUNT : shard;
     for (int i = 0; i < COUNT; i++)
       mine[i] = value(comm_rank(job), i);
-    assert_int_equal(comm_all_gather(group, lane, mine, COUNT, DTYPE_F32, full), STATUS_OK);
+    assert_int_equal(comm_all_gather(group, lane, mine, sizeof shard, full), STATUS_OK);
     for (int m = 0; m < size; m++)
       for (int i = 0; i < COUNT; i++)
         assert_true(full[m * COUNT + i] == value(member(g, m), i));
@@ -163,7 +164,7 @@ static void gather_16_bit(struct grouping g, struct comm_group *group)
   static uint16_t full[MOST_RANKS * COUNT], shard[COUNT];
   for (int i = 0; i < COUNT; i++)
     shard[i] = bf16_from_f32(value(comm_rank(job), i));
-  assert_int_equal(comm_all_gather(group, lane, shard, COUNT, DTYPE_BF16, full), STATUS_OK);
+  assert_int_equal(comm_all_gather(group, lane, shard, sizeof shard, full), STATUS_OK);
   for (int m = 0; m < comm_group_size(group); m++)
     for (int i = 0; i < COUNT; i++)
       assert_int_equal(full[m * COUNT + i], bf16_from_f32(value(member(g, m), i)));
@@ -320,7 +321,7 @@ static void two_stages_equal_one(void **state)
   /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage piece is r. */
   assert_int_equal(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once),
                    STATUS_OK);
-  assert_int_equal(comm_all_gather(world, lane, once, COUNT, DTYPE_F32, full), STATUS_OK);
+  assert_int_equal(comm_all_gather(world, lane, once, COUNT * sizeof(float), full), STATUS_OK);
   assert_memory_equal(piece, full + which * COUNT, sizeof piece);
   comm_group_destroy(replicas);
   comm_group_destroy(block);
@@ -331,10 +332,11 @@ static void two_stages_equal_one(void **state)
 /* Another carrier and another device beside the first ones, which do what those do and count. */
 static int carried, summed;
 
-static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard,
+                                int64_t bytes, void *full)
 {
   carried++;
-  return comm_mpi_carrier.all_gather(group, on, shard, count, type, full);
+  return comm_mpi_carrier.all_gather(group, on, shard, bytes, full);
 }
 
 static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
@@ -438,8 +440,8 @@ static void a_member_s_place_fits_an_int(void **state)
                    STATUS_OK); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
-    must(world->carrier->all_gather(world, lane, &part, counts[i], DTYPE_BF16, &whole));
-    assert_note(2 * counts[i]);
+    must(world->carrier->all_gather(world, lane, &part, counts[i], &whole));
+    assert_note(counts[i]);
     must(world->carrier->exchange(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
   }

@@ -135,7 +135,7 @@ static enum status gather_round(struct worker *w, bool in_place)
   float *from = in_place ? w->full + index * COUNT : w->shard;
   enum status status = fill(w, from, COUNT);
   if (!status)
-    status = comm_all_gather(w->group, w->lane, from, COUNT, DTYPE_F32, w->full);
+    status = comm_all_gather(w->group, w->lane, from, COUNT * sizeof(float), w->full);
   if (!status)
     status = settle(w);
   if (status)

@@ -113,7 +113,7 @@ static void collectives_move_this_ranks_part(void **state)
   }
   for (int i = 0; i < COUNT; i++)
     shard[i] = 1;
-  assert_int_equal(comm_all_gather(group, lane, shard, COUNT, DTYPE_F32, full), STATUS_OK);
+  assert_int_equal(comm_all_gather(group, lane, shard, COUNT * sizeof(float), full), STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(full[i] == (i / COUNT == 1 ? 1 : -1));
   assert_int_equal(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard),
