@@ -170,7 +170,7 @@ static void gather_16_bit(struct grouping g, struct comm_group *group)
       assert_int_equal(full[m * COUNT + i], bf16_from_f32(value(member(g, m), i)));
 }
 
-/* What member `from` sends to member `to`. */
+/* Byte i of the message of member `from` for member `to`. */
 static unsigned char byte(int from, int to, int64_t i)
 {
   const uint32_t h =

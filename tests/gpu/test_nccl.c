@@ -127,7 +127,7 @@ static void all_gather_in_every_group(void **state)
       gather(&groupings[g], way & 1 ? DTYPE_BF16 : DTYPE_F32, way & 2);
 }
 
-/* What member `from` sends to member `to`. */
+/* Byte i of the message of member `from` for member `to`. */
 static unsigned char byte(int from, int to, int64_t i)
 {
   const uint32_t h =
