@@ -6,10 +6,10 @@
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "exec/counters.h"
-#include "io/results.h"
+#include "io/results/results.h"
+#include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"
-#include "train/job_state.h"
 #include "train/stats.h"
 
 struct values {

@@ -8,7 +8,7 @@
 #include "cmd/bench.h"
 #include "deck/options.h"
 #include "device/host/host.h"
-#include "io/results.h"
+#include "io/results/results.h"
 #include "topo/topo.h"
 #include "train/stats.h"
 

@@ -12,9 +12,9 @@
 #include "base/team.h"
 #include "cmd/bench.h"
 #include "deck/options.h"
-#include "io/file.h"
-#include "io/results.h"
-#include "io/store.h"
+#include "io/results/results.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
 
 enum { BLOCK_BYTES = 4096, MOST_THREADS = 64 };
 

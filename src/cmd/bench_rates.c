@@ -11,9 +11,9 @@
 #include "deck/options.h"
 #include "device/device.h"
 #include "device/lane.h"
-#include "io/file.h"
-#include "io/results.h"
-#include "io/store.h"
+#include "io/results/results.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
 #include "topo/topo.h"
 
 enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };

@@ -1,12 +1,12 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/file.h"
-#include "train/exchange.h"
+#include "io/text/file.h"
+#include "train/hf_convert.h"
 
 struct values {
   int dtype;
@@ -154,7 +154,7 @@ static enum status diff(const struct arguments *arguments, int *exit_code)
 static enum status import_model(const struct arguments *arguments, int *exit_code)
 {
   (void)exit_code;
-  return exchange_import(arguments->comm, arguments->word[1], arguments->word[2]);
+  return hf_convert_import(arguments->comm, arguments->word[1], arguments->word[2]);
 }
 
 static enum status export_model(const struct arguments *arguments, int *exit_code)
@@ -168,10 +168,12 @@ static enum status export_model(const struct arguments *arguments, int *exit_cod
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
-    const struct exchange_options options = {.type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
-                                             .tokenizer = values->tokenizer,
-                                             .most_bytes = values->shard_bytes};
-    status = exchange_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2], &options);
+    const struct hf_convert_options options = {
+        .type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
+        .tokenizer = values->tokenizer,
+        .most_bytes = values->shard_bytes};
+    status = hf_convert_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2],
+                               &options);
   }
   source_close(&source);
   return status;

@@ -13,9 +13,9 @@
 #include "cmd/cmd.h"
 #include "config.h"
 #include "exec/counters.h"
-#include "io/hdf5_version.h"
+#include "io/hdf5/version.h"
+#include "job/job.h"
 #include "train/data.h"
-#include "train/job.h"
 #ifdef HAVE_CUDA
 #include "gpu/versions.h"
 #endif
@@ -113,7 +113,7 @@ static struct finding refused(const char *what)
 
 static bool leads(const struct doctor *doctor)
 {
-  return comm_survey_node(doctor->comm) == comm_rank(doctor->comm);
+  return comm_node_leader(doctor->comm) == comm_rank(doctor->comm);
 }
 
 /* --- facts of this process and its node ----------------------------------------------------------------------------------------------------------- */
@@ -165,9 +165,9 @@ static bool look_at_gpus(const struct doctor *doctor, const struct doctor_device
 static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, const struct doctor_devices *devices, bool gpus,
                         struct finding *finding)
 {
-  struct comm_library library;
+  struct mpi_info library;
   struct doctor_settings settings;
-  if (comm_library_read(&library)) {
+  if (mpi_info_read(&library)) {
     finding[MPI] = refused("MPI");
     return;
   }
@@ -415,9 +415,9 @@ static enum status ask_everyone(struct doctor *doctor, struct everyone *all)
 {
   enum status status = comm_agree(doctor->comm, make_everyone(doctor->comm, all));
   if (!status)
-    status = comm_survey_gather(doctor->comm, &doctor->mine, sizeof doctor->mine, all->report);
+    status = comm_collect_bytes(doctor->comm, &doctor->mine, sizeof doctor->mine, all->report);
   if (!status)
-    status = comm_survey_clocks(doctor->comm, all->offset);
+    status = comm_collect_clocks(doctor->comm, all->offset);
   for (int r = 0; !status && comm_rank(doctor->comm) == 0 && r < all->ranks; r++) {
     memcpy(all->host[r], all->report[r].host, sizeof all->host[r]);
     all->node[r] = all->report[r].node;
@@ -455,7 +455,7 @@ static enum status examine(struct doctor *doctor, int *exit_code)
     return status;
   if (doctor->named)
     look_at_deck(doctor); /* at last: it binds this thread, as a run does */
-  sign(&doctor->mine, comm_survey_node(doctor->comm));
+  sign(&doctor->mine, comm_node_leader(doctor->comm));
   status = ask_everyone(doctor, &all);
   if (!status && comm_rank(doctor->comm) == 0)
     print_page(doctor, &all, exit_code);

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/library.h"
-#include "comm/survey.h"
-#include "io/file_system.h"
+#include "comm/collect.h"
+#include "comm/mpi_info.h"
+#include "io/text/file_system.h"
 #include "topo/summary.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
@@ -38,9 +38,10 @@ struct finding judge_start(int ranks, int64_t step_tasks);
 struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
 
 /* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA, and the machine a GPU. Where there is none, nothing is said of what only they need. */
-struct finding judge_mpi(const struct comm_library *library, const char *built);
-struct finding judge_cuda_aware(const struct comm_library *library, bool gpus);
-struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes);
+struct finding judge_mpi(const struct mpi_info *library, const char *built);
+struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
+struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
+                               int nodes);
 struct finding judge_fabric(const struct comm_fabric *fabric);
 struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST]);
 
@@ -63,8 +64,11 @@ struct doctor_devices {
   struct doctor_device device[DOCTOR_DEVICES];
 };
 void doctor_devices_read(const char *sys, struct doctor_devices *out); /* sys: "/sys" */
-struct finding judge_ucx(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
-struct finding judge_mpi_options(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus, int nodes);
+struct finding judge_ucx(const struct mpi_info *library, const struct doctor_settings *settings,
+                         const struct doctor_devices *devices, bool gpus, int nodes);
+struct finding judge_mpi_options(const struct mpi_info *library,
+                                 const struct doctor_settings *settings,
+                                 const struct doctor_devices *devices, bool gpus, int nodes);
 
 /* Of GPUs. cuda: the build has CUDA; card: the machine has one; versions as struct gpu_versions (gpu/versions.h) counts them. */
 struct doctor_gpus {

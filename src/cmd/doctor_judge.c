@@ -6,7 +6,7 @@
 #include "base/append.h"
 #include "base/mem.h"
 #include "cmd/doctor.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #define GIB ((double)(INT64_C(1) << 30))
 #define MIB ((double)(INT64_C(1) << 20))
@@ -206,7 +206,7 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
 
 /* --- MPI -------------------------------------------------------------------------------------------------------------------------------------------- */
 
-struct finding judge_mpi(const struct comm_library *library, const char *built)
+struct finding judge_mpi(const struct mpi_info *library, const char *built)
 {
   static const char *const levels[] = {"single", "funneled", "serialized", "multiple"};
   const char *level = levels[library->thread_level];
@@ -219,7 +219,7 @@ struct finding judge_mpi(const struct comm_library *library, const char *built)
   return everywhere(found(VERDICT_OK, "MPI", "%s, threads %s", library->version, level));
 }
 
-struct finding judge_cuda_aware(const struct comm_library *library, bool gpus)
+struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus)
 {
   if (library->cuda > 0)
     return gpus ? everywhere(found(VERDICT_OK, "CUDA-aware MPI", "yes")) : nothing;
@@ -232,7 +232,8 @@ struct finding judge_cuda_aware(const struct comm_library *library, bool gpus)
 }
 
 /* By shared memory only where a node has several ranks: nodes may differ. */
-struct finding judge_transport(const struct comm_library *library, const struct comm_fabric *fabric, int nodes)
+struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
+                               int nodes)
 {
   const char *pml = library->messages, *by = library->transports;
   if (!*pml)

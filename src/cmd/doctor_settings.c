@@ -140,7 +140,7 @@ void doctor_devices_read(const char *sys, struct doctor_devices *out)
 
 /* What a setting is held against. */
 struct scene {
-  const struct comm_library *library;
+  const struct mpi_info *library;
   const struct doctor_devices *devices;
   bool gpu_data; /* MPI is given memory of GPUs */
   int nodes;
@@ -386,8 +386,8 @@ static struct finding judge(const struct scene *scene, const char *what, const c
   return finding;
 }
 
-struct finding judge_ucx(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices, bool gpus,
-                         int nodes)
+struct finding judge_ucx(const struct mpi_info *library, const struct doctor_settings *settings,
+                         const struct doctor_devices *devices, bool gpus, int nodes)
 {
   const struct scene scene = {.library = library, .devices = devices, .gpu_data = gpus && library->cuda > 0, .nodes = nodes};
   const bool used = !strcmp(library->messages, "ucx");
@@ -399,8 +399,9 @@ struct finding judge_ucx(const struct comm_library *library, const struct doctor
   return judge(used ? &scene : NULL, "UCX", head, settings, SETTING_TLS, SETTING_PML);
 }
 
-struct finding judge_mpi_options(const struct comm_library *library, const struct doctor_settings *settings, const struct doctor_devices *devices,
-                                 bool gpus, int nodes)
+struct finding judge_mpi_options(const struct mpi_info *library,
+                                 const struct doctor_settings *settings,
+                                 const struct doctor_devices *devices, bool gpus, int nodes)
 {
   const struct scene scene = {.library = library, .devices = devices, .gpu_data = gpus && library->cuda > 0, .nodes = nodes};
   struct finding finding = judge(&scene, "MPI options", "", settings, SETTING_PML, SETTINGS);

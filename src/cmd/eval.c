@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "cmd/cmd.h"
-#include "train/weights.h"
+#include "job/weights.h"
 
 struct values {
   bool untrained;

@@ -8,11 +8,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/file.h"
-#include "io/json_tree.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "job/model_source.h"
+#include "job/weights.h"
 #include "train/data.h"
-#include "train/origin.h"
-#include "train/weights.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
 
@@ -204,7 +204,7 @@ static enum status add_end(const struct json_node *node, struct language *langua
 static enum status add_ends(const char *folder, const char *file, struct language *language)
 {
   struct json_tree *tree = NULL;
-  if (!origin_holds(folder, file))
+  if (!model_source_holds(folder, file))
     return STATUS_OK;
   char *path = mem_printf("%s/%s", folder, file);
   enum status status = path ? json_tree_read(path, CONFIG_MOST_BYTES, &tree) : STATUS_MEMORY;

@@ -7,7 +7,7 @@
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
-#include "train/job.h"
+#include "job/job.h"
 
 /* Measured; 0: not given. */
 struct measured {
@@ -356,12 +356,12 @@ static enum status print_fit(const struct values *values, const struct plan *pla
   return fit_print(plan, &room, stdout, fits);
 }
 
-static enum status print_wire(const struct values *values, const struct plan *plan,
+static enum status print_traffic(const struct values *values, const struct plan *plan,
                               const struct target *target)
 {
-  const struct wire_model model = {.local_ranks = ranks_on_node(values),
+  const struct traffic_model model = {.local_ranks = ranks_on_node(values),
                                    .ring = strcmp(target->place.carrier, "mpi") != 0};
-  return forecast_print_wire(plan, &model, stdout);
+  return forecast_print_traffic(plan, &model, stdout);
 }
 
 /* By tier, as those are of different memories. */
@@ -399,7 +399,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
     print_arenas(plan);
     printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
            (unsigned long long)plan_collective_hash(plan));
-    status = print_wire(values, plan, target);
+    status = print_traffic(values, plan, target);
   }
   if (!status)
     status = print_forecast(plan, values);

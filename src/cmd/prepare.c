@@ -1,11 +1,11 @@
-#include "io/prepare.h"
+#include "io/tokens/prepare.h"
 
 #include <stdio.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/tokenizer.h"
+#include "io/tokenizer/tokenizer.h"
 
 struct values {
   char *out, *tokenizer, *tokenizer_dir;

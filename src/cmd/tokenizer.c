@@ -1,4 +1,4 @@
-#include "io/tokenizer.h"
+#include "io/tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,11 +11,11 @@
 #include "base/open.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
-#include "io/bpe_train.h"
-#include "io/file.h"
-#include "io/json_tree.h"
-#include "io/split.h"
-#include "io/text.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "io/text/text.h"
+#include "io/tokenizer/bpe_train.h"
+#include "io/tokenizer/split.h"
 
 enum { JSON_MOST = 512 << 20 };
 static const size_t TEXT_MOST = (size_t)256 << 20; /* bytes of a document */

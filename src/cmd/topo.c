@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "device/device.h"
+#include "job/job.h"
 #include "topo/topo.h"
-#include "train/job.h"
 
 struct values {
   char *xml, *machine;

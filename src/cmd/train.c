@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "config.h"
-#include "io/file.h"
+#include "io/text/file.h"
 
 struct values {
   char *resume;

@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "config.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -313,13 +313,13 @@ static int members_of(const struct comm *comm, enum comm_kind kind, int size)
   return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
 }
 
-/* Where blocks do not fill the node one of them spans nodes, and then none has a mailbox. */
+/* Where blocks do not fill the node one of them spans nodes, and then none has boxes in shared memory. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
 {
   const int members = members_of(comm, kind, size);
   if (members == 1 || !comm_group_is_block(comm, kind, members) || comm->local_ranks % members != 0)
     return 0;
-  return comm->local_ranks / members * mailbox_bytes(members);
+  return comm->local_ranks / members * shm_bytes(members);
 }
 
 static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts, struct comm_group **out)

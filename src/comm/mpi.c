@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/messages.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "device/device.h"
 #include "device/lane.h"
 
@@ -275,27 +275,27 @@ static enum status group_barrier(struct comm_group *group)
 
 /* --- the carrier: memory of the host, while the lane waits --- */
 
-/* carrier_data is the mailbox of a group inside a node. It is NULL if the group sends messages. */
-static enum status open_mailbox(struct comm_group *group)
+/* carrier_data is the shm of a group inside a node. It is NULL if the group sends messages. */
+static enum status open_shm(struct comm_group *group)
 {
   if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
-  struct mailbox *box = NULL;
-  const enum status status = mailbox_create(group->comm, group->size, &box);
+  struct shm *box = NULL;
+  const enum status status = shm_create(group->comm, group->size, &box);
   group->carrier_data = box;
   return status;
 }
 
-static void close_mailbox(struct comm_group *group)
+static void close_shm(struct comm_group *group)
 {
-  mailbox_destroy(group->carrier_data);
+  shm_destroy(group->carrier_data);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
 {
   if (group->carrier_data)
-    return mailbox_all_gather(group->carrier_data, lane, shard, bytes, full);
+    return shm_all_gather(group->carrier_data, lane, shard, bytes, full);
   const void *sent = shard == (char *)full + group->index * bytes ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
@@ -310,7 +310,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
                             int64_t bytes, void *received)
 {
   if (group->carrier_data)
-    return mailbox_exchange(group->carrier_data, lane, sent, bytes, received);
+    return shm_exchange(group->carrier_data, lane, sent, bytes, received);
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
   if (status)
@@ -330,8 +330,8 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 }
 
 const struct comm_carrier_ops comm_mpi_carrier = {
-    .open = open_mailbox,
-    .close = close_mailbox,
+    .open = open_shm,
+    .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,

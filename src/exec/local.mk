@@ -1,6 +1,7 @@
 noinst_LIBRARIES += src/exec/libexec.a
 layers += src/exec/libexec.a
 src_exec_libexec_a_SOURCES = \
+	src/exec/autotune.c \
 	src/exec/counters.c \
 	src/exec/counters.h \
 	src/exec/drive.c \
@@ -11,7 +12,6 @@ src_exec_libexec_a_SOURCES = \
 	src/exec/handlers.c \
 	src/exec/hardware.c \
 	src/exec/hardware.h \
-	src/exec/learn.c \
 	src/exec/tally.c \
 	src/exec/tally.h \
 	src/exec/times.c \

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/trace.h"
+#include "io/results/trace.h"
+#include "io/text/file.h"
+#include "plan/ops.h"
 
 struct interval {
   double begin_s, end_s;
@@ -194,7 +195,7 @@ void trace_run_event(void *arg, const struct exec_event *event)
 {
   struct trace_run *run = arg;
   const struct instr *instr = &run->plan->instr[event->instr];
-  const enum plan_part part = plan_op_part(instr->op);
+  const enum plan_part part = op_rows[instr->op].part;
   draw(run, event);
   count_step(run, event);
   count_instr(run, event);

@@ -1,9 +1,9 @@
-/* Traced steps of this rank: a timeline of all its lanes (io/trace.h) and what it adds up to. */
+/* Traced steps of this rank: a timeline of all its lanes (io/results/trace.h) and what it adds up to. */
 #ifndef SLUICE_EXEC_TRACE_H
 #define SLUICE_EXEC_TRACE_H
 
 #include "exec/exec.h"
-#include "io/results.h"
+#include "io/results/results.h"
 
 struct trace_run;
 

@@ -3,7 +3,7 @@
 #ifndef SLUICE_MODEL_HF_PRIVATE_H
 #define SLUICE_MODEL_HF_PRIVATE_H
 
-#include "io/json_tree.h"
+#include "io/text/json_tree.h"
 #include "model/hf.h"
 #include "model/hf_family.h"
 

@@ -1,5 +1,5 @@
 /* The training loop: a step, what follows it, and how a run begins and ends. */
-#include "train/train_private.h"
+#include "train/private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -233,14 +233,14 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
-    status = saver_create(run->job, run->checkpoint_dir, &run->saver);
+    status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
   watchdog_started(run->job->start);
   return status;
 }
 
 static void release(struct train_run *run)
 {
-  saver_destroy(run->saver);
+  checkpoint_writer_destroy(run->writer);
   if (run->job)
     job_destroy(run->job);
   evaluator_close(&run->evaluator);

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "cmd/bench.h"
-#include "io/file.h"
+#include "io/text/file.h"
 
 /* What a measurement takes that warms up, or tells how often to repeat. */
 #define FIRST 9

@@ -67,7 +67,7 @@ static void many_nodes(void **state)
   is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "...");
 }
 
-static const struct comm_library library = {
+static const struct mpi_info library = {
     .version = "Open MPI v4.1.4", .thread_level = 3, .cuda = 0, .messages = "ob1", .transports = "self tcp", .ucx = "1.13.1"};
 static const struct comm_fabric no_fabric = {0}, fabric = {.ports = 2, .active = 1, .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
                                 dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"};
@@ -75,7 +75,7 @@ static const struct comm_fabric no_fabric = {0}, fabric = {.ports = 2, .active =
 static void mpi_libraries(void **state)
 {
   (void)state;
-  struct comm_library single = library;
+  struct mpi_info single = library;
   single.thread_level = 2;
   is(judge_mpi(&library, "Open MPI v4.1.4"), VERDICT_OK, "threads multiple");
   is(judge_mpi(&single, "Open MPI v4.1.4"), VERDICT_FAULT, "threads serialized: Sluice needs multiple");
@@ -85,7 +85,7 @@ static void mpi_libraries(void **state)
 static void cuda_awareness(void **state)
 {
   (void)state;
-  struct comm_library aware = library, silent = library;
+  struct mpi_info aware = library, silent = library;
   aware.cuda = 1;
   silent.cuda = -1;
   is(judge_cuda_aware(&aware, true), VERDICT_OK, "yes");
@@ -97,7 +97,7 @@ static void cuda_awareness(void **state)
 static void transports(void **state)
 {
   (void)state;
-  struct comm_library ucx = library, silent = library;
+  struct mpi_info ucx = library, silent = library;
   snprintf(ucx.messages, sizeof ucx.messages, "ucx");
   ucx.transports[0] = silent.messages[0] = '\0';
   is(judge_transport(&library, &no_fabric, 4), VERDICT_OK, "ob1 over self tcp");
@@ -116,9 +116,9 @@ static const struct doctor_devices with_module = {
     .n = 4, .peermem = true, .device = {{true, "mlx5_0:1"}, {true, "mlx5_1:1"}, {false, "eth0"}, {false, "lo"}}};
 static const struct doctor_devices without_rdma = {.n = 2, .device = {{false, "eth0"}, {false, "lo"}}};
 
-static struct comm_library library_with(const char *messages, const char *ucx)
+static struct mpi_info library_with(const char *messages, const char *ucx)
 {
-  struct comm_library made = library;
+  struct mpi_info made = library;
   made.cuda = 1;
   snprintf(made.messages, sizeof made.messages, "%s", messages);
   snprintf(made.ucx, sizeof made.ucx, "%s", ucx);
@@ -135,14 +135,14 @@ static struct doctor_settings set(enum setting setting, const char *value)
 /* One setting on two nodes whose MPI uses UCX and takes memory of GPUs. */
 static struct finding with_ucx(const struct doctor_devices *devices, const char *version, enum setting setting, const char *value)
 {
-  const struct comm_library ucx = library_with("ucx", version);
+  const struct mpi_info ucx = library_with("ucx", version);
   const struct doctor_settings settings = set(setting, value);
   return judge_ucx(&ucx, &settings, devices, true, 2);
 }
 
 static struct finding without_gpus(enum setting setting, const char *value)
 {
-  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct mpi_info ucx = library_with("ucx", "1.13.1");
   const struct doctor_settings settings = set(setting, value);
   return judge_ucx(&ucx, &settings, &rdma, false, 2);
 }
@@ -150,7 +150,8 @@ static struct finding without_gpus(enum setting setting, const char *value)
 static void ucx_itself(void **state)
 {
   (void)state;
-  const struct comm_library installed = library_with("ob1", "1.13.1"), none = library_with("ob1", ""), unknown = library_with("ucx", "");
+  const struct mpi_info installed = library_with("ob1", "1.13.1"), none = library_with("ob1", ""),
+                        unknown = library_with("ucx", "");
   const struct doctor_settings unset = {0}, bad = set(SETTING_RNDV_SCHEME, "bogus");
   is(judge_ucx(&installed, &unset, &rdma, true, 2), VERDICT_OK, "1.13.1 is installed, MPI does not use it");
   is(judge_ucx(&installed, &bad, &rdma, true, 2), VERDICT_OK, "does not use it, UCX_RNDV_SCHEME=bogus"); /* nobody reads it */
@@ -172,7 +173,7 @@ static void ucx_transports(void **state)
 static void ucx_devices(void **state)
 {
   (void)state;
-  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct mpi_info ucx = library_with("ucx", "1.13.1");
   const struct doctor_settings missing = set(SETTING_NET_DEVICES, "mlx5_2:1");
   struct doctor_devices many = rdma;
   many.cut = true;
@@ -227,7 +228,7 @@ static void ucx_gpu_memory(void **state)
 static void several_settings(void **state)
 {
   (void)state;
-  const struct comm_library ucx = library_with("ucx", "1.13.1");
+  const struct mpi_info ucx = library_with("ucx", "1.13.1");
   const struct doctor_settings settings = {
       .value = {[SETTING_TLS] = "all", [SETTING_RNDV_THRESH] = "x", [SETTING_MEMTYPE_CACHE] = "n", [SETTING_LOG] = "info", [SETTING_PROTO] = "y"}};
   is(judge_ucx(&ucx, &settings, &rdma, true, 2), VERDICT_FAULT,
@@ -235,7 +236,8 @@ static void several_settings(void **state)
      "unless it cures damaged messages or crashes, UCX_TLS=all, UCX_LOG_LEVEL=info, UCX_PROTO_INFO=y");
 }
 
-static struct finding with_option(const struct comm_library *mpi, int nodes_of_job, bool gpus_here, enum setting setting, const char *value)
+static struct finding with_option(const struct mpi_info *mpi, int nodes_of_job, bool gpus_here,
+                                  enum setting setting, const char *value)
 {
   const struct doctor_settings settings = set(setting, value);
   return judge_mpi_options(mpi, &settings, &rdma, gpus_here, nodes_of_job);
@@ -244,7 +246,8 @@ static struct finding with_option(const struct comm_library *mpi, int nodes_of_j
 static void mpi_options(void **state)
 {
   (void)state;
-  const struct comm_library ucx = library_with("ucx", "1.13.1"), ob1 = library_with("ob1", "1.13.1"), none = library_with("ob1", "");
+  const struct mpi_info ucx = library_with("ucx", "1.13.1"), ob1 = library_with("ob1", "1.13.1"),
+                        none = library_with("ob1", "");
   is(with_option(&ob1, 2, true, SETTING_PML, NULL), VERDICT_OK, "no variable of doc/mpi.md is set");
   is(with_option(&ucx, 2, true, SETTING_PML, "ucx"), VERDICT_OK, "OMPI_MCA_pml=ucx");
   is(with_option(&none, 2, true, SETTING_PML, "ucx"), VERDICT_FAULT, "MPI uses ob1, it has no UCX: load an Open MPI");
@@ -389,7 +392,7 @@ static struct finding clocks_ahead(int64_t ahead)
   const int64_t now = INT64_C(1800000000) * 1000000000;
   const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000), echo(now + 20000000, ahead, 20000, 30000),
                                       echo(now + 40000000, ahead, 50000, 900000)};
-  const struct comm_offset offset[] = {{0}, comm_survey_offset(samples, 3), {.error = -1}};
+  const struct comm_offset offset[] = {{0}, comm_clock_offset(samples, 3), {.error = -1}};
   return judge_clocks(offset, 3, host);
 }
 

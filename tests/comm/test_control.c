@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "comm/ops.h"
-#include "comm/report.h"
+#include "comm/watchdog_channel.h"
 #include "config.h"
 #include "fixture.h"
 
@@ -293,7 +293,7 @@ static void a_communicator_is_had_by_all_or_by_none(void **state)
   const int last = comm_ranks(job) - 1;
   struct comm *sibling = NULL;
   struct comm_group *group = NULL;
-  struct comm_report *report = NULL;
+  struct watchdog_channel *channel = NULL;
   struct comm_shared *shared = NULL;
   char split[64];
   snprintf(split, sizeof split, "rank %d: MPI_Comm_split failed: MPI_ERR_NO_MEM", last);
@@ -304,14 +304,14 @@ static void a_communicator_is_had_by_all_or_by_none(void **state)
   assert_int_equal(comm_create_sibling(job, &sibling), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "MPI_Comm_dup failed: MPI_ERR_NO_MEM"));
   if (last > 0) {
-    assert_int_equal(comm_report_create(job, 8, &report), STATUS_LIBRARY);
+    assert_int_equal(watchdog_channel_create(job, 8, &channel), STATUS_LIBRARY);
     assert_non_null(strstr(status_text(), "MPI_Comm_dup failed: MPI_ERR_NO_MEM"));
     assert_int_equal(comm_shared_create(job, last + 1, 8, &shared), STATUS_LIBRARY);
     assert_non_null(strstr(status_text(), text));
   }
   fails_on = NOWHERE;
   free_lost();
-  assert_true(!sibling && !group && !report && !shared);
+  assert_true(!sibling && !group && !channel && !shared);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
   comm_group_destroy(group);
 }

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "comm/mailbox.h"
 #include "comm/ops.h"
+#include "comm/shm.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
@@ -106,13 +106,13 @@ static struct comm_group *make_group(struct grouping g)
   return group;
 }
 
-/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the mailboxes of a node, with pieces as they are and small ones. */
+/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the shared boxes of a node, with pieces as they are and small ones. */
 enum way { MESSAGES, BOXES, SMALL_BOXES, WAYS };
 
 static void choose_way(enum way way)
 {
   job->node = way == MESSAGES ? comm_rank(job) : 0;
-  mailbox_set_half(way == SMALL_BOXES ? 1280 : 1 << 20);
+  shm_set_half(way == SMALL_BOXES ? 1280 : 1 << 20);
 }
 
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)

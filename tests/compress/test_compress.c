@@ -1,6 +1,6 @@
-/* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements, and
- * the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared with a
- * sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation rounds
+/* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements,
+ * and the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared
+ * with a sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation rounds
  * once more, and each rounding is at most 2^-24 (Higham, "Accuracy and Stability of Numerical
  * Algorithms", section 4.2). Bytes around each output guard its ends. */
 #include <math.h>

@@ -253,7 +253,7 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   assert_int_equal(sums[OP_FORWARD].spent[memory], 9 * line);
   assert_int_equal(sums[OP_BACKWARD].count, 1);
   assert_int_equal(sums[OP_BACKWARD].spent[ins], 600 * 4);
-  assert_int_equal(sums[OP_ADAM].count, 0);
+  assert_int_equal(sums[OP_UPDATE].count, 0);
   tally_stop(lane);
   tally_lane_destroy(lane);
   team_destroy(team);

@@ -18,8 +18,8 @@
 
 #include "base/mem.h"
 #include "exec/trace.h"
-#include "io/file.h"
-#include "io/json_tree.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
 #include "plan/internal.h"
 #include "reopen.h"
 #include "tests/base/full.h"
@@ -166,7 +166,7 @@ static void sums(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE), adam = find_op(plan, OP_ADAM);
+  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE), adam = find_op(plan, OP_UPDATE);
   open_trace(plan, 1e9, &run);
   happened(run, 5, forward, 0, 10);
   happened(run, 5, gather, 2, 3);
@@ -264,12 +264,12 @@ static void step_in_the_midst(const struct plan *plan, int steps)
   const int forward = find_op(plan, OP_FORWARD), fetch = find_op(plan, OP_FETCH);
   open_trace(plan, 0, &run);
   happened(run, 5, forward, 0, 100);
-  happened(run, 5, find_on(plan, OP_ADAM, LANE_HOST), 110, 130);
+  happened(run, 5, find_on(plan, OP_UPDATE, LANE_HOST), 110, 130);
   happened(run, 6, forward, 100, 150);
   happened(run, 6, forward, 170, 200);
   happened(run, 6, fetch, 140, 160);
   happened(run, 6, find_op(plan, OP_GATHER), 160, 165);
-  happened(run, 6, find_on(plan, OP_ADAM, LANE_REDUCE), 165, 167);
+  happened(run, 6, find_on(plan, OP_UPDATE, LANE_REDUCE), 165, 167);
   happened(run, 6, find_on(plan, OP_SQUARES, LANE_REDUCE), 167, 169); /* is nothing of what is asked for */
   happened(run, 7, forward, 200, 300);
   happened(run, 7, fetch, 190, 205);

@@ -3,9 +3,7 @@
 out = tests/fuzz/bin
 CFLAGS = -std=gnu17 -O1 -g -fno-omit-frame-pointer -ffp-contract=off
 sanitizers = address,undefined,float-cast-overflow
-# Parts of the layers that no parser needs.
-unneeded = io/bpe_train% io/checkpoint% io/hdf5% io/prepare% io/tokens%
-objects = $(patsubst %.c,$(out)/obj/%.o,$(filter-out $(unneeded),$(filter %.c,$(sources))))
+objects = $(patsubst %.c,$(out)/obj/%.o,$(filter %.c,$(sources)))
 targets_objects = $(patsubst %,$(out)/obj/tests/fuzz/fuzz_%.o,$(targets)) $(out)/obj/tests/fuzz/fuzz.o
 programs = $(addprefix $(out)/fuzz_,$(targets))
 

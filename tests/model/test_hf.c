@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/safetensors.h"
+#include "io/huggingface/safetensors.h"
+#include "io/text/file.h"
 #include "model/hf.h"
 
 static char dir[] = "/tmp/sluice-hf-XXXXXX";
