@@ -380,56 +380,20 @@ int comm_group_size(const struct comm_group *group)
   return group->size;
 }
 
-void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type)
+enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full)
 {
-  return (char *)full + (size_t)group->index * (size_t)count * dtype_size(type);
-}
-
-enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
-{
-  void *place = comm_part(group, full, count, type);
   if (group->size > 1)
-    return group->carrier->all_gather(group, lane, shard, count, type, full);
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+    return group->carrier->all_gather(group, lane, shard, bytes, full);
+  return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
 }
 
-static enum status take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, bool accumulate, void *shard)
+enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received)
 {
-  const enum dtype type = lane->device->gradient;
-  void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, accumulate, shard);
-}
-
-/* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
-static enum status exchange_and_sum(struct comm_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *staging,
-                                    bool accumulate, void *shard)
-{
-  const struct device_ops *ops = lane->device->ops;
-  const int64_t n = group->size * count;
-  const void *sent = full;
-  void *received = staging;
-  enum status status = STATUS_OK;
-  if (type != lane->device->gradient) {
-    sent = staging;
-    received = (char *)staging + n * (int64_t)dtype_size(type);
-    status = ops->cast(lane, n, lane->device->gradient, full, type, staging);
-  }
-  if (!status)
-    status = group->carrier->exchange(group, lane, sent, count, type, received);
-  return status ? status : ops->sum_parts(lane, count, group->size, type, received, count, accumulate, shard);
-}
-
-enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
-                                bool accumulate, void *shard)
-{
-  if (type != lane->device->gradient && type != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "gradients cannot travel as %s: they do as %s or bf16", dtype_name(type),
-                      dtype_name(lane->device->gradient));
-  if (group->size == 1)
-    return take_part(group, lane, full, count, accumulate, shard);
-  if (group->shm)
-    return shm_reduce_scatter(group->shm, lane, full, count, type, accumulate, shard);
-  return exchange_and_sum(group, lane, full, count, type, staging, accumulate, shard);
+  if (group->size > 1)
+    return group->carrier->exchange(group, lane, sent, bytes, received);
+  return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)

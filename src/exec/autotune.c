@@ -123,7 +123,7 @@ static enum status time_gather(struct exec *exec, struct lane *lane, int64_t who
   const int64_t part = whole / comm_group_size(group);
   enum status status = ops->mark_set(lane, from);
   if (!status)
-    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part / (int64_t)sizeof(float), DTYPE_F32, full);
+    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, full);
   if (!status)
     status = ops->mark_set(lane, to);
   if (!status)
