@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
-#include "exec/counters.h"
+#include "exec/op_counters.h"
 #include "io/results/results.h"
 #include "job/state.h"
 #include "plan/plan.h"
@@ -55,9 +55,10 @@ static const struct option table[] = {
 struct measurement {
   struct stats stats;
   struct exec_profile profile;
-  struct counters *counters; /* of rank 0, NULL elsewhere */
-  bool by_lane;              /* run.counters has the thread's hardware counters */
-  int64_t counted[COUNTER_KINDS];
+  bool by_lane;                     /* run.counters has the threads' hardware counters */
+  struct op_counters *counters;     /* of the process on rank 0; otherwise NULL, as is the next */
+  struct op_counters_lane *process;
+  int64_t counted[DECK_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
   int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
@@ -100,14 +101,16 @@ static enum status measure(struct job *job, const struct values *values, struct 
   run_steps(job, 0, values->warmup - before, NULL, &out->loss);
   come_to_rest(job);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
-  counters_read(out->counters, out->counted);
+  if (out->process)
+    op_counters_read(out->process, out->counted);
   run_steps(job, values->warmup - before, before, NULL, &out->loss);
   const double start = clock_s();
   run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
   out->seconds = clock_s() - start;
   come_to_rest(job);
   out->steps = before + values->steps;
-  counters_read(out->counters, out->counted);
+  if (out->process)
+    op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
   return comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
@@ -131,33 +134,29 @@ static double share(const struct measurement *m, double seconds)
   return seconds / (double)m->steps / step_seconds(m);
 }
 
-/* What a step took of one kind, negative if that is not counted. */
-static double a_step(const struct measurement *m, enum counter kind)
-{
-  return (double)m->counted[kind] / (double)m->steps;
-}
-
 static void print_counters(const struct measurement *m)
 {
-  const char *note = counters_note(m->counters);
-  if (m->by_lane) {
+  double cycles = 0;
+  if (m->by_lane)
     printf("%-22s by lane, as run.counters says: in the trace (train.trace)\n", "counters");
+  if (!m->process)
     return;
-  }
-  if (counters_events(m->counters) == 0) {
-    printf("%-22s none: %s\n", "counters", note);
-    return;
-  }
+  const char *note = op_counters_note(m->counters);
   printf("%-22s a step of rank 0%s%s\n", "counters", *note ? "; " : "", note);
-  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
-    if (m->counted[kind] < 0)
+  for (int e = 0; e < op_counters_events(m->counters); e++) {
+    const char *key = op_counters_key(m->counters, e);
+    const double count = (double)m->counted[e] / (double)m->steps;
+    if (count < 0)
       continue;
-    if (kind == COUNTER_INSTRUCTIONS && m->counted[COUNTER_CYCLES] > 0)
-      printf("  %-20s %.3g (%.2f a cycle)\n", counter_name(kind), a_step(m, kind), a_step(m, kind) / a_step(m, COUNTER_CYCLES));
-    else if (kind == COUNTER_TASK_CLOCK)
-      printf("  %-20s %.4f s (%.2f cores busy)\n", counter_name(kind), a_step(m, kind) * 1e-9, share(m, (double)m->counted[kind] * 1e-9));
+    if (!strcmp(key, "cycles"))
+      cycles = count;
+    if (!strcmp(key, "instructions") && cycles > 0)
+      printf("  %-20s %.3g (%.2f a cycle)\n", key, count, count / cycles);
+    else if (!strcmp(key, "task_clock_ns"))
+      printf("  %-20s %.4f s (%.2f cores busy)\n", "task_clock", count * 1e-9,
+             count * 1e-9 / step_seconds(m));
     else
-      printf("  %-20s %.3g\n", counter_name(kind), a_step(m, kind));
+      printf("  %-20s %.3g\n", key, count);
   }
 }
 
@@ -208,17 +207,16 @@ static void print(const struct job *job, struct measurement *m, double peak)
 
 static void record_counters(struct results *results, const struct measurement *m)
 {
-  if (m->by_lane)
+  if (!m->process)
     return;
-  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
+  for (int e = 0; e < op_counters_events(m->counters); e++) {
     char key[64];
-    if (m->counted[kind] < 0)
-      continue;
-    snprintf(key, sizeof key, "step_%s%s%s", counter_name(kind), *counter_unit(kind) ? "_" : "", counter_unit(kind));
-    results_real(results, key, a_step(m, kind));
+    snprintf(key, sizeof key, "step_%s", op_counters_key(m->counters, e));
+    if (m->counted[e] >= 0)
+      results_real(results, key, (double)m->counted[e] / (double)m->steps);
   }
-  if (*counters_note(m->counters))
-    results_text(results, "counters_note", counters_note(m->counters));
+  if (*op_counters_note(m->counters))
+    results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
 /* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group shares some. */
@@ -346,6 +344,30 @@ static enum status report(const struct job *job, struct measurement *m, const st
   return record(job, m, values->peak, values->results);
 }
 
+static void close_counters(struct measurement *m)
+{
+  op_counters_stop(m->process);
+  op_counters_lane_destroy(m->process);
+  op_counters_destroy(m->counters);
+  m->process = NULL;
+  m->counters = NULL;
+}
+
+/* Counters are an extra: without them the measurement goes on. Before the job, because its threads
+ * inherit them. */
+static void open_counters(struct measurement *m)
+{
+  enum status status = op_counters_create(COUNT_PROCESS, NULL, &m->counters);
+  if (!status)
+    status = op_counters_lane_create(m->counters, NULL, &m->process);
+  if (!status)
+    status = op_counters_start(m->process);
+  if (!status)
+    return;
+  log_warn("nothing is counted: %s", status_text());
+  close_counters(m);
+}
+
 static enum status run_deck(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
@@ -355,7 +377,7 @@ static enum status run_deck(const struct arguments *arguments)
   enum status status = deck_open(arguments, arguments->word[0], &deck);
   measurement.by_lane = !status && deck_counts(&deck);
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
-    measurement.counters = counters_create(); /* before the job, whose threads inherit them */
+    open_counters(&measurement);
   if (!status)
     status = job_create(arguments->comm, &deck, JOB_BENCH, &job);
   if (!status)
@@ -377,7 +399,7 @@ static enum status run_deck(const struct arguments *arguments)
   if (!status)
     status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? report(job, &measurement, values) : STATUS_OK);
   job_destroy(job);
-  counters_destroy(measurement.counters);
+  close_counters(&measurement);
   stats_destroy(&measurement.stats);
   deck_destroy(&deck);
   return status;
@@ -411,11 +433,10 @@ const struct command command_bench = {
             "checkpoints or a log file. It reports tokens per second, the rate of the matrix "
             "products (with peak= also the MFU), device memory and how busy each lane was.\n"
             "\n"
-            "On rank 0 it counts cycles, instructions and last-level cache misses through PAPI. "
-            "On a machine without hardware counters it counts processor time, page faults and "
-            "context switches. With train.trace= another line of results= has the time of "
-            "communication, copies, updates and the disk in the traced steps, and how much of it "
-            "was exposed.\n"
+            "On rank 0 it counts processor time, page faults and context switches, and through "
+            "PAPI cycles, instructions and last-level cache misses. With train.trace= another "
+            "line of results= has the time of communication, copies, updates and the disk in the "
+            "traced steps, and how much of it was exposed.\n"
             "\n"
             "Three more measurements have a page of their own:\n"
             "  adam  the host's AdamW step, compared with the memory bandwidth: sluice bench adam "

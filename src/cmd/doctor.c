@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "config.h"
-#include "exec/counters.h"
+#include "exec/op_counters.h"
 #include "io/hdf5/version.h"
 #include "job/job.h"
 #include "train/data.h"
@@ -183,11 +183,13 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
 {
   struct hdf5_version hdf5;
   struct topo_summary machine;
-  struct counters *counters = counters_create();
+  struct op_counters *counters = NULL;
   finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5") : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
   finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
-  finding[PAPI] = judge_counters(SLUICE_VERSION_PAPI, counters_events(counters), counters_note(counters));
-  counters_destroy(counters);
+  finding[PAPI] = op_counters_create(COUNT_PROCESS, NULL, &counters)
+                      ? refused("PAPI")
+                      : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters), op_counters_note(counters));
+  op_counters_destroy(counters);
 }
 
 static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus, struct finding *finding)

@@ -81,7 +81,7 @@ struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
 
-/* Of other libraries. note: counters_note(). */
+/* Of other libraries. note: op_counters_note(). */
 struct finding judge_hdf5(const char *built, const char *loaded, bool parallel);
 struct finding judge_cores(const struct topo_summary *machine, int local_ranks);
 struct finding judge_counters(const char *version, int events, const char *note);

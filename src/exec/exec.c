@@ -121,7 +121,7 @@ static enum status prepare(struct exec *exec)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
     status = exec_marks_create(exec);
-  if (!status && exec->config.tally && exec->config.trace)
+  if (!status && exec->config.counters && exec->config.trace)
     status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
@@ -297,8 +297,8 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
   enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
   if (!status && is_pinned(exec, which))
     status = team_pin(driver->lane->team, exec->config.cores);
-  if (!status && exec->config.tally)
-    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
+  if (!status && exec->config.counters)
+    status = op_counters_lane_create(exec->config.counters, driver->lane->team, &driver->counters);
   return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
 }
 
@@ -341,7 +341,7 @@ static enum status start_lanes(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     status = start_on_cores(exec, lane, INT_MAX, start_lane);
-  return status ? status : tally_start(exec->driver[LANE_IO].tally); /* the other lanes' threads do it themselves */
+  return status ? status : op_counters_start(exec->driver[LANE_IO].counters); /* the other lanes' threads do it themselves */
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -387,8 +387,8 @@ static void stop_lanes(struct exec *exec)
     if (thread_join(driver->thread))
       log_warn("%s", status_text());
     if (lane == LANE_IO)
-      tally_stop(driver->tally);
-    tally_lane_destroy(driver->tally);
+      op_counters_stop(driver->counters);
+    op_counters_lane_destroy(driver->counters);
     if (driver->lane)
       driver->lane->device->ops->lane_destroy(driver->lane);
   }

@@ -154,7 +154,7 @@ void job_destroy(struct job *job)
     prefetch_destroy(job->prefetch[mode]);
   if (trace_run_close(job->trace, &unread))
     log_warn("%s", status_text());
-  tally_destroy(job->tally);
+  op_counters_destroy(job->counters);
   watchdog_destroy(job->start);
   exec_memory_destroy(&job->memory);
   for (int mode = 0; mode < JOB_PLANS; mode++)
