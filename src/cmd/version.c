@@ -9,7 +9,7 @@ void version_print(void)
     const char *what, *version;
   } parts[] = {
       {"MPI", SLUICE_VERSION_MPI},      {"HDF5", SLUICE_VERSION_HDF5},     {"hwloc", SLUICE_VERSION_HWLOC}, {"OpenBLAS", SLUICE_VERSION_BLAS},
-      {"libyaml", SLUICE_VERSION_YAML}, {"json-c", SLUICE_VERSION_JSON_C}, {"PCRE2", SLUICE_VERSION_PCRE2}, {"utf8proc", SLUICE_VERSION_UTF8PROC},
+      {"libyaml", SLUICE_VERSION_YAML}, {"PCRE2", SLUICE_VERSION_PCRE2}, {"utf8proc", SLUICE_VERSION_UTF8PROC},
       {"zlib", SLUICE_VERSION_ZLIB},    {"CUDA", SLUICE_VERSION_CUDA},     {"NCCL", SLUICE_VERSION_NCCL},   {"cuDNN", SLUICE_VERSION_CUDNN},
       {"PAPI", SLUICE_VERSION_PAPI},
   };

@@ -7,7 +7,7 @@ make_deck
 
 "$SLUICE" --version | grep -q '^sluice [0-9]' || die "--version"
 "$SLUICE" --version > version.txt
-for library in HDF5 libyaml json-c PCRE2 utf8proc zlib; do
+for library in HDF5 libyaml PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
 for word in -V -v version; do "$SLUICE" $word | cmp -s - version.txt || die "sluice $word is not sluice --version"; done
