@@ -13,9 +13,8 @@ sluice_SOURCES = \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \
-	src/cmd/doctor_disk.c \
+	src/cmd/doctor_facts.c \
 	src/cmd/doctor_judge.c \
-	src/cmd/doctor_settings.c \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \

@@ -9,7 +9,6 @@ tests_cmd_test_bench_rates_SOURCES = \
 tests_cmd_test_bench_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_max_f64
 tests_cmd_test_doctor_SOURCES = \
 	src/cmd/doctor.h \
-	src/cmd/doctor_disk.c \
+	src/cmd/doctor_facts.c \
 	src/cmd/doctor_judge.c \
-	src/cmd/doctor_settings.c \
 	tests/cmd/test_doctor.c
