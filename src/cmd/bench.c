@@ -3,10 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "cmd/bench.h"
-#include "cmd/cmd.h"
+#include "cmd/bench_frame.h"
 #include "exec/op_counters.h"
-#include "io/results/results.h"
 #include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"
@@ -18,39 +16,19 @@ struct values {
   char *results;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "steps",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, steps),
-     .value = "10",
-     .least = 1,
-     .most = 1e6,
-     .unit = "steps",
+    {"steps", OPTION_INT, AT(steps), "10", .least = 1, .most = 1e6, .unit = "steps",
      .text = "Number of timed steps."},
-    {.name = "warmup",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, warmup),
-     .value = "2",
-     .least = 0,
-     .most = 1e6,
-     .unit = "steps",
+    {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps before the clock starts. 0: the clock starts while all lanes are idle."},
-    {.name = "peak",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, peak),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "TFLOP/s",
+    {"peak", OPTION_REAL, AT(peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
      .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
              "is reported."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the result to, as a JSON line."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 struct measurement {
   struct stats stats;
@@ -90,8 +68,8 @@ static void come_to_rest(struct job *job)
     comm_abort(job->comm, status);
 }
 
-/* The last step of the warm-up begins at rest; the clock runs from its end to that of the last step, so that what each step leaves to the next counts once. */
-
+/* The last step of the warm-up begins at rest. The clock runs from its end to the end of the last
+ * step, so that work that a step leaves to the next counts once. */
 static enum status measure(struct job *job, const struct values *values, struct measurement *out)
 {
   enum status status = comm_agree(job->comm, stats_create(values->steps, &out->stats));
@@ -188,9 +166,9 @@ static void print_speed(const struct job *job, struct measurement *m, double pea
 static void print(const struct job *job, struct measurement *m, double peak)
 {
   const struct exec_profile *p = &m->profile;
-  printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %d rank%s x %d thread%s\n", "model", job->deck->model.arch,
-         (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
-         comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+  printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %s\n", "model", job->deck->model.arch,
+         (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch,
+         (long long)job->shape.sequence, bench_size(job->comm, job->threads).text);
   printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device, dtype_name(job->place.compute),
          mem_amount((double)m->device_used).text, mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
@@ -242,8 +220,23 @@ static void record_lanes(struct results *results, const struct measurement *m)
   }
 }
 
-static enum status record_steps(struct results *results, const struct job *job, struct measurement *m, double peak)
+struct report {
+  const struct job *job;
+  struct measurement *m;
+  const struct values *values;
+};
+
+static enum status record(struct results *results, void *arg)
 {
+  const struct report *report = arg;
+  const struct job *job = report->job;
+  struct measurement *m = report->m;
+  const double peak = report->values->peak;
+  if (m->trace.steps > 0) {
+    const enum status status = trace_record(results, &m->trace);
+    if (status)
+      return status;
+  }
   results_begin(results, "bench");
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);
@@ -272,76 +265,10 @@ static enum status record_steps(struct results *results, const struct job *job, 
   return results_end(results);
 }
 
-static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
-{
-  struct results *results = NULL;
-  if (!*path)
-    return STATUS_OK;
-  enum status status = results_open(path, &results);
-  if (status)
-    return status;
-  if (m->trace.steps > 0)
-    status = trace_record(results, &m->trace);
-  if (!status)
-    status = record_steps(results, job, m, peak);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
-}
-
-static const struct other {
-  const char *name;
-  enum status (*run)(struct comm *comm, int n, char *const assignments[], int *exit_code);
-} others[] = {{"adam", bench_adam}, {"io", bench_io}, {"rates", bench_rates}};
-
-static const struct other *find_other(const char *name)
-{
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (!strcmp(others[i].name, name))
-      return &others[i];
-  return NULL;
-}
-
-/* Their keys came as if they were a deck's; of those in the table above they know results=. */
-static enum status check_own(const struct other *other, const struct values *values)
-{
-  struct values defaults;
-  struct option_set *set;
-  enum status status = options_create(table, &defaults, &set);
-  if (status)
-    return status;
-  if (values->steps != defaults.steps || values->warmup != defaults.warmup || values->peak != defaults.peak)
-    status = status_set(STATUS_USAGE, "sluice bench %s takes no steps=, warmup= or peak=: they are for a deck's training step", other->name);
-  options_destroy(set);
-  return status;
-}
-
-static enum status run_other(const struct other *other, const struct arguments *arguments, int *exit_code)
-{
-  const struct values *values = arguments->values;
-  const int n = arguments->assignments;
-  char **assignments = NULL, *results = NULL;
-  enum status status = check_own(other, values);
-  if (!status)
-    status = mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments);
-  if (!status) {
-    results = mem_printf("results=%s", values->results);
-    status = results ? STATUS_OK : STATUS_MEMORY;
-  }
-  status = comm_agree(arguments->comm, status);
-  if (!status) {
-    memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
-    assignments[n] = results;
-    status = other->run(arguments->comm, n + 1, assignments, exit_code);
-  }
-  mem_free(results);
-  mem_free(assignments);
-  return status;
-}
-
 static enum status report(const struct job *job, struct measurement *m, const struct values *values)
 {
   print(job, m, values->peak);
-  return record(job, m, values->peak, values->results);
+  return bench_record(values->results, record, &(struct report){job, m, values});
 }
 
 static void close_counters(struct measurement *m)
@@ -368,13 +295,16 @@ static void open_counters(struct measurement *m)
   close_counters(m);
 }
 
-static enum status run_deck(const struct arguments *arguments)
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
   struct measurement measurement = {0};
   struct deck deck = {0};
   struct job *job = NULL;
-  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  (void)exit_code;
+  enum status status = bench_check_results(arguments->comm, values->results);
+  if (!status)
+    status = deck_open(arguments, arguments->word[0], &deck);
   measurement.by_lane = !status && deck_counts(&deck);
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     open_counters(&measurement);
@@ -405,24 +335,7 @@ static enum status run_deck(const struct arguments *arguments)
   return status;
 }
 
-/* Before minutes of measuring. */
-static enum status check_results(const struct arguments *arguments)
-{
-  const struct values *values = arguments->values;
-  return comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 && *values->results ? results_check(values->results) : STATUS_OK);
-}
-
-static enum status run(const struct arguments *arguments, int *exit_code)
-{
-  const struct other *other = find_other(arguments->word[0]);
-  const enum status status = check_results(arguments);
-  if (status)
-    return status;
-  return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
-}
-
-static const struct command *const parts[] = {&bench_adam_help, &bench_io_help, &bench_rates_help,
-                                              NULL};
+static const struct command *const parts[] = {&bench_adam, &bench_io, &bench_rates, NULL};
 
 const struct command command_bench = {
     .name = "bench",

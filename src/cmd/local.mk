@@ -4,8 +4,9 @@ sluice_SOURCES = \
 	src/cmd/alike.h \
 	src/cmd/arguments.c \
 	src/cmd/bench.c \
-	src/cmd/bench.h \
 	src/cmd/bench_adam.c \
+	src/cmd/bench_frame.c \
+	src/cmd/bench_frame.h \
 	src/cmd/bench_io.c \
 	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
