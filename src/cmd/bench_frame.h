@@ -1,5 +1,5 @@
-/* What the measurements of `sluice bench` have in common: options, cores, the check of results=
- * before minutes of measuring, and a line of results=. Private to src/cmd and its tests. */
+/* The frame of the measurements of `sluice bench`: options, cores, the check of results= before
+ * minutes of measuring, and the lines of results=. Private to src/cmd and its tests. */
 #ifndef SLUICE_CMD_BENCH_FRAME_H
 #define SLUICE_CMD_BENCH_FRAME_H
 

@@ -176,15 +176,6 @@ enum status comm_say_warnings(struct comm *comm)
   return status;
 }
 
-/* Digits of normalized accumulators add without overflow for 2^31 ranks. */
-enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n)
-{
-  enum status status = comm->ops->fold(comm, FOLD_SUM_I64, sums, (int64_t)n * EXACTSUM_WORDS);
-  for (int i = 0; !status && i < n; i++)
-    exactsum_normalize(&sums[i]);
-  return status;
-}
-
 /* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get. */
 static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes, bool *differs)
 {
