@@ -3,8 +3,6 @@
 #ifndef SLUICE_CMD_BENCH_FRAME_H
 #define SLUICE_CMD_BENCH_FRAME_H
 
-#include <stddef.h>
-
 #include "cmd/cmd.h"
 #include "comm/comm.h"
 #include "io/results/results.h"
@@ -13,8 +11,7 @@
 /* Parts of `sluice bench`, each a file. */
 extern const struct command bench_adam, bench_io, bench_rates;
 
-/* Rows of an option table, whose values are `struct values` of the file. */
-#define AT(field) offsetof(struct values, field)
+/* Rows of an option table. */
 // clang-format off: one row an option
 #define BENCH_THREADS \
   {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096, \

@@ -33,6 +33,9 @@ struct command {
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
 };
 
+/* Place of an option of a command, whose `values` are the `struct values` of its file. */
+#define AT(field) offsetof(struct values, field)
+
 extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck;
 
 /* `list` ends with NULL. */

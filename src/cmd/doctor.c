@@ -29,31 +29,18 @@ struct values {
   double seconds;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "dir",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, dir),
-     .value = "",
+    {"dir", OPTION_STRINGS, AT(dir), "",
      .text = "Folders to test, such as a run.dir. Empty: run.dir and the NVMe folder of the deck, "
              "or the working folder."},
-    {.name = "size",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, size),
-     .value = "256Mi",
-     .least = 4 << 20,
-     .most = 1e12,
-     .unit = OPTIONS_BYTES,
+    {"size", OPTION_INT, AT(size), "256Mi", .least = 4 << 20, .most = 1e12, .unit = OPTIONS_BYTES,
      .text = "Most bytes that each node writes to a folder."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "2",
-     .least = 0.001,
-     .most = 3600,
-     .unit = "s",
+    {"seconds", OPTION_REAL, AT(seconds), "2", .least = 0.001, .most = 3600, .unit = "s",
      .text = "Longest time of a write test. Writes that have started by then are completed."},
     {.name = NULL},
 };
+// clang-format on
 
 /* The lines of the page that every rank has something to say to. */
 enum line {
