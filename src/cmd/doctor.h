@@ -9,7 +9,7 @@
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
 #include "io/text/file_system.h"
-#include "topo/summary.h"
+#include "topo/topo.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
 const char *verdict_name(enum verdict verdict); /* "ok", "warning", "fault" */

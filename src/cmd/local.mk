@@ -28,6 +28,5 @@ sluice_SOURCES = \
 	src/cmd/prepare.c \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
-	src/cmd/train.c \
-	src/cmd/version.c
+	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)

@@ -1,11 +1,28 @@
-/* What the parts of reading config.json share: the whole (hf_read.c), the table of keys (hf_keys.c), rotary positions (hf_rope.c), windows (hf_window.c). Private to src/model/hf*.c.
+/* What the parts of reading config.json share: the whole (hf_read.c), the table of keys (hf_keys.c), families (hf_names.c), rotary positions (hf_rope.c), windows (hf_window.c). Private to src/model/hf*.c.
  * Errors are STATUS_INPUT naming file and key. */
 #ifndef SLUICE_MODEL_HF_PRIVATE_H
 #define SLUICE_MODEL_HF_PRIVATE_H
 
 #include "io/text/json_tree.h"
 #include "model/hf.h"
-#include "model/hf_family.h"
+
+/* What Hugging Face's configurations of one architecture have to themselves. */
+enum hf_of { OF_GPT2 = 1, OF_LLAMA = 2, OF_QWEN2 = 4, OF_QWEN3 = 8, OF_MISTRAL = 16, OF_ROPE = OF_LLAMA | OF_QWEN2 | OF_QWEN3 | OF_MISTRAL, OF_ALL = OF_GPT2 | OF_ROPE };
+
+struct hf_family {
+  const char *arch;           /* also model_type */
+  enum hf_of bit;
+  const char *causal, *base;  /* classes; `base` lacks the head, and its tensors the prefix */
+  const char *prefix;         /* "model." */
+  const char *activation;     /* as it is written */
+  /* What the class takes where config.json does not say it (transformers 5.x; 4.x is the same). */
+  bool tied;
+  int64_t kv_heads, head_width, context, window, window_from; /* kv_heads 0: heads; head_width 0: width / heads */
+  double norm_eps;
+};
+
+/* NULL: unknown. */
+const struct hf_family *hf_family_find(const char *arch);
 
 /* A member that is there and not null. */
 const struct json_node *hf_find_said(const struct json_node *object, const char *key);

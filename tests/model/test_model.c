@@ -620,7 +620,8 @@ static struct model_config qwen3_of_heads(int64_t heads, int64_t kv_heads, int64
 static void test_decoder_guards(void **state)
 {
   (void)state;
-  expect_refusal(qwen3_of_heads(6, 4, 20), "model.kv_heads is 4, which does not divide model.heads 6");
+  expect_refusal(qwen3_of_heads(6, 4, 20),
+                 "model.kv_heads is 4, which does not divide model.heads 6");
   expect_refusal(qwen3_of_heads(6, 12, 20),
                  "model.kv_heads is 12, which does not divide model.heads 6");
   expect_refusal(qwen3_of_heads(6, -1, 20), "model.kv_heads is -1");
