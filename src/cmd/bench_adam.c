@@ -259,8 +259,10 @@ static void print_head(const struct bench *bench)
 static void print_kernel(struct bench *bench)
 {
   const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic), bytes = bytes_a_parameter(bench);
-  printf("%-22s %.3f G parameters/s, %.1f GB/s: %.1f %% of the %.1f GB/s that the same loads and stores reach (medians of %lld passes in turns)\n",
-         bench->kernel, step * 1e-9, step * bytes * 1e-9, 100 * step / traffic, traffic * bytes * 1e-9, (long long)bench->step.n);
+  printf("%-22s %.3f G parameters/s, %.1f GB/s: %.1f %% of the %.1f GB/s that the same loads and "
+         "stores reach (medians of %lld passes in turns)\n",
+         bench->kernel, step * 1e-9, step * bytes * 1e-9, 100 * step / traffic,
+         traffic * bytes * 1e-9, (long long)bench->step.n);
 }
 
 static enum status record(struct results *results, void *arg)

@@ -74,7 +74,8 @@ static enum status move_direct(const struct bench *bench, char *data, int64_t of
     if (moved < 0 && errno == EINTR)
       continue;
     if (moved <= 0)
-      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s", write ? "write" : "read", bench->values->dir,
+      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s",
+                        write ? "write" : "read", bench->values->dir,
                         moved < 0 ? strerror(errno) : "it ends too early");
     done += moved;
   }
@@ -87,7 +88,8 @@ static enum status work(void *arg)
   const struct bench *bench = worker->bench;
   enum status status = STATUS_OK;
   for (int64_t i = worker->index; i < bench->pieces && !status; i += bench->threads)
-    status = move_direct(bench, bench->buffer + worker->index * bench->values->piece, i * bench->values->piece, worker->write);
+    status = move_direct(bench, bench->buffer + worker->index * bench->values->piece,
+                         i * bench->values->piece, worker->write);
   return status;
 }
 
@@ -126,7 +128,8 @@ static enum status run_pass(const struct bench *bench, enum pass pass)
   const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;
   enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write) : pass_direct(bench, write);
   if (!status && write && syncfs(bench->disk) != 0)
-    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values->dir, strerror(errno));
+    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values->dir,
+                        strerror(errno));
   return status;
 }
 
@@ -217,7 +220,8 @@ static enum status check_values(const struct values *values)
 
 static double rate(const struct bench *bench, enum pass pass)
 {
-  const double bytes = (double)(bench->pieces * bench->values->piece) * (double)bench->passes * comm_ranks(bench->comm);
+  const double bytes = (double)(bench->pieces * bench->values->piece) * (double)bench->passes *
+                       comm_ranks(bench->comm);
   return bytes / bench->seconds[pass] * 1e-9;
 }
 

@@ -388,8 +388,8 @@ static enum status choose_bytes(struct bench *bench)
   const int64_t grain = (int64_t)BLOCK_BYTES * comm_ranks(bench->comm);
   bench->bytes = bench->values->bytes / grain * grain;
   if (bench->bytes == 0)
-    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least", (long long)bench->values->bytes, comm_ranks(bench->comm),
-                      (long long)grain);
+    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least",
+                      (long long)bench->values->bytes, comm_ranks(bench->comm), (long long)grain);
   return STATUS_OK;
 }
 

@@ -147,7 +147,8 @@ static bool look_at_gpus(const struct doctor *doctor, struct finding *finding)
   return doctor_uses_gpus(&gpus);
 }
 
-static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus, struct finding *finding)
+static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus,
+                        struct finding *finding)
 {
   struct mpi_info library;
   if (mpi_info_read(&library)) {
@@ -168,7 +169,8 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
   finding[PAPI] = op_counters_create(COUNT_PROCESS, NULL, &counters)
                       ? refused("PAPI")
-                      : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters), op_counters_note(counters));
+                      : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters),
+                                       op_counters_note(counters));
   op_counters_destroy(counters);
 }
 
@@ -475,8 +477,8 @@ const struct command command_doctor = {
             "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
             "nodes differ, the worst one is reported with its name.\n"
             "\n"
-            "Every node writes and removes a file in each folder. User names are left out. The only "
-            "environment variable that may be shown is UCX_TLS.",
+            "Every node writes and removes a file in each folder. User names are left out. The "
+            "only environment variable that may be shown is UCX_TLS.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

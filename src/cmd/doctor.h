@@ -1,4 +1,6 @@
-/* `sluice doctor`: what was found out, judged. A judgement is a pure function from facts to a finding: doctor_judge.c; facts of folders and of the bus: doctor_facts.c. Private to src/cmd and its tests. */
+/* `sluice doctor`: facts and their judgements. A judgement is a pure function from facts to a
+ * finding (doctor_judge.c). Facts of folders and of the bus are read in doctor_facts.c. Private to
+ * src/cmd and its tests. */
 #ifndef SLUICE_CMD_DOCTOR_H
 #define SLUICE_CMD_DOCTOR_H
 

@@ -244,8 +244,9 @@ static bool reaches_gpus(const char *tls)
   return *tls == '^' ? !cuda : cuda || all;
 }
 
-/* By shared memory only where a node has several ranks: nodes may differ. Only Sluice knows that it
- * gives memory of GPUs to an MPI library that takes it, which then fails without such a transport. */
+/* Nodes may differ: a node uses shared memory only if it has several ranks. UCX_TLS is judged
+ * because Sluice gives memory of GPUs to an MPI library that takes it. Such a call fails without a
+ * transport that reaches GPUs. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
                                const char *tls, bool gpus, int nodes)
 {

@@ -36,7 +36,7 @@ struct op_counters {
   char note[1024];
 };
 
-/* What one thread has counted. */
+/* Counts of one thread, or of the process. */
 struct meter {
   int set; /* PAPI's, if `counts` */
   bool counts;
@@ -72,8 +72,8 @@ static bool kernel_forbids(void)
   return fd < 0 && (errno == EPERM || errno == EACCES);
 }
 
-/* What PAPI returned from `call`: negative numbers are failures. STATUS_UNSUPPORTED: this machine
- * has no such event. */
+/* The status of `call`, which returned `result`: negative numbers are failures. STATUS_UNSUPPORTED:
+ * this machine has no such event. */
 static enum status papi_check(int result, const char *call)
 {
   if (result >= PAPI_OK)

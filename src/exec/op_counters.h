@@ -1,6 +1,6 @@
-/* What instructions of a plan cost the processor, by lane and by operation: hardware counters
- * through PAPI, and what the kernel accounts to a thread. For the deck's run.counters, and for a
- * whole process in sluice bench.
+/* The cost of a plan's instructions to the processor, by lane and by operation. Hardware counters
+ * are read through PAPI, the rest from the kernel's account of a thread. For the deck's
+ * run.counters, and for a whole process in sluice bench.
  *
  * Every thread counts for itself. The thread that drives a lane counts from the begin of an
  * instruction to its end. Each worker of the lane's team counts from the end of one instruction to
@@ -21,11 +21,11 @@ enum op_counters_scope {
   COUNT_PROCESS /* all threads; hardware counts the creating thread and threads started after */
 };
 
-/* Names: cycles, instructions, l3_misses, memory_bytes, task_clock, page_faults, context_switches,
- * and whatever PAPI calls an event of a thread. memory_bytes is L3 misses times the length of a
- * cache line: bytes read from memory on demand. NULL or "auto" takes all of the named events that
- * there are. Any other name that cannot be counted is an error with its cure. Call it on the thread
- * that drives the io lane. Local. */
+/* The named events are cycles, instructions, l3_misses, memory_bytes, task_clock, page_faults and
+ * context_switches. Every event of a thread that PAPI knows may be named too. memory_bytes is L3
+ * misses times the length of a cache line: bytes read from memory on demand. NULL or "auto" takes
+ * all named events that there are. Any other name that cannot be counted is an error with its cure.
+ * Call it on the thread that drives the io lane. Local. */
 enum status op_counters_create(enum op_counters_scope scope, const struct option_strings *names,
                                struct op_counters **out);
 void op_counters_destroy(struct op_counters *counters); /* takes NULL */

@@ -139,7 +139,8 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
   for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
     if (event->spent[e] >= 0)
-      span.arg[span.args++] = (struct trace_arg){.key = op_counters_key(run->counters, e), .number = event->spent[e]};
+      span.arg[span.args++] =
+          (struct trace_arg){.key = op_counters_key(run->counters, e), .number = event->spent[e]};
   trace_span(run->timeline, &span);
 }
 

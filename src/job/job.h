@@ -40,7 +40,7 @@ struct job {
    * loads. */
   struct prefetch *prefetch[JOB_PLANS];
   struct exec_memory memory;
-  struct op_counters *counters;     /* what run.counters asks for, of the training plan's executor; NULL: nothing */
+  struct op_counters *counters; /* run.counters, for the training plan's executor, or NULL */
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
   struct watchdog *start;  /* NULL: nothing watches what comes before the steps */
   int threads;

@@ -44,7 +44,8 @@ static enum status open_counters(struct job *job)
 {
   if (!deck_counts(job->deck))
     return STATUS_OK;
-  const enum status status = op_counters_create(COUNT_LANES, &job->deck->run.counters, &job->counters);
+  const enum status status =
+      op_counters_create(COUNT_LANES, &job->deck->run.counters, &job->counters);
   if (!status)
     log_counters(job);
   return status;

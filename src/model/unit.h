@@ -1,11 +1,12 @@
-/* Private to src/model: what the keys of a model may be and what their zeros stand for, how an
- * architecture describes its units, and where a unit's parameters lie in its flat buffers. */
+/* Keys of a model: which an architecture allows, and the meaning of their zeros. Units: how an
+ * architecture describes them, and where a parameter lies in the flat buffers of its unit. Private
+ * to src/model. */
 #ifndef SLUICE_MODEL_UNIT_H
 #define SLUICE_MODEL_UNIT_H
 
 #include "model/model.h"
 
-/* What an architecture has beyond layers, width, heads, context and vocab. */
+/* Properties of an architecture beyond layers, width, heads, context and vocab. */
 enum feature {
   FEATURE_GROUPS = 1 << 0,      /* fewer key/value heads than heads: model.kv_heads */
   FEATURE_HEAD_WIDTH = 1 << 1,  /* model.head_width other than width / heads */
@@ -21,7 +22,8 @@ enum feature {
 /* Replaces zeros by what they stand for. config->arch names the architecture in messages. */
 enum status config_resolve(unsigned features, struct model_config *config);
 
-/* out [D / 2] = theta^(-2i/D), scaled. In fp32, operation by operation as transformers computes them, so that far positions are turned by the same angles. */
+/* out [D / 2] = theta^(-2i/D), scaled. In fp32, operation by operation as transformers computes
+ * them, so that far positions are turned by the same angles. */
 void config_frequencies(const struct rope_config *rope, int64_t D, float *out);
 
 enum { UNIT_ROWS = 64 };

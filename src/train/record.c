@@ -132,7 +132,8 @@ enum status train_record_trace(struct train_run *run)
 }
 
 /* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
-static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op, const struct op_counters_sum *sum)
+static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op,
+                              const struct op_counters_sum *sum)
 {
   const struct op_counters *counters = run->job->counters;
   results_begin(run->results, "counters");
