@@ -108,7 +108,8 @@ enum status cuda_zero(struct lane *lane, void *dst, size_t bytes);
 enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
 enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
 /* lane.c, besides cuda_lane_reserve(): */
-enum status cuda_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
 void cuda_lane_destroy(struct lane *lane); /* takes NULL; waits for the lane */
 enum status cuda_lane_check(struct lane *lane);
 void cuda_label(struct lane *lane, const char *text);

@@ -471,16 +471,18 @@ static enum status create_lanes(struct bench *bench)
   const struct {
     struct device *device;
     const char *name;
+    enum lane_role role;
     int threads;
     struct lane **lane;
-  } lanes[] = {{bench->device, "compute", bench->threads, &bench->compute},
-               {bench->device, "gather", 1, &bench->gather},
-               {bench->device, "h2d", 1, &bench->up},
-               {bench->device, "d2h", 1, &bench->down},
-               {bench->host, "host", bench->threads, &bench->cpu}};
+  } lanes[] = {{bench->device, "compute", LANE_ROLE_COMPUTE, bench->threads, &bench->compute},
+               {bench->device, "gather", LANE_ROLE_COMMUNICATE, 1, &bench->gather},
+               {bench->device, "h2d", LANE_ROLE_BACKGROUND, 1, &bench->up},
+               {bench->device, "d2h", LANE_ROLE_BACKGROUND, 1, &bench->down},
+               {bench->host, "host", LANE_ROLE_COMPUTE, bench->threads, &bench->cpu}};
   enum status status = STATUS_OK;
   for (size_t i = 0; i < sizeof lanes / sizeof *lanes && !status; i++)
-    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].threads, lanes[i].lane);
+    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].role,
+                                               lanes[i].threads, lanes[i].lane);
   return status ? status : bench->device->ops->lane_reserve(bench->compute);
 }
 

@@ -24,6 +24,17 @@ struct device;
 struct lane; /* device/lane.h */
 struct mark; /* a point in a lane's work */
 
+/* The priority that a lane's work needs. */
+enum lane_role {
+  LANE_ROLE_BACKGROUND,      /* copies and updates: they use the capacity that other lanes leave */
+  LANE_ROLE_COMPUTE,         /* the passes of the model */
+  LANE_ROLE_COMMUNICATE,     /* before all other work, because other ranks wait for it */
+  LANE_ROLE_COMMUNICATE_SUM, /* the same, except that its sums run in the background */
+};
+/* The priority of a lane on a device that ranks its streams from `least` to `greatest`, both
+ * included. With CUDA `greatest` is the smaller number. Local, pure. */
+int lane_priority(enum lane_role role, int least, int greatest);
+
 enum epilogue {
   EPILOGUE_NONE,
   EPILOGUE_BIAS,      /* c = ab + bias[n] */
@@ -162,8 +173,10 @@ struct device_ops {
   /* Bytes of the device's memory that are in use, by anybody, and all there are. */
   enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
-  /* Lanes. `threads` workers share the math of a host lane. */
-  enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
+  /* Lanes. `name` is for people: threads and profilers show it. `role` decides the priority where
+   * the device has priorities. `threads` workers share the math of a host lane. */
+  enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
   /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
    * The first product of a lane takes it otherwise. */

@@ -282,6 +282,16 @@ static bool is_pinned(const struct exec *exec, enum plan_lane lane)
   return n > 0;
 }
 
+static enum lane_role role_of(enum plan_lane lane)
+{
+  switch (lane) {
+  case LANE_COMPUTE: return LANE_ROLE_COMPUTE;
+  case LANE_GATHER: return LANE_ROLE_COMMUNICATE;
+  case LANE_REDUCE: return LANE_ROLE_COMMUNICATE_SUM;
+  default: return LANE_ROLE_BACKGROUND;
+  }
+}
+
 static enum status start_lane(struct exec *exec, enum plan_lane which)
 {
   struct driver *driver = &exec->driver[which];
@@ -289,7 +299,8 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
   if (driver->n == 0)
     return STATUS_OK;
   bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
-  enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), role_of(which),
+                                                math ? exec->config.threads : 1, &driver->lane);
   if (!status && is_pinned(exec, which))
     status = team_pin(driver->lane->team, exec->config.cores);
   if (!status && exec->config.tally)

@@ -77,7 +77,7 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
     any |= job_state_is_apart(state, &state->piece[i]);
   if (!any)
     return STATUS_OK;
-  enum status status = device->ops->lane_create(device, "state", 1, &lane);
+  enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
   if (status)
     return status;
   status = device->ops->mark_create(device, &mark);

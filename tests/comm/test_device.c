@@ -91,7 +91,8 @@ static void open_worker(struct worker *w, struct device *device, int salt)
   *w = (struct worker){.device = device, .salt = salt};
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
   assert_null(w->group->mailbox);
-  assert_int_equal(device->ops->lane_create(device, "test", 1, &w->lane), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane),
+                   STATUS_OK);
   assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
   w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
   w->staging = take(device, 2 * MOST_RANKS * COUNT * sizeof(float));

@@ -146,11 +146,28 @@ static void lane_has_its_threads_and_a_name_that_fits(void **state)
 {
   (void)state;
   struct lane *new;
-  assert_ok(ops->lane_create(device, "a name that is too long", 2, &new));
+  assert_ok(ops->lane_create(device, "a name that is too long", LANE_ROLE_COMPUTE, 2, &new));
   assert_int_equal(team_size(new->team), 2);
   assert_string_equal(new->name, "a name that is ");
   ops->lane_destroy(new);
-  assert_int_not_equal(ops->lane_create(device, "none", 0, &new), STATUS_OK);
+  assert_int_not_equal(ops->lane_create(device, "none", LANE_ROLE_COMPUTE, 0, &new), STATUS_OK);
+}
+
+/* Oracle: the priorities of CUDA on an H100, whose greatest is -5, and of a device with one. */
+static void a_lane_has_the_priority_of_its_role(void **state)
+{
+  (void)state;
+  static const struct {
+    enum lane_role role;
+    int cuda, one;
+  } known[] = {{LANE_ROLE_BACKGROUND, 0, 3},
+               {LANE_ROLE_COMPUTE, -2, 3},
+               {LANE_ROLE_COMMUNICATE, -5, 3},
+               {LANE_ROLE_COMMUNICATE_SUM, -5, 3}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    assert_int_equal(lane_priority(known[i].role, 0, -5), known[i].cuda);
+    assert_int_equal(lane_priority(known[i].role, 3, 3), known[i].one);
+  }
 }
 
 static void zero_and_copy_touch_their_bytes_alone(void **state)
@@ -206,7 +223,7 @@ static void math_allocates_nothing(void **state)
   struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
   for (int i = 1; i <= LANE_SIZES; i++) {
     struct lane *new;
-    assert_ok(ops->lane_create(device, "new", i, &new));
+    assert_ok(ops->lane_create(device, "new", LANE_ROLE_COMPUTE, i, &new));
     int64_t without = mem_usage(MEM_META).bytes;
     assert_ok(ops->lane_reserve(new));
     assert_true(mem_usage(MEM_META).bytes > without); /* so lanes that do not multiply hold none of it */
@@ -235,6 +252,7 @@ int main(void)
       DEVICE_TEST(marks_tell_the_time),
       DEVICE_TEST(nothing_is_learned),
       DEVICE_TEST(lane_has_its_threads_and_a_name_that_fits),
+      DEVICE_TEST(a_lane_has_the_priority_of_its_role),
       DEVICE_TEST(zero_and_copy_touch_their_bytes_alone),
       DEVICE_TEST(copied_rows_are_the_loop),
       DEVICE_TEST(math_allocates_nothing),

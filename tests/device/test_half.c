@@ -13,7 +13,7 @@ static int create(void **state)
 {
   if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
     return -1;
-  return half->ops->lane_create(half, "half", 3, &half_lane) ? -1 : 0;
+  return half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane) ? -1 : 0;
 }
 
 static int destroy(void **state)
@@ -392,7 +392,7 @@ static void room_is_kept(void **state)
   (void)state;
   struct twin a = input(5000, 1);
   struct lane *fresh;
-  assert_ok(half->ops->lane_create(half, "fresh", 1, &fresh));
+  assert_ok(half->ops->lane_create(half, "fresh", LANE_ROLE_COMPUTE, 1, &fresh));
   int64_t none = mem_calls();
   assert_ok(half->ops->add(fresh, 5000, a.half, a.half, a.half));
   int64_t some = mem_calls();

@@ -221,7 +221,9 @@ static void hand_create(struct hand *h, const struct job *job)
 {
   const struct model *model = job->model;
   *h = (struct hand){.job = job, .shape = {JOB_BATCH, JOB_SEQUENCE}};
-  assert_int_equal(job->device->ops->lane_create(job->device, "hand", 1, &h->lane), STATUS_OK);
+  assert_int_equal(
+      job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
+      STATUS_OK);
   size_t stream = model_stream_bytes(model, job->device, h->shape), most = 0;
   for (int u = 0; u < model->units; u++) {
     h->params[u] = job_initial_unit(job, u);

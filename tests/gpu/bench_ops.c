@@ -724,7 +724,7 @@ static void start(void)
   must(cuda_device_create(0, DTYPE_BF16, &device));
   ops = device->ops;
   ((struct cuda_device *)device)->keeps_cache = false;
-  must(ops->lane_create(device, "compute", 1, &lane));
+  must(ops->lane_create(device, "compute", LANE_ROLE_COMPUTE, 1, &lane));
   must(ops->lane_reserve(lane));
   must(ops->mark_create(device, &begin));
   must(ops->mark_create(device, &end));

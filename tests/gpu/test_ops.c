@@ -252,7 +252,7 @@ static void test_learning(void **state)
 
   must(cuda_device_create(0, compute, &other));
   ((struct cuda_device *)other)->keeps_cache = false;
-  must(other->ops->lane_create(other, "compute", 1, &lane));
+  must(other->ops->lane_create(other, "compute", LANE_ROLE_COMPUTE, 1, &lane));
   must(other->ops->learn(other, bytes, n));
   product_to(other, lane, &a, &b, c.there, second);
   assert_memory_equal(first, second, sizeof first);
@@ -377,7 +377,8 @@ static struct learner learner_start(bool keeps)
   struct learner learner = {0};
   must(cuda_device_create(0, compute, &learner.device));
   cuda_device(learner.device)->keeps_cache = keeps;
-  must(learner.device->ops->lane_create(learner.device, "compute", 1, &learner.lane));
+  must(learner.device->ops->lane_create(learner.device, "compute", LANE_ROLE_COMPUTE, 1,
+                                        &learner.lane));
   return learner;
 }
 
@@ -1891,7 +1892,7 @@ static void test_marks(void **state)
   unsigned char got[64], want[64];
   double seconds = -1;
   (void)state;
-  must(gpu->ops->lane_create(gpu, "gather", 1, &other));
+  must(gpu->ops->lane_create(gpu, "gather", LANE_ROLE_COMMUNICATE, 1, &other));
   must(gpu->ops->mark_create(gpu, &begin));
   must(gpu->ops->mark_create(gpu, &written));
   must(gpu->ops->mark_create(gpu, &read));
@@ -2058,8 +2059,8 @@ static int start(void **state)
   must(device_create("host", 0, DTYPE_F32, &host));
   must(cuda_device_create(0, compute, &gpu));
   ((struct cuda_device *)gpu)->keeps_cache = false;
-  must(host->ops->lane_create(host, "compute", THREADS, &host_lane));
-  must(gpu->ops->lane_create(gpu, "compute", 1, &gpu_lane));
+  must(host->ops->lane_create(host, "compute", LANE_ROLE_COMPUTE, THREADS, &host_lane));
+  must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
   must(gpu->ops->lane_reserve(gpu_lane));
   return 0;
 }

@@ -67,7 +67,8 @@ void engine_create_frozen(const struct model_config *config, int threads, int n,
 {
   *out = (struct engine){.threads = threads};
   must(device_create("host", 0, DTYPE_F32, &out->device));
-  must(out->device->ops->lane_create(out->device, "compute", threads, &out->lane));
+  must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, threads,
+                                     &out->lane));
   must(model_create(config, &out->model));
   if (n > 0)
     must(model_freeze(out->model, n, patterns, 1));

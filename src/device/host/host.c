@@ -96,7 +96,8 @@ enum status host_memory(struct device *device, int64_t *used, int64_t *all)
   return STATUS_OK;
 }
 
-enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out)
 {
   void *block;
   enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
@@ -104,6 +105,7 @@ enum status host_lane_create(struct device *device, const char *name, int thread
     return status;
   struct host_lane *host = block;
   struct lane *lane = &host->lane;
+  (void)role; /* threads have no priorities */
   host->pack_floats = threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);

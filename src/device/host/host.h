@@ -91,7 +91,8 @@ void host_release(struct device *device, void *ptr);
 enum status host_pin(struct device *device, void *ptr, size_t bytes);
 void host_unpin(struct device *device, void *ptr);
 enum status host_memory(struct device *device, int64_t *used, int64_t *all);
-enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
 void host_lane_destroy(struct lane *lane);
 enum status host_lane_check(struct lane *lane);
 void host_label(struct lane *lane, const char *text);
