@@ -107,6 +107,7 @@ struct bench {
   struct option_set *set;
   struct topo *topo;
   struct device *device, *host; /* one and the same where the host computes */
+  enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
   struct comm_group *link, *hosts;
   struct store *store;
@@ -459,10 +460,12 @@ static enum status create_devices(struct bench *bench)
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
+  bench->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
   status = device_create("host", 0, DTYPE_F32, &bench->host);
   bench->device = gpus > 0 ? NULL : bench->host;
   if (!status && gpus > 0)
-    status = device_create("cuda", comm_local_rank(bench->comm) % gpus, DTYPE_BF16, &bench->device);
+    status =
+        device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
   return comm_agree(bench->comm, status);
 }
 
@@ -488,7 +491,7 @@ static enum status create_lanes(struct bench *bench)
 
 static int64_t matrix_bytes(const struct bench *bench)
 {
-  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->device->compute);
+  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->type);
 }
 
 /* The host's pages are first touched by the threads that compute. */
@@ -516,11 +519,12 @@ static int64_t smaller(int64_t a, int64_t b)
 /* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
 static enum status fill_matrices(struct bench *bench)
 {
-  const int64_t size = (int64_t)dtype_size(bench->device->compute), block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
+  const int64_t size = (int64_t)dtype_size(bench->type),
+                block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
   char *pattern = bench->far[GRAD];
   enum status status = STATUS_OK;
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
-  dtype_convert(pattern, bench->device->compute, bench->far[MASTER], DTYPE_F32, (size_t)block);
+  dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
     for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
       status =

@@ -451,7 +451,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = create_target(values, &deck, &target);
   if (!status)
-    status = job_model(&deck, (int)values->ranks, &model);
+    status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, &target, &input);
   if (!status) {

@@ -7,8 +7,8 @@ static int64_t window_of(const struct model *model, int unit)
   return unit - 1 >= model->config.window_from ? model->config.window : 0;
 }
 
-struct attention block_attention(const struct model *model, const struct device *device, int unit, struct model_shape s, struct block_heads heads,
-                                 void *work)
+struct attention block_attention(const struct model *model, int unit, struct model_shape s,
+                                 struct block_heads heads, void *work)
 {
   const struct model_config *c = &model->config;
   const int64_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width, row = queries + 2 * keys;
@@ -22,8 +22,8 @@ struct attention block_attention(const struct model *model, const struct device 
                             .head_width = c->head_width,
                             .window = window_of(model, unit),
                             .q = qk,
-                            .k = element_at(qk, queries, device),
-                            .v = element_at(heads.qkv, queries + keys, device),
+                            .k = element_at(qk, queries, c->compute),
+                            .v = element_at(heads.qkv, queries + keys, c->compute),
                             .q_stride = stride,
                             .k_stride = stride,
                             .v_stride = row,
@@ -41,7 +41,7 @@ static size_t larger(size_t a, size_t b)
 static size_t unit_scratch(const struct model *model, struct device *device, int unit, struct model_shape s, enum attention_room room, bool decode,
                            int threads)
 {
-  struct attention op = block_attention(model, device, unit, s, (struct block_heads){0}, NULL);
+  struct attention op = block_attention(model, unit, s, (struct block_heads){0}, NULL);
   op.room = room;
   return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
 }

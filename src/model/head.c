@@ -41,10 +41,10 @@ struct head_work {
 
 static struct head_work lay_work(struct carve *from, const struct head *head, const struct device *device, int64_t rows, enum model_work what)
 {
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(head->type);
   struct head_work w = {.stats = norm_stats_carve(from, rows)};
   w.y = carve(from, rows, head->norm.width, element);
-  if (what != WORK_LOGITS || device->compute != DTYPE_F32)
+  if (what != WORK_LOGITS || head->type != DTYPE_F32)
     w.logits = carve(from, rows, logits_of(head, device).y_stride, element);
   if (what == WORK_LOGITS)
     return w;
@@ -101,14 +101,18 @@ enum status head_loss(const struct head *head, struct lane *lane, struct model_s
                       struct exactsum *loss, void *d, bool accumulate, void *work)
 {
   const int64_t span = span_of(lane->device, s), most = chunk_rows(lane->device, span, head->linear.out);
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(lane->device->compute);
+  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
   struct carve room = {.base = work};
   struct head_work w = lay_work(&room, head, lane->device, most, d ? WORK_LOSS_GRADIENT : WORK_LOSS);
   for (int64_t begin = 0; begin < shape_rows(s); begin += span)
     for (int64_t t = 0; t < span; t += most) {
       int64_t rows = span - t < most ? span - t : most, first = begin + t;
       size_t at = (size_t)first * row_bytes;
-      struct pass pass = {.lane = lane, .rows = rows, .tile = rows, .accumulate = accumulate || first > 0};
+      struct pass pass = {.lane = lane,
+                          .rows = rows,
+                          .tile = rows,
+                          .type = head->type,
+                          .accumulate = accumulate || first > 0};
       enum status status = chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
       if (status == STATUS_OK && d)
         status = chunk_backward(head, &pass, &w, (const char *)x + at, (char *)d + at);
@@ -123,10 +127,11 @@ enum status head_logits(const struct head *head, struct lane *lane, struct model
   const struct device *device = lane->device;
   const struct linear linear = logits_of(head, device);
   const int64_t V = head->linear.out;
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(device->compute);
+  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
   struct carve room = {.base = work};
   struct head_work w = lay_work(&room, head, device, s.B, WORK_LOGITS);
-  struct pass row = {.lane = lane, .rows = 1, .tile = 1}, all = {.lane = lane, .rows = s.B, .tile = 1};
+  struct pass row = {.lane = lane, .rows = 1, .tile = 1, .type = head->type},
+              all = {.lane = lane, .rows = s.B, .tile = 1, .type = head->type};
   for (int64_t b = 0; b < s.B; b++) {
     const char *from = (const char *)x + (size_t)(b * s.T + position) * row_bytes;
     struct norm_stats stats = {w.stats.mean + b, w.stats.rstd + b};
@@ -134,10 +139,12 @@ enum status head_logits(const struct head *head, struct lane *lane, struct model
     if (status)
       return status;
   }
-  if (device->compute == DTYPE_F32)
+  if (head->type == DTYPE_F32)
     return linear_forward(&all, &head->linear, w.y, logits);
   enum status status = linear_forward(&all, &linear, w.y, w.logits);
   for (int64_t b = 0; status == STATUS_OK && b < s.B; b++)
-    status = device->ops->cast(lane, V, device->compute, element_at(w.logits, b * linear.y_stride, device), DTYPE_F32, logits + b * V);
+    status = device->ops->cast(lane, V, head->type,
+                               element_at(w.logits, b * linear.y_stride, head->type), DTYPE_F32,
+                               logits + b * V);
   return status;
 }

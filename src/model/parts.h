@@ -20,13 +20,16 @@ enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
 
-/* `elements` of the compute type further; NULL stays NULL. */
-const void *element_at(const void *base, int64_t elements, const struct device *device);
+/* `elements` of the type further; NULL stays NULL. */
+const void *element_at(const void *base, int64_t elements, enum dtype type);
+/* Of an element of a parameter's gradient: every device has them in fp32. */
+enum { GRADIENT_BYTES = sizeof(float) };
 
 /* What one call works on. accumulate: gradients of parameters are += instead of =. */
 struct pass {
   struct lane *lane;
   int64_t rows, tile;
+  enum dtype type; /* of activations */
   bool accumulate;
 };
 
@@ -35,8 +38,9 @@ struct flat {
   const struct model_unit *unit;
   const void *params;
   void *grads;
-  const struct device *device;
+  enum dtype type; /* of `params` */
 };
+struct flat flat_of(const struct model *model, int unit, const void *params, void *grads);
 const void *flat_param(const struct flat *flat, int p);
 void *flat_grad(const struct flat *flat, int p); /* NULL if there are no gradients, or the parameter is frozen */
 
@@ -110,8 +114,10 @@ enum status embedding_backward(const struct embedding *e, const struct model *mo
 struct cache {
   void *base;
   int64_t past, capacity;
+  enum dtype type;
 };
-size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity); /* a model_ops.cache_bytes */
+size_t cache_bytes(const struct model *model, int64_t B,
+                   int64_t capacity); /* a model_ops.cache_bytes */
 /* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in op are not read. */
 size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads);
 /* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
@@ -121,6 +127,7 @@ enum status cache_append(struct lane *lane, const struct cache *cache, struct at
 struct head {
   struct norm norm;
   struct linear linear;
+  enum dtype type; /* of inputs and logits */
 };
 double head_flops(const struct model *model, struct model_shape s); /* a model_ops.head_flops */
 size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads);
@@ -135,7 +142,8 @@ struct block_heads {
   void *attended; /* [R, H D] */
   float *lse;     /* [B, H, T] */
 };
-struct attention block_attention(const struct model *model, const struct device *device, int unit, struct model_shape s, struct block_heads heads, void *work);
+struct attention block_attention(const struct model *model, int unit, struct model_shape s,
+                                 struct block_heads heads, void *work);
 
 /* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its passes work in but for workspace of the device. Norms of blocks are as the head's. */
 struct block_pieces {

@@ -89,7 +89,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   watchdog_start(job->start, "planning");
   enum status status = name_nvme(job);
   if (!status)
-    status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+    status = job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
   status = comm_agree(job->comm, status);
   if (!status)
     status = create_plans(job, use);

@@ -61,8 +61,9 @@ enum status job_check(struct comm *comm, const struct deck *deck, enum job_use u
 
 /* The model that a deck describes. Borrows the deck's strings. */
 struct model_config job_model_config(const struct deck *deck);
-/* The model itself, with the deck's frozen parameters, packed for `ranks` ranks. Local. */
-enum status job_model(const struct deck *deck, int ranks, struct model **out);
+/* The model itself, with the deck's frozen parameters, packed for `ranks` ranks. `compute` is the
+ * type of a job_place. Local. */
+enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
 

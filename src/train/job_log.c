@@ -65,7 +65,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
        "parameters are on the device (tiers.params)"},
       {"tiers.working",
-       trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
+       trains && deck->tiers.working == DECK_WORKING_KEEP &&
+           (host || plans[0]->input.model->config.compute == DTYPE_F32),
        host ? "masters in host memory always have a working copy, resident ones have none "
               "(tiers.params)"
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},

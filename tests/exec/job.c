@@ -79,7 +79,8 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                                 .vocab = JOB_VOCAB,
                                 .tied = true,
                                 .norm_eps = 1e-5,
-                                .init_std = 0.2};
+                                .init_std = 0.2,
+                                .compute = setup->half ? DTYPE_BF16 : DTYPE_F32};
   if (setup->llama) {
     config.arch = "llama";
     config.kv_heads = 1;
@@ -97,8 +98,8 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  const enum dtype compute = setup->half ? DTYPE_BF16 : DTYPE_F32;
-  check(setup->late ? late_device_create(compute, &job->device) : device_create("host", 0, compute, &job->device));
+  check(setup->late ? late_device_create(config.compute, &job->device)
+                    : device_create("host", 0, config.compute, &job->device));
   if (setup->beside || setup->late)
     check(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {

@@ -224,14 +224,14 @@ static void hand_create(struct hand *h, const struct job *job)
   assert_int_equal(
       job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
       STATUS_OK);
-  size_t stream = model_stream_bytes(model, job->device, h->shape), most = 0;
+  size_t stream = model_stream_bytes(model, h->shape), most = 0;
   for (int u = 0; u < model->units; u++) {
     h->params[u] = job_initial_unit(job, u);
     h->grads[u] = room((size_t)model->unit[u].layout.flat * sizeof(float));
   }
   for (int u = 0; u <= JOB_BLOCKS; u++) {
     h->x[u] = room(stream);
-    h->saved[u] = room(model->ops->saved_bytes(model, job->device, h->shape));
+    h->saved[u] = room(model->ops->saved_bytes(model, h->shape));
   }
   for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++) {
     size_t bytes = model->ops->work_bytes(model, job->device, h->shape, (enum model_work)what, 1);

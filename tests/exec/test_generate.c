@@ -45,9 +45,9 @@ static void hand_create(struct hand *h, const struct job *job)
   for (int u = 0; u < model->units; u++)
     h->params[u] = job_initial_unit(job, u);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    h->cache[u] = room(ops->cache_bytes(model, job->device, h->B, CAPACITY));
+    h->cache[u] = room(ops->cache_bytes(model, h->B, CAPACITY));
   for (int i = 0; i < 2; i++)
-    h->x[i] = room(model_stream_bytes(model, job->device, most));
+    h->x[i] = room(model_stream_bytes(model, most));
   h->work = room(decode > logits ? decode : logits);
   h->logits = room((size_t)(h->B * JOB_VOCAB) * sizeof(float));
 }

@@ -132,8 +132,8 @@ static void room_create(struct engine *e, struct model_shape shape, struct room 
 {
   const struct model *model = e->model;
   *room = (struct room){.shape = shape,
-                        .stream_bytes = model_stream_bytes(model, e->device, shape),
-                        .saved_bytes = model->ops->saved_bytes(model, e->device, shape),
+                        .stream_bytes = model_stream_bytes(model, shape),
+                        .saved_bytes = model->ops->saved_bytes(model, shape),
                         .x = calloc((size_t)model->units, sizeof(void *)),
                         .saved = calloc((size_t)model->units, sizeof(void *))};
   assert_true(room->x && room->saved);
@@ -261,7 +261,7 @@ void caches_create(struct engine *e, int64_t B, int64_t capacity, struct caches 
 {
   *out = (struct caches){.B = B,
                          .capacity = capacity,
-                         .bytes = e->model->ops->cache_bytes(e->model, e->device, B, capacity),
+                         .bytes = e->model->ops->cache_bytes(e->model, B, capacity),
                          .block = calloc((size_t)e->model->units, sizeof(void *))};
   assert_non_null(out->block);
   for (int u = 1; u <= e->model->blocks; u++)

@@ -122,8 +122,8 @@ static void test_cache_bytes(void **state)
   (void)state;
   struct engine e;
   engine_create(&shape_cases[1].config, 1, &e);
-  assert_int_equal(e.model->ops->cache_bytes(e.model, e.device, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
-  assert_true(e.model->ops->cache_bytes(e.model, e.device, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
+  assert_int_equal(e.model->ops->cache_bytes(e.model, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
+  assert_true(e.model->ops->cache_bytes(e.model, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -136,7 +136,7 @@ static void test_context_is_full(void **state)
     const int32_t token[2] = {1, 2};
     engine_create(&shape_cases[i].config, 1, &e);
     const struct model_shape s = {.B = 1, .T = 2};
-    size_t bytes = model_stream_bytes(e.model, e.device, s);
+    size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
     must(e.model->ops->embed(e.model, e.lane, s, 38, e.params[0], token, x));
     assert_int_equal(e.model->ops->embed(e.model, e.lane, s, 39, e.params[0], token, x), STATUS_USAGE);
@@ -167,7 +167,7 @@ static enum status watched_attention(struct lane *lane, const struct attention *
 static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past, int64_t T, size_t bytes)
 {
   const struct model_shape s = {.B = caches->B, .T = T};
-  size_t stream = model_stream_bytes(e->model, e->device, s);
+  size_t stream = model_stream_bytes(e->model, s);
   float *x = engine_alloc(e, stream), *y = engine_alloc(e, stream);
   char *work = engine_alloc(e, bytes);
   for (size_t i = 0; i < stream / sizeof *x; i++)

@@ -463,21 +463,23 @@ static void test_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 3, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(model_stream_bytes(e.model, e.device, s), rows * 48 * 4);
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
+  assert_int_equal(model_stream_bytes(e.model, s), rows * 48 * 4);
+  assert_int_equal(ops->saved_bytes(e.model, s),
+                   rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
+  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
               ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
   /* The head's work does not grow with the batch, nor beyond a chunk with the sequence. */
   const struct model_shape one = {.B = 1, .T = 16};
   assert_int_equal(ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1), ops->work_bytes(e.model, e.device, one, WORK_LOSS_GRADIENT, 1));
-  assert_true(model_stream_bytes(e.model, e.device, huge) == SIZE_MAX);
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
+  assert_true(model_stream_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
   const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
                                     .T = 16}; /* what is kept is possible, and not beside what a pass works in */
-  assert_true(ops->saved_bytes(e.model, e.device, large) < SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
   assert_true(ops->work_bytes(e.model, e.device, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
@@ -491,10 +493,11 @@ static void test_decoder_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 4, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
+  assert_int_equal(ops->saved_bytes(e.model, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
+  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
               ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     if (what < WORK_LOSS || what > WORK_LOGITS)
       assert_true(ops->work_bytes(e.model, e.device, huge, what, 1) == SIZE_MAX);
@@ -524,7 +527,7 @@ static enum status watched_gradient(struct lane *lane, const struct attention_ba
 /* One block's pass back in `bytes` of work; a sum of what comes out. */
 static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved, size_t bytes)
 {
-  const size_t stream = model_stream_bytes(e->model, e->device, s);
+  const size_t stream = model_stream_bytes(e->model, s);
   float *d = engine_alloc(e, stream);
   char *work = engine_alloc(e, bytes);
   double sum = 0;
@@ -543,7 +546,7 @@ static void check_tight_room(struct engine *e)
 {
   const struct model_ops *ops = e->model->ops;
   const struct model_shape s = {.B = 2, .T = 16};
-  const size_t stream = model_stream_bytes(e->model, e->device, s), kept = ops->saved_bytes(e->model, e->device, s),
+  const size_t stream = model_stream_bytes(e->model, s), kept = ops->saved_bytes(e->model, s),
                forward = ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1);
   struct device_ops watching = *e->device->ops;
   watch.real = e->device->ops;
@@ -848,7 +851,7 @@ static void test_long_sequence_and_bad_token(void **state)
   struct batch batch;
   engine_create(&little, 1, &e);
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
-  size_t bytes = model_stream_bytes(e.model, e.device, batch.shape);
+  size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
   assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));

@@ -23,9 +23,8 @@ static const struct part block_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM},   
 static const struct part head_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
 enum { MOST_PARTS = 6 };
 
-static size_t saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+static size_t saved_bytes(const struct model *model, struct model_shape s)
 {
-  (void)device;
   return (size_t)(s.B * s.T * model->config.width) * 4 * 7;
 }
 
@@ -37,9 +36,8 @@ static size_t work_bytes(const struct model *model, struct device *device, struc
   return (size_t)(s.B * s.T) * per_row[what];
 }
 
-static size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity)
+static size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
 {
-  (void)device;
   return (size_t)(B * capacity * model->config.width) * 2 * 4;
 }
 
@@ -152,8 +150,9 @@ int fixture_free_small(void **state)
   return 0;
 }
 
-struct plan_input fixture_input(const struct model *model, const struct point *point, int rank)
+struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
+  model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
   return (struct plan_input){.mode = point->mode,
                              .rank = rank,
                              .ranks = point->ranks,
@@ -209,7 +208,7 @@ const char *fixture_name(const struct point *point)
   return name;
 }
 
-struct plan *fixture_plan(const struct model *model, const struct point *point, int rank)
+struct plan *fixture_plan(struct model *model, const struct point *point, int rank)
 {
   struct plan_input input = fixture_input(model, point, rank);
   struct plan *plan = NULL;

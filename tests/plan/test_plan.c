@@ -134,6 +134,9 @@ static void impossible_plans_are_refused(void **state)
   bad.rank = 4;
   expect_refusal(bad, STATUS_USAGE, "rank 4 of 4");
   bad = good;
+  bad.device = &fixture_half;
+  expect_refusal(bad, STATUS_INTERNAL, "the model computes in fp32, but its device in bf16");
+  bad = good;
   bad.shape.group = 3;
   expect_refusal(bad, STATUS_USAGE, "shard.group");
   bad = good;
@@ -206,7 +209,7 @@ static void a_large_plan_is_quick_and_small(void **state)
   fixture_free(&tower);
 }
 
-static double seconds_of(const struct model *tower, int micros)
+static double seconds_of(struct model *tower, int micros)
 {
   const struct point point = {
       .strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .prefetch = 1, .micros = micros, .half = true, .host = true, .keep = KEEP_INPUT_HOST};
