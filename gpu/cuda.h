@@ -45,7 +45,7 @@ struct cuda_device {
   bool hopper;                   /* the backward pass of attention is attention_hopper.cu's where that knows the shape */
 };
 
-enum { CUDA_WORKSPACE = 64 << 20 };
+enum { CUDA_WORKSPACE = DEVICE_CUDA_WORKSPACE };
 
 /* An operation that was put on a lane while it was measured. */
 struct cuda_sample {
@@ -86,7 +86,7 @@ static inline struct cuda_lane *cuda_lane(const struct lane *lane)
 static inline struct gpu_launch cuda_launch(const struct lane *lane)
 {
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
-                             .bf16 = lane->device->compute == DTYPE_BF16,
+                             .bf16 = lane->device->model.compute == DTYPE_BF16,
                              .multiprocessors = cuda_device(lane->device)->multiprocessors};
 }
 
@@ -125,9 +125,12 @@ enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
   enum status cuda_##name parameters;                      \
   enum status cuda_timed_##name parameters;
 #include "gpu/operations.h"
-size_t cuda_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
-size_t cuda_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
-size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads);
+size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
+                                int threads);
+size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads);
+size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
+                                int threads);
 
 /* device_ops.measure and .measured. */
 enum status cuda_measure(struct lane *lane, bool on);

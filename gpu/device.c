@@ -79,9 +79,6 @@ const struct device_ops cuda_ops = {
     .zero = cuda_zero,
     .copy = cuda_copy,
     .copy_rows = cuda_copy_rows,
-    .layernorm_workspace = cuda_layernorm_workspace,
-    .rmsnorm_workspace = cuda_rmsnorm_workspace,
-    .attention_workspace = cuda_attention_workspace,
 #define OPERATION(name, parameters, arguments, kind, work) .name = cuda_timed_##name,
 #include "gpu/operations.h"
 };
@@ -154,20 +151,21 @@ static enum status start(struct cuda_device *cuda)
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
   const int64_t most_scores = INT64_C(1) << 32, least_scores = INT64_C(1) << 30;
+  struct device_model model;
   void *block;
-  if (compute != DTYPE_F32 && compute != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device computes in fp32 or bf16, not in %s", dtype_name(compute));
   if (ordinal < 0)
     return status_set(STATUS_INTERNAL, "GPU %d was asked for", ordinal);
-  enum status status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
+  enum status status = device_model_find("cuda", compute, &model);
+  if (!status)
+    status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
   if (status)
     return status;
   struct cuda_device *cuda = block;
-  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops,
-                                          .compute = compute,
-                                          .gradient = DTYPE_F32,
-                                          .chunk_logits = DEVICE_CUDA_CHUNK_LOGITS,
-                                          .row_multiple = DEVICE_CUDA_ROW_MULTIPLE},
+  model.device = &cuda->device;
+  model.attention_workspace = cuda_attention_workspace;
+  model.layernorm_workspace = cuda_layernorm_workspace;
+  model.rmsnorm_workspace = cuda_rmsnorm_workspace;
+  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops, .model = model},
                                .most_scores = most_scores,
                                .least_scores = least_scores,
                                .ordinal = ordinal,

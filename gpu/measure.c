@@ -1,4 +1,4 @@
-/* Times of operations by class: while a lane is measured, each operation stands between two events. */
+/* Times of operations by class. While a lane is measured, two events enclose each operation. */
 #include "config.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ void cuda_measure_end(struct cuda_measure *measure)
 /* Bytes of n elements of the compute type. */
 static double bytes_of(const struct lane *lane, double n)
 {
-  return n * (double)dtype_size(lane->device->compute);
+  return n * (double)dtype_size(lane->device->model.compute);
 }
 
 /* Pairs of a query and a key that it sees, of one head of one sequence. Queries see one key more each until their window is full. */

@@ -395,7 +395,7 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
 
 static enum status take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, bool accumulate, void *shard)
 {
-  const enum dtype type = lane->device->gradient;
+  const enum dtype type = lane->device->model.gradient;
   void *place = comm_part(group, full, count, type);
   return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, accumulate, shard);
 }
@@ -409,10 +409,10 @@ static enum status exchange_and_sum(struct comm_group *group, struct lane *lane,
   const void *sent = full;
   void *received = staging;
   enum status status = STATUS_OK;
-  if (type != lane->device->gradient) {
+  if (type != lane->device->model.gradient) {
     sent = staging;
     received = (char *)staging + n * (int64_t)dtype_size(type);
-    status = ops->cast(lane, n, lane->device->gradient, full, type, staging);
+    status = ops->cast(lane, n, lane->device->model.gradient, full, type, staging);
   }
   if (!status)
     status = group->carrier->exchange(group, lane, sent, count, type, received);
@@ -422,9 +422,9 @@ static enum status exchange_and_sum(struct comm_group *group, struct lane *lane,
 enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
                                 bool accumulate, void *shard)
 {
-  if (type != lane->device->gradient && type != DTYPE_BF16)
+  if (type != lane->device->model.gradient && type != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "gradients cannot travel as %s: they do as %s or bf16", dtype_name(type),
-                      dtype_name(lane->device->gradient));
+                      dtype_name(lane->device->model.gradient));
   if (group->size == 1)
     return take_part(group, lane, full, count, accumulate, shard);
   if (group->mailbox)

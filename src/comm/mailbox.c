@@ -130,7 +130,7 @@ enum status mailbox_all_gather(struct mailbox *box, struct lane *lane, const voi
 static enum status fill(const struct mailbox *box, struct lane *lane, const char *full, int64_t count, int64_t done, int64_t now, int64_t room,
                         enum dtype type)
 {
-  const enum dtype gradient = lane->device->gradient;
+  const enum dtype gradient = lane->device->model.gradient;
   char *half = half_of(box, box->index, box->pieces);
   enum status status = STATUS_OK;
   for (int member = 0; !status && member < box->size; member++)
@@ -143,7 +143,7 @@ static enum status fill(const struct mailbox *box, struct lane *lane, const char
 enum status mailbox_reduce_scatter(struct mailbox *box, struct lane *lane, const void *full, int64_t count, enum dtype type, bool accumulate,
                                    void *shard)
 {
-  const enum dtype gradient = lane->device->gradient;
+  const enum dtype gradient = lane->device->model.gradient;
   const int64_t size = (int64_t)dtype_size(type), room = box->half / box->size / LINE * (LINE / size);
   enum status status = STATUS_OK;
   for (int64_t done = 0, now; !status && done < count; done += now) {

@@ -221,7 +221,7 @@ static enum status register_memory(struct exec *exec)
   const struct exec_memory *memory = exec->config.memory;
   void *const arena[] = {memory->transient[TIER_DEVICE], memory->persistent[TIER_DEVICE]};
   const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]};
-  if (exec->config.device->host_memory)
+  if (exec->config.device->model.host_memory)
     return STATUS_OK;
   watchdog_start(exec->config.start, "registering memory with its groups");
   enum status status = check_places(exec);
@@ -261,7 +261,9 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
 static int cores_of(const struct exec *exec, enum plan_lane lane, const int **out)
 {
   const struct exec_config *config = &exec->config;
-  const bool math = exec_is_beside(exec, lane) ? lane == LANE_HOST || lane == LANE_REDUCE : lane == LANE_COMPUTE && config->device->host_memory;
+  const bool math = exec_is_beside(exec, lane)
+                        ? lane == LANE_HOST || lane == LANE_REDUCE
+                        : lane == LANE_COMPUTE && config->device->model.host_memory;
   *out = lane == LANE_DISK ? config->io_cores : config->cores;
   if (lane == LANE_DISK)
     return config->io_cpus;

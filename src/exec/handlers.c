@@ -114,7 +114,7 @@ static enum status gather(const struct call *call)
   const struct exec *exec = call->exec;
   const struct device *device = call->lane->device;
   struct comm_group *group = exec->group[GROUP_GATHER];
-  const enum dtype type = device->compute;
+  const enum dtype type = device->model.compute;
   const int shard = call->instr->use[0].buffer;
   const bool casts = type != DTYPE_F32 && !is_part(exec, shard, call->instr->use[1].buffer) && exec->plan->buffer[shard].purpose != PURPOSE_WORKING;
   const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (casts ? (int64_t)sizeof(float) : size);
@@ -143,7 +143,8 @@ static enum status run_gather(const struct call *call)
 static enum status move(const struct call *call, int from, int to)
 {
   const struct exec_config *config = &call->exec->config;
-  const double rate = config->device->host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  const double rate = config->device->model.host_memory ? config->deck->transfer.rate * 1e9 : 0,
+               start = clock_s();
   enum status status = call->lane->device->ops->copy(call->lane, use(call, to), use(call, from), (size_t)use_bytes(call, to));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, to) / rate);
@@ -234,7 +235,7 @@ static enum status run_decode(const struct call *call)
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
 {
-  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
+  int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
   if (begin == end)
     return STATUS_OK;
   return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));
@@ -298,7 +299,8 @@ static enum status run_release(const struct call *call)
 
 static enum status reduce_scatter(const struct call *call, enum group group)
 {
-  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(call->lane->device->gradient);
+  const int64_t count =
+      use_bytes(call, 2) / (int64_t)dtype_size(call->lane->device->model.gradient);
   return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count,
                              call->instr->wire, use(call, 1), adds(call, 2), use(call, 2));
 }
@@ -332,7 +334,7 @@ static enum status run_sum_shared(const struct call *call)
   const struct exec *exec = call->exec;
   const struct exec_memory *memory = exec->config.memory;
   struct comm_group *group = exec->group[GROUP_REDUCE];
-  const enum dtype type = call->lane->device->gradient, wire = call->instr->wire;
+  const enum dtype type = call->lane->device->model.gradient, wire = call->instr->wire;
   const int64_t count = use_bytes(call, 1) / (int64_t)dtype_size(type), size = (int64_t)dtype_size(wire);
   char *mine = use(call, 0);
   const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
@@ -353,7 +355,7 @@ static enum status run_replica_reduce(const struct call *call)
 static enum status run_gather_grads(const struct call *call)
 {
   struct exec *exec = call->exec;
-  enum dtype type = call->lane->device->gradient;
+  enum dtype type = call->lane->device->model.gradient;
   int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
   enum group group = exec->plan->input.shape.replicas > 1 ? GROUP_REPLICAS : GROUP_REDUCE;
   return comm_all_gather(exec->group[group], call->lane, use(call, 0), count, type, use(call, 1));
@@ -434,7 +436,7 @@ static enum status update(const struct call *call, int grads, const struct outco
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
       .outcome = outcome,
       .moments = exec->plan->input.shape.moments,
-      .copy = exec->config.device->compute,
+      .copy = exec->config.device->model.compute,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };

@@ -10,12 +10,13 @@ size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
 }
 
 /* A first chunk attends to itself, as in training, and needs other workspace than those behind it. */
-size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads)
+size_t cache_scratch(const struct model *model, const struct device_model *device,
+                     struct attention op, int threads)
 {
   op.past = 0;
-  size_t first = device->ops->attention_workspace(device, &op, threads);
+  size_t first = device->attention_workspace(device, &op, threads);
   op.past = model->config.context - 1;
-  size_t later = device->ops->attention_workspace(device, &op, threads);
+  size_t later = device->attention_workspace(device, &op, threads);
   return first > later ? first : later;
 }
 

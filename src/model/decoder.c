@@ -221,7 +221,8 @@ size_t decoder_saved_bytes(const struct model *model, struct model_shape s)
   return total.used;
 }
 
-size_t decoder_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
+                          struct model_shape s, enum model_work what, int threads)
 {
   struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
   lay_saved(&pieces.saved, model, s);

@@ -158,7 +158,8 @@ static size_t gpt2_saved_bytes(const struct model *model, struct model_shape s)
   return total.used;
 }
 
-static size_t gpt2_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+static size_t gpt2_work_bytes(const struct model *model, const struct device_model *device,
+                              struct model_shape s, enum model_work what, int threads)
 {
   struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
   lay_saved(&pieces.saved, model, s);

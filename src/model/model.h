@@ -85,7 +85,8 @@ struct model_ops {
   enum status (*create)(const struct model_config *config, struct model *model); /* fills unit[], blocks */
 
   size_t (*saved_bytes)(const struct model *model, struct model_shape s);
-  size_t (*work_bytes)(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads);
+  size_t (*work_bytes)(const struct model *model, const struct device_model *device,
+                       struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 a multiply-add) in matrix products: of one block's forward for one micro-batch, and of the head's. Backward is twice that. */
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);

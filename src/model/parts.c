@@ -243,7 +243,7 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
 {
   const struct linear all = join(f);
-  if (f->joined && !pass->lane->device->by_sequence)
+  if (f->joined && !pass->lane->device->model.by_sequence)
     return linear_backward_input(pass, &all, dy, NULL, dx);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
@@ -275,10 +275,11 @@ struct norm_stats norm_stats_carve(struct carve *from, int64_t rows)
   return (struct norm_stats){mean, rstd};
 }
 
-size_t norm_workspace(const struct norm *n, struct device *device, int64_t rows, int threads)
+size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
+                      int threads)
 {
-  return n->rms ? device->ops->rmsnorm_workspace(device, rows, 1, n->width, threads)
-                : device->ops->layernorm_workspace(device, rows, n->width, threads);
+  return n->rms ? device->rmsnorm_workspace(device, rows, 1, n->width, threads)
+                : device->layernorm_workspace(device, rows, n->width, threads);
 }
 
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats)

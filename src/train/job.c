@@ -36,7 +36,7 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .rank = comm_rank(job->comm),
                                .ranks = comm_ranks(job->comm),
                                .model = job->model,
-                               .device = job->device,
+                               .device = &job->device->model,
                                .threads = job->threads};
     enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
     if (!status)

@@ -77,8 +77,6 @@ bool job_uses_disk(const struct deck *deck);
 
 /* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
-/* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
-int64_t job_device_reserve(int ranks);
 
 /* What a rank beside a device for RDMA should be able to lock: less cannot register what one message of a unit needs. */
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)

@@ -215,7 +215,8 @@ static enum status begin_behind(struct saver *saver, const struct checkpoint_met
 /* What lies on a device apart goes by way of a copy in any case. */
 static bool needs_copy(const struct saver *saver)
 {
-  return !saver->job->device->host_memory && job_state_bytes(job_state_plan(saver->job), true) > 0;
+  return !saver->job->device->model.host_memory &&
+         job_state_bytes(job_state_plan(saver->job), true) > 0;
 }
 
 static enum status save_now(struct saver *saver, const struct checkpoint_meta *meta)

@@ -237,7 +237,7 @@ struct device *apart_create(bool reached)
   apart.ops.mark_set = apart_mark_set;
   apart.ops.mark_wait = apart_mark_wait;
   device->ops = &apart.ops;
-  device->host_memory = false;
+  device->model.host_memory = false;
   return device;
 }
 

@@ -306,9 +306,9 @@ static void mpi_is_asked(void **state)
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
                       aware ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
-  device->host_memory = true;
+  device->model.host_memory = true;
   assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
-  device->host_memory = false;
+  device->model.host_memory = false;
   apart_destroy(device);
 }
 

@@ -36,10 +36,35 @@ static void there_is_one_host(void **state)
   assert_non_null(strstr(status_text(), "host device 1"));
   assert_int_equal(device_create("host", -1, DTYPE_F32, &none), STATUS_USAGE);
   assert_null(none);
-  assert_true(device->by_sequence);
-  assert_int_equal(device->chunk_logits, 1 << 24);
-  assert_int_equal(device->row_multiple, 1);
-  assert_true(device->host_memory);
+  assert_true(device->model.by_sequence);
+  assert_int_equal(device->model.chunk_logits, 1 << 24);
+  assert_int_equal(device->model.row_multiple, 1);
+  assert_true(device->model.host_memory);
+}
+
+static void a_model_needs_no_device(void **state)
+{
+  (void)state;
+  const int64_t mib = 1 << 20;
+  struct device_model host, cuda, none;
+  assert_ok(device_model_find("host", device->model.compute, &host));
+  assert_ok(device_model_find("cuda", DTYPE_BF16, &cuda));
+  assert_int_equal(device_model_find("abacus", DTYPE_F32, &none), STATUS_UNSUPPORTED);
+  assert_int_equal(device_model_find("cuda", DTYPE_F16, &none), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "the cuda device computes in fp32 or bf16, not in fp16"));
+  host.device = device; /* the only difference */
+  assert_memory_equal(&host, &device->model, sizeof host);
+  assert_int_equal(device_model_reserve(&host, 8), 0);
+
+  assert_null(cuda.device);
+  assert_int_equal(cuda.compute, DTYPE_BF16);
+  assert_int_equal(cuda.gradient, DTYPE_F32);
+  assert_false(cuda.by_sequence || cuda.host_memory);
+  assert_int_equal(cuda.chunk_logits, 1 << 29);
+  assert_int_equal(cuda.row_multiple, 64);
+  assert_int_equal(device_model_reserve(&cuda, 1), 256 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 2), 2304 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 8), 2304 * mib);
 }
 
 static void destroy_takes_null(void **state)
@@ -245,6 +270,7 @@ int main(void)
       DEVICE_TEST(unknown_device_is_refused_with_the_list),
       DEVICE_TEST(unsupported_dtype_is_refused_by_name),
       DEVICE_TEST(there_is_one_host),
+      DEVICE_TEST(a_model_needs_no_device),
       DEVICE_TEST(destroy_takes_null),
       DEVICE_TEST(every_slot_is_filled),
       DEVICE_TEST(memory_is_zeroed_and_counted),

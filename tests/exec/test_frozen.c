@@ -234,12 +234,14 @@ static void hand_create(struct hand *h, const struct job *job)
     h->saved[u] = room(model->ops->saved_bytes(model, h->shape));
   }
   for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++) {
-    size_t bytes = model->ops->work_bytes(model, job->device, h->shape, (enum model_work)what, 1);
+    size_t bytes =
+        model->ops->work_bytes(model, &job->device->model, h->shape, (enum model_work)what, 1);
     most = bytes > most ? bytes : most;
   }
   h->d = room(stream);
   h->work = room(most);
-  h->backward_bytes = (int64_t)model->ops->work_bytes(model, job->device, h->shape, WORK_BACKWARD, 1);
+  h->backward_bytes =
+      (int64_t)model->ops->work_bytes(model, &job->device->model, h->shape, WORK_BACKWARD, 1);
   for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++) {
     h->tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
     h->targets[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE + 1);

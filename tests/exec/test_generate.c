@@ -38,7 +38,8 @@ static void hand_create(struct hand *h, const struct job *job)
   const struct model_ops *ops = model->ops;
   *h = (struct hand){.job = job, .B = job->plan->input.shape.micro_batch};
   const struct model_shape most = {h->B, JOB_SEQUENCE};
-  size_t decode = ops->work_bytes(model, job->device, most, WORK_DECODE, 1), logits = ops->work_bytes(model, job->device, most, WORK_LOGITS, 1);
+  size_t decode = ops->work_bytes(model, &job->device->model, most, WORK_DECODE, 1),
+         logits = ops->work_bytes(model, &job->device->model, most, WORK_LOGITS, 1);
   assert_int_equal(
       job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
       STATUS_OK);

@@ -669,11 +669,11 @@ static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t strid
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     back.dx_accumulate = accumulate;
     back.dy = dy.here, back.x = x.here, back.gamma = gamma.here, back.rstd = rstd.here, back.dx = dx.here, back.dgamma = dgamma.here;
-    back.work = room(host, host->ops->rmsnorm_workspace(host, rows, groups, C, THREADS));
+    back.work = room(host, host->model.rmsnorm_workspace(&host->model, rows, groups, C, THREADS));
     must(host->ops->rmsnorm_backward(host_lane, &back));
     host->ops->release(host, back.work);
     back.dy = dy.there, back.x = x.there, back.gamma = gamma.there, back.rstd = rstd.there, back.dx = dx.there, back.dgamma = dgamma.there;
-    back.work = room(gpu, gpu->ops->rmsnorm_workspace(gpu, rows, groups, C, 1));
+    back.work = room(gpu, gpu->model.rmsnorm_workspace(&gpu->model, rows, groups, C, 1));
     must(gpu->ops->rmsnorm_backward(gpu_lane, &back));
     expect_same("the norm's gradient", &dx);
     expect_same("its weight's gradient", &dgamma);
@@ -713,11 +713,11 @@ static void check_layernorm(int64_t rows, int64_t C)
   expect_same("a layer norm", &y);
   expect_same("its sum", &sum);
   expect_same("its scale", &rstd);
-  void *work = room(host, host->ops->layernorm_workspace(host, rows, C, THREADS));
+  void *work = room(host, host->model.layernorm_workspace(&host->model, rows, C, THREADS));
   must(host->ops->layernorm_backward(host_lane, rows, C, rows, dy.here, sum.here, gamma.here, mean.here, rstd.here, true, dx.here, true, dgamma.here,
                                      dbeta.here, work));
   host->ops->release(host, work);
-  work = room(gpu, gpu->ops->layernorm_workspace(gpu, rows, C, 1));
+  work = room(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
   must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy.there, sum.there, gamma.there, mean.there, rstd.there, true, dx.there, true,
                                     dgamma.there, dbeta.there, work));
   expect_same("a layer norm's gradient", &dx);
@@ -748,7 +748,7 @@ static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const s
                          void *out)
 {
   char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
-  void *work = room(gpu, gpu->ops->layernorm_workspace(gpu, rows, C, 1));
+  void *work = room(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
   must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics, statistics + rows, false, dx, false,
                                     dgamma, dbeta, work));
   must_cuda(cudaDeviceSynchronize());
@@ -941,7 +941,7 @@ static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
     op.v = base + (size_t)((H + K) * D) * element;
     op.out = on_gpu ? out.there : out.here;
     op.lse = on_gpu ? lse.there : lse.here;
-    op.work = room(device, device->ops->attention_workspace(device, &op, THREADS));
+    op.work = room(device, device->model.attention_workspace(&device->model, &op, THREADS));
     must(device->ops->attention(lane, &op));
     back.forward = op;
     back.dout = on_gpu ? dout.there : dout.here;
@@ -1094,7 +1094,7 @@ static void heads_free(struct heads *heads)
 static size_t room_for(struct heads *heads, enum attention_room which)
 {
   heads->op.room = which;
-  const size_t bytes = gpu->ops->attention_workspace(gpu, &heads->op, 1);
+  const size_t bytes = gpu->model.attention_workspace(&gpu->model, &heads->op, 1);
   heads->op.room = ATTENTION_BEST;
   return bytes;
 }
@@ -2024,7 +2024,7 @@ static void test_measure_attention(void **state)
     int64_t pairs = 0;
     op.q = qkv.there, op.k = (char *)qkv.there + part, op.v = (char *)qkv.there + 2 * part;
     op.q_stride = op.k_stride = op.v_stride = 3 * H * D, op.out_stride = H * D;
-    op.work = room(gpu, gpu->ops->attention_workspace(gpu, &op, 1));
+    op.work = room(gpu, gpu->model.attention_workspace(&gpu->model, &op, 1));
     for (int64_t query = 0; query < T; query++)
       for (int64_t key = 0; key <= query; key++)
         pairs += windows[w] == 0 || query - key < windows[w];

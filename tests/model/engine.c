@@ -138,7 +138,8 @@ static void room_create(struct engine *e, struct model_shape shape, struct room 
                         .saved = calloc((size_t)model->units, sizeof(void *))};
   assert_true(room->x && room->saved);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
-    room->work_bytes[what] = model->ops->work_bytes(model, e->device, shape, what, e->threads);
+    room->work_bytes[what] =
+        model->ops->work_bytes(model, &e->device->model, shape, what, e->threads);
   for (int u = 0; u < model->units; u++) {
     room->x[u] = engine_alloc(e, room->stream_bytes);
     room->saved[u] = engine_alloc(e, room->saved_bytes);

@@ -156,7 +156,8 @@ static struct {
 
 static enum status watched_attention(struct lane *lane, const struct attention *op)
 {
-  const size_t need = watch.real->attention_workspace(lane->device, op, watch.threads);
+  const size_t need =
+      lane->device->model.attention_workspace(&lane->device->model, op, watch.threads);
   if ((size_t)(watch.end - (const char *)op->work) < need)
     fail_msg("%lld tokens behind %lld: attention needs %zu bytes, and has %lld", (long long)op->tokens, (long long)op->past, need,
              (long long)(watch.end - (const char *)op->work));
@@ -182,7 +183,8 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
 static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct caches *caches, int threads)
 {
   const struct model_shape most = {.B = caches->B, .T = chunk};
-  const size_t bytes = e->model->ops->work_bytes(e->model, e->device, most, WORK_DECODE, threads);
+  const size_t bytes =
+      e->model->ops->work_bytes(e->model, &e->device->model, most, WORK_DECODE, threads);
   for (int unit = 1; unit <= e->model->blocks; unit += 2) /* the last may have a window that the first has not */
     for (int64_t T = 1; T <= chunk; T++)
       for (int64_t past = 0; past + T <= caches->capacity; past += past == 0 ? 1 : 9) {
@@ -228,7 +230,9 @@ static void test_workspace_of_many_threads(void **state)
     struct caches caches;
     engine_create(&config, MANY_THREADS, &e);
     caches_create(&e, 2, config.context, &caches);
-    const size_t bytes = e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 150}, WORK_DECODE, MANY_THREADS);
+    const size_t bytes =
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 150},
+                                 WORK_DECODE, MANY_THREADS);
     for (size_t p = 0; p < sizeof pasts / sizeof pasts[0]; p++)
       for (int64_t T = 1; T <= 150; T += 149) {
         decode_block(&e, &caches, 1, pasts[p], T, bytes);
@@ -250,8 +254,8 @@ static void test_workspace_does_not_grow_with_the_context(void **state)
     struct engine e;
     config.context = i ? 131072 : 4096;
     engine_create(&config, 1, &e);
-    bytes[i] =
-        e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, MANY_THREADS) - e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, 1);
+    bytes[i] = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, MANY_THREADS) -
+               e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, 1);
     engine_destroy(&e);
   }
   assert_int_equal(bytes[0], bytes[1]);

@@ -10,8 +10,9 @@
 
 #include "base/mem.h"
 
-struct device fixture_device = {.compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
-struct device fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
+struct device_model fixture_device = {
+    .compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
+struct device_model fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
 
 struct part {
   int64_t elements;
@@ -28,7 +29,8 @@ static size_t saved_bytes(const struct model *model, struct model_shape s)
   return (size_t)(s.B * s.T * model->config.width) * 4 * 7;
 }
 
-static size_t work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+static size_t work_bytes(const struct model *model, const struct device_model *device,
+                         struct model_shape s, enum model_work what, int threads)
 {
   static const size_t per_row[] = {[WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_BACKWARD_TIGHT] = 300, [WORK_LOSS] = 388,
                                    [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,         [WORK_FORWARD_SAVED] = 200};

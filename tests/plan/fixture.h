@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-extern struct device fixture_device; /* the host's */
-extern struct device fixture_half;   /* with memory of its own, computing in bf16 */
+extern struct device_model fixture_device; /* the host's */
+extern struct device_model fixture_half;   /* with memory of its own, computing in bf16 */
 
 /* What is frozen. */
 enum freeze {
