@@ -188,7 +188,8 @@ static enum status set_up(struct bench *bench)
 {
   enum status status = device_create("host", 0, DTYPE_F32, &bench->device);
   if (!status)
-    status = bench->device->ops->lane_create(bench->device, "adam", bench->threads, &bench->lane);
+    status = bench->device->ops->lane_create(bench->device, "adam", LANE_ROLE_COMPUTE,
+                                              bench->threads, &bench->lane);
   for (int i = 0; i < ARRAYS && !status; i++) {
     const size_t bytes = (size_t)bench->n * array_size(bench, i);
     if (bytes == 0)

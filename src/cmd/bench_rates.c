@@ -74,6 +74,7 @@ struct bench {
   const struct values *values;
   struct topo *topo;
   struct device *device, *host; /* one and the same where the host computes */
+  enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
   struct comm_group *link, *hosts;
   struct store *store;
@@ -421,10 +422,12 @@ static enum status create_devices(struct bench *bench)
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
+  bench->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
   status = device_create("host", 0, DTYPE_F32, &bench->host);
   bench->device = gpus > 0 ? NULL : bench->host;
   if (!status && gpus > 0)
-    status = device_create("cuda", comm_local_rank(bench->comm) % gpus, DTYPE_BF16, &bench->device);
+    status =
+        device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
   return comm_agree(bench->comm, status);
 }
 
@@ -433,22 +436,24 @@ static enum status create_lanes(struct bench *bench)
   const struct {
     struct device *device;
     const char *name;
+    enum lane_role role;
     int threads;
     struct lane **lane;
-  } lanes[] = {{bench->device, "compute", bench->threads, &bench->compute},
-               {bench->device, "gather", 1, &bench->gather},
-               {bench->device, "h2d", 1, &bench->up},
-               {bench->device, "d2h", 1, &bench->down},
-               {bench->host, "host", bench->threads, &bench->cpu}};
+  } lanes[] = {{bench->device, "compute", LANE_ROLE_COMPUTE, bench->threads, &bench->compute},
+               {bench->device, "gather", LANE_ROLE_COMMUNICATE, 1, &bench->gather},
+               {bench->device, "h2d", LANE_ROLE_BACKGROUND, 1, &bench->up},
+               {bench->device, "d2h", LANE_ROLE_BACKGROUND, 1, &bench->down},
+               {bench->host, "host", LANE_ROLE_COMPUTE, bench->threads, &bench->cpu}};
   enum status status = STATUS_OK;
   for (size_t i = 0; i < sizeof lanes / sizeof *lanes && !status; i++)
-    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].threads, lanes[i].lane);
+    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].role,
+                                               lanes[i].threads, lanes[i].lane);
   return status ? status : bench->device->ops->lane_reserve(bench->compute);
 }
 
 static int64_t matrix_bytes(const struct bench *bench)
 {
-  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->device->compute);
+  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->type);
 }
 
 /* The host's pages are first touched by the threads that compute. */
@@ -476,11 +481,12 @@ static int64_t smaller(int64_t a, int64_t b)
 /* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
 static enum status fill_matrices(struct bench *bench)
 {
-  const int64_t size = (int64_t)dtype_size(bench->device->compute), block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
+  const int64_t size = (int64_t)dtype_size(bench->type),
+                block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
   char *pattern = bench->far[GRAD];
   enum status status = STATUS_OK;
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
-  dtype_convert(pattern, bench->device->compute, bench->far[MASTER], DTYPE_F32, (size_t)block);
+  dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
     for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
       status =

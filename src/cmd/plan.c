@@ -106,11 +106,11 @@ static int ranks_on_node(const struct values *values)
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
 }
 
-/* What the plan is for. `device` is only asked for sizes: where there is no GPU, the host's stand for its. */
+/* The device that the plan is for. The sizes of a GPU are exact if this machine has one. */
 struct target {
   struct job_place place;
-  struct device *device;
-  bool estimated;
+  struct device_model model;
+  struct device *device; /* that GPU, or NULL */
 };
 
 /* Who names a GPU means one, whatever this machine has. */
@@ -130,14 +130,13 @@ static enum status create_target(const struct values *values, const struct deck 
   enum status status = job_count_gpus(deck, &gpus);
   if (!status)
     status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
-  out->estimated = !status && strcmp(out->place.device, "host") != 0 && gpus == 0;
   if (!status)
-    status = device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
-  if (!status && out->estimated) { /* what decides sizes, as the CUDA device has it */
-    out->device->by_sequence = out->device->host_memory = false;
-    out->device->chunk_logits = DEVICE_CUDA_CHUNK_LOGITS;
-    out->device->row_multiple = DEVICE_CUDA_ROW_MULTIPLE;
-  }
+    status = device_model_find(out->place.device, out->place.compute, &out->model);
+  if (status || gpus == 0 || out->model.host_memory)
+    return status;
+  status = device_create(out->place.device, 0, out->place.compute, &out->device);
+  if (!status)
+    out->model = out->device->model;
   return status;
 }
 
@@ -151,7 +150,7 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
                              .model = model,
-                             .device = target->device,
+                             .device = &target->model,
                              .threads = threads_of(values, deck)};
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
@@ -313,7 +312,7 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
          input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
-         target->estimated
+         !target->device && !target->model.host_memory
              ? "; this machine has none, so workspace sizes are estimated with the host's"
              : "");
 }
@@ -345,7 +344,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = create_target(values, &deck, &target);
   if (!status)
-    status = job_model(&deck, (int)values->ranks, &model);
+    status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, &target, &input);
   if (!status) {

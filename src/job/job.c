@@ -36,7 +36,7 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .rank = comm_rank(job->comm),
                                .ranks = comm_ranks(job->comm),
                                .model = job->model,
-                               .device = job->device,
+                               .device = &job->device->model,
                                .threads = job->threads};
     enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
     if (!status)
@@ -89,7 +89,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   watchdog_start(job->start, "planning");
   enum status status = name_nvme(job);
   if (!status)
-    status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+    status = job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
   status = comm_agree(job->comm, status);
   if (!status)
     status = create_plans(job, use);

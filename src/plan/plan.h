@@ -185,7 +185,7 @@ struct plan_input {
   int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
   int prefetch;               /* units gathered ahead of their use */
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
-  struct device *device;      /* sizes only: nothing is allocated */
+  const struct device_model *device; /* that the plan is for */
   int threads;                /* of the compute lane, for workspace sizes */
 };
 

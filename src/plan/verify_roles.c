@@ -233,7 +233,8 @@ enum status check_decode(const struct plan *plan, int i)
   const struct plan_buffer *cache = &plan->buffer[plan->instr[i].use[DECODE_CACHE].buffer];
   if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != plan->instr[i].unit)
     return status_set(STATUS_PLAN, "%s changes %s in the place of its keys and values", verify_name(plan, i, i).text, cache->name);
-  size_t needed = input->model->ops->cache_bytes(input->model, input->device, input->shape.micro_batch, input->capacity);
+  size_t needed =
+      input->model->ops->cache_bytes(input->model, input->shape.micro_batch, input->capacity);
   if ((uint64_t)cache->bytes < needed)
     return status_set(STATUS_PLAN, "%s adds to %s, which is too small for %lld tokens", verify_name(plan, i, i).text, cache->name,
                       (long long)input->capacity);

@@ -385,22 +385,25 @@ static void test_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 3, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(model_stream_bytes(e.model, e.device, s), rows * 48 * 4);
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
-              ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
+  assert_int_equal(model_stream_bytes(e.model, s), rows * 48 * 4);
+  assert_int_equal(ops->saved_bytes(e.model, s),
+                   rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
+  assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
+              ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
   /* The head's work does not grow with the batch, nor beyond a chunk with the sequence. */
   const struct model_shape one = {.B = 1, .T = 16};
-  assert_int_equal(ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1), ops->work_bytes(e.model, e.device, one, WORK_LOSS_GRADIENT, 1));
-  assert_true(model_stream_bytes(e.model, e.device, huge) == SIZE_MAX);
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_FORWARD, 1) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD, 1) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
+  assert_int_equal(ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1),
+                   ops->work_bytes(e.model, &e.device->model, one, WORK_LOSS_GRADIENT, 1));
+  assert_true(model_stream_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
   const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
                                     .T = 16}; /* what is kept is possible, and not beside what a pass works in */
-  assert_true(ops->saved_bytes(e.model, e.device, large) < SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, large, WORK_FORWARD, 1) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -413,13 +416,14 @@ static void test_decoder_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 4, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
-              ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
+  assert_int_equal(ops->saved_bytes(e.model, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
+  assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
+              ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     if (what < WORK_LOSS || what > WORK_LOGITS)
-      assert_true(ops->work_bytes(e.model, e.device, huge, what, 1) == SIZE_MAX);
+      assert_true(ops->work_bytes(e.model, &e.device->model, huge, what, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -427,13 +431,16 @@ static void test_decoder_sizes(void **state)
 static const size_t room_for[] = {[ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
 static struct {
   const struct device_ops *real;
+  size_t (*real_workspace)(const struct device_model *model, const struct attention *op,
+                           int threads);
   const char *work;
   size_t bytes;
 } watch;
 
-static size_t roomy_workspace(struct device *device, const struct attention *op, int threads)
+static size_t roomy_workspace(const struct device_model *model, const struct attention *op,
+                              int threads)
 {
-  return room_for[op->room] + watch.real->attention_workspace(device, op, threads);
+  return room_for[op->room] + watch.real_workspace(model, op, threads);
 }
 
 static enum status watched_gradient(struct lane *lane, const struct attention_backward *op)
@@ -446,7 +453,7 @@ static enum status watched_gradient(struct lane *lane, const struct attention_ba
 /* One block's pass back in `bytes` of work; a sum of what comes out. */
 static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved, size_t bytes)
 {
-  const size_t stream = model_stream_bytes(e->model, e->device, s);
+  const size_t stream = model_stream_bytes(e->model, s);
   float *d = engine_alloc(e, stream);
   char *work = engine_alloc(e, bytes);
   double sum = 0;
@@ -465,17 +472,18 @@ static void check_tight_room(struct engine *e)
 {
   const struct model_ops *ops = e->model->ops;
   const struct model_shape s = {.B = 2, .T = 16};
-  const size_t stream = model_stream_bytes(e->model, e->device, s), kept = ops->saved_bytes(e->model, e->device, s),
-               forward = ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1);
+  const size_t stream = model_stream_bytes(e->model, s), kept = ops->saved_bytes(e->model, s),
+               forward = ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1);
   struct device_ops watching = *e->device->ops;
   watch.real = e->device->ops;
-  watching.attention_workspace = roomy_workspace;
+  watch.real_workspace = e->device->model.attention_workspace;
+  e->device->model.attention_workspace = roomy_workspace;
   watching.attention_backward = watched_gradient;
   e->device->ops = &watching;
-  const size_t best = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD, 1),
-               tight = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD_TIGHT, 1);
+  const size_t best = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD, 1),
+               tight = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD_TIGHT, 1);
   assert_int_equal(best - tight, room_for[ATTENTION_BEST] - room_for[ATTENTION_TIGHT]);
-  assert_int_equal(ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1), forward);
+  assert_int_equal(ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1), forward);
 
   float *x = engine_alloc(e, stream);
   void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
@@ -495,6 +503,7 @@ static void check_tight_room(struct engine *e)
   engine_free(e, saved, kept);
   engine_free(e, x, stream);
   e->device->ops = watch.real;
+  e->device->model.attention_workspace = watch.real_workspace;
 }
 
 /* Oracle: what the device's attention asks for, and the end of the memory that a block was given. */
@@ -506,15 +515,19 @@ static void test_tight_room(void **state)
     struct engine e;
     engine_create(configs[i], 1, &e);
     check_tight_room(&e);
-    assert_int_equal(e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD, 1),
-                     e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD_TIGHT, 1));
+    assert_int_equal(
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
+                                 WORK_BACKWARD, 1),
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
+                                 WORK_BACKWARD_TIGHT, 1));
     engine_destroy(&e);
   }
 }
 
-static size_t window_workspace(struct device *device, const struct attention *op, int threads)
+static size_t window_workspace(const struct device_model *model, const struct attention *op,
+                               int threads)
 {
-  (void)device, (void)threads;
+  (void)model, (void)threads;
   return op->window ? 1 << 20 : 1 << 18;
 }
 
@@ -530,12 +543,8 @@ static void test_window_room(void **state)
     config.window = last ? 5 : 0;
     config.window_from = last ? config.layers - 1 : 0;
     engine_create(&config, 1, &e);
-    struct device_ops wide = *e.device->ops;
-    const struct device_ops *real = e.device->ops;
-    wide.attention_workspace = window_workspace;
-    e.device->ops = &wide;
-    bytes[last] = e.model->ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1);
-    e.device->ops = real;
+    e.device->model.attention_workspace = window_workspace;
+    bytes[last] = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1);
     engine_destroy(&e);
   }
   assert_int_equal(bytes[1] - bytes[0], (1 << 20) - (1 << 18));
@@ -549,7 +558,7 @@ static void test_logits_never_whole(void **state)
       .arch = "gpt2", .layers = 1, .width = 8, .heads = 1, .context = 8192, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   engine_create(&config, 1, &e);
   const struct model_shape s = {.B = 8, .T = 8192};
-  size_t chunk = e.model->ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1);
+  size_t chunk = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1);
   assert_true(chunk < (size_t)72 << 20); /* the whole matrix: 12 GiB */
   engine_destroy(&e);
 }
@@ -769,7 +778,7 @@ static void test_long_sequence_and_bad_token(void **state)
   struct batch batch;
   engine_create(&little, 1, &e);
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
-  size_t bytes = model_stream_bytes(e.model, e.device, batch.shape);
+  size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
   assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));
