@@ -103,7 +103,7 @@ const struct device_ops cuda_ops = {
     .merge_exact = cuda_merge_exact,
     .conclude = cuda_conclude,
     .sum_squares = cuda_sum_squares,
-    .adamw = cuda_adamw,
+    .update = cuda_update,
 };
 
 /* Without any driver, or where it sees no GPU, there is none; everything else is a machine that wants mending. */

@@ -248,12 +248,13 @@ static enum status sum_squares(struct lane *lane, int64_t n, const void *x, stru
   return status ? status : end(lane, cuda_ops.sum_squares(lane, n, x, sum));
 }
 
-static enum status adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working)
+static enum status update(struct lane *lane, int64_t n, const struct update *op, void *master, const void *grad, void *const *state, void *working)
 {
-  const size_t copied = working ? dtype_size(op->copy) : 0;
-  const size_t each = 2 * dtype_size(op->master) + dtype_size(op->grad) + 4 * dtype_size(op->moments) + copied;
+  size_t each = dtype_size(op->grad) + (working ? dtype_size(op->copy) : 0) + (master ? 2 * dtype_size(op->master) : 0);
+  for (int s = 0; s < optim_states(op->rule); s++)
+    each += state[s] ? 2 * dtype_size(op->states) : 0;
   enum status status = begin(lane, CLASS_UPDATE, (double)n * (double)each);
-  return status ? status : end(lane, cuda_ops.adamw(lane, n, op, master, grad, m, v, working));
+  return status ? status : end(lane, cuda_ops.update(lane, n, op, master, grad, state, working));
 }
 
 void cuda_measure_operations(struct device_ops *ops)
@@ -279,5 +280,5 @@ void cuda_measure_operations(struct device_ops *ops)
   ops->merge_exact = merge_exact;
   ops->conclude = conclude;
   ops->sum_squares = sum_squares;
-  ops->adamw = adamw;
+  ops->update = update;
 }

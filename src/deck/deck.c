@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/rule/rules.h"
+
 #define AT(field) offsetof(struct deck, field)
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard", NULL};
@@ -17,7 +19,9 @@ static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
-static const char *const optimizers[] = {"adamw", NULL};
+#define OPTIM_NAME(name, ...) #name,
+#define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
+static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
@@ -261,8 +265,7 @@ const struct option deck_table[] = {
 
     {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw",
      .effect = EFFECT_MATH, .choices = optimizers,
-     .text = "Optimizer.\n"
-             "  adamw  AdamW (Loshchilov and Hutter, 2019)"},
+     .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT)},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .text = "Peak learning rate, after the warm-up."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]",

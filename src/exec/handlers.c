@@ -423,7 +423,8 @@ static enum status update(const struct call *call, int grads, const struct outco
   const struct exec *exec = call->exec;
   const struct deck *deck = exec->config.deck;
   int unit = call->instr->unit;
-  const struct adamw op = {
+  const struct update op = {
+      .rule = (enum optimizer)deck->optim.name,
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],
@@ -433,13 +434,13 @@ static enum status update(const struct call *call, int grads, const struct outco
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
       .outcome = outcome,
-      .moments = exec->plan->input.shape.moments,
+      .states = exec->plan->input.shape.moments,
       .copy = exec->config.device->compute,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, grads + 1), use(call, grads), use(call, grads + 2),
-                      use(call, grads + 3), use(call, grads + 4));
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, grads + 1), use(call, grads),
+                      (void *[]){use(call, grads + 2), use(call, grads + 3)}, use(call, grads + 4));
 }
 
 static enum status run_adam(const struct call *call)

@@ -1,5 +1,6 @@
-/* The optimizer's policy: learning-rate schedule, clipping, and one AdamW pass over a rank's contiguous range with per-parameter decay.
- * The arithmetic of an element is device.h's adamw. */
+/* The optimizer's policy: learning-rate schedule, clipping, the states of each optimizer, and its pass
+ * over a rank's contiguous range with per-parameter decay. Arithmetic is in optim/rule, one file per
+ * optimizer. */
 #ifndef SLUICE_OPTIM_OPTIM_H
 #define SLUICE_OPTIM_OPTIM_H
 
@@ -10,6 +11,14 @@
 #include "device/device.h"
 #include "layout/layout.h"
 #include "model/model.h"
+
+/* One optimizer, from its row in optim/rule/rules.h. */
+struct optim_ops {
+  const char *name, *source; /* optim.name, where the method comes from */
+  int n_states;
+  struct state_row state[RULE_STATES];
+};
+const struct optim_ops *optim_ops(enum optimizer optimizer);
 
 /* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) / (warmup + 1) of lr, then constant, linear or cosine
  * (Loshchilov & Hutter 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
@@ -27,9 +36,11 @@ struct optim_segments { int n; int64_t *begin; bool *decays; int64_t end; };
 enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
 
-/* One pass over flat range r of the unit. master, grad, m, v and copy (NULL: none) point at r.begin's element, in op's types. op->decay is the decay where it applies; op->first is
+/* One pass over flat range r of the unit. master, grad, each state and copy (NULL: none) point at
+ * r.begin's element, in op's types. op->decay is the decay of parameters that have one; op->first is
  * set here: the element's place in the flat unit. Local, on `lane`. */
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master, const void *grad,
-                         void *m, void *v, void *copy);
+enum status optim_update(struct lane *lane, const struct optim_segments *segments,
+                         struct layout_range r, const struct update *op, void *master,
+                         const void *grad, void *const *state, void *copy);
 
 #endif

@@ -17,7 +17,8 @@ unsigned optim_exempt_kinds(const struct deck *deck)
   return exempt;
 }
 
-enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out)
+enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds,
+                                  struct optim_segments *out)
 {
   const struct layout_unit *layout = &model->unit[unit].layout;
   void *begin, *decays;
@@ -50,31 +51,36 @@ void optim_segments_destroy(struct optim_segments *segments)
   *segments = (struct optim_segments){0};
 }
 
-/* Element `at` of an array of `type`. */
-static void *element(void *array, enum dtype type, int64_t at)
+/* Element `at` of an array of `type`; NULL stays. */
+static void *element(const void *array, enum dtype type, int64_t at)
 {
-  return (char *)array + at * (int64_t)dtype_size(type);
+  return array ? (char *)array + at * (int64_t)dtype_size(type) : NULL;
 }
 
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master,
-                         const void *grad, void *m, void *v, void *copy)
+enum status optim_update(struct lane *lane, const struct optim_segments *segments,
+                         struct layout_range r, const struct update *op, void *master,
+                         const void *grad, void *const *state, void *copy)
 {
   for (int i = 0; i < segments->n; i++) {
-    int64_t begin = segments->begin[i], end = i + 1 < segments->n ? segments->begin[i + 1] : segments->end;
+    int64_t begin = segments->begin[i],
+            end = i + 1 < segments->n ? segments->begin[i + 1] : segments->end;
     if (begin < r.begin)
       begin = r.begin;
     if (end > r.end)
       end = r.end;
     if (begin >= end)
       continue;
-    struct adamw pass = *op;
+    struct update pass = *op;
     pass.first = begin;
     if (!segments->decays[i])
       pass.decay = 0;
     const int64_t at = begin - r.begin;
+    void *states[RULE_STATES] = {NULL};
+    for (int s = 0; s < optim_states(op->rule); s++)
+      states[s] = element(state[s], op->states, at);
     enum status status =
-        lane->device->ops->adamw(lane, end - begin, &pass, element(master, op->master, at), (const char *)grad + at * (int64_t)dtype_size(op->grad),
-                                 element(m, op->moments, at), element(v, op->moments, at), copy ? element(copy, op->copy, at) : NULL);
+        lane->device->ops->update(lane, end - begin, &pass, element(master, op->master, at),
+                                  element(grad, op->grad, at), states, element(copy, op->copy, at));
     if (status)
       return status;
   }

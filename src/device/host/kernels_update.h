@@ -1,4 +1,4 @@
-/* Conversions between fp32 and 16 bits, and AdamW over arrays of either. Part of kernels_body.h.
+/* Conversions between fp32 and 16 bits, and passes of optimizers over arrays of either. Part of kernels_body.h.
  *
  * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no use, and what
  * the instructions for fp16 leave of a NaN's payload is cleared. */
@@ -212,16 +212,69 @@ static void convert(int64_t n, enum dtype from, const void *src, enum dtype to, 
     store_as(to, dst, i, n - i, load_as(from, src, i, n - i), false);
 }
 
-/* What the compiler is to know of a pass. */
-struct adamw_kind {
-  enum dtype master, grad, moments, copy;
-  bool stochastic;
+/* --- optimizers --- */
+
+/* A number of a rule is a vector here. */
+#define RULE_REAL vec
+#define RULE_ELEMENT INLINE
+#define rule_sqrt vec_sqrt
+#include "optim/rule/rules.h"
+
+#define RULE_MEMBER(name, ...) struct name##_scalars name;
+union rule_scalars {
+  OPTIM_ELEMENTWISE(RULE_MEMBER)
+};
+
+INLINE union rule_scalars rule_prepare(enum optimizer rule, const struct update *op)
+{
+  union rule_scalars k = {0};
+#define RULE_CASE(name, ...)                                                                       \
+  case OPTIM_##name: k.name = name##_prepare(op); break;
+  switch (rule) {
+    OPTIM_ELEMENTWISE(RULE_CASE)
+  default: break;
+  }
+#undef RULE_CASE
+  return k;
+}
+
+INLINE vec rule_element(enum optimizer rule, const union rule_scalars *k, vec p, vec g, vec *state)
+{
+#define RULE_CASE(name, ...)                                                                       \
+  case OPTIM_##name: return name##_element(&k->name, p, g, state);
+  switch (rule) {
+    OPTIM_ELEMENTWISE(RULE_CASE)
+  default: return p;
+  }
+#undef RULE_CASE
+}
+
+INLINE enum state_code rule_code(enum optimizer rule, int state)
+{
+#define RULE_CASE(name, title, source, ...)                                                        \
+  case OPTIM_##name: {                                                                             \
+    static const struct state_row rows[RULE_STATES] = {__VA_ARGS__};                               \
+    return rows[state].code;                                                                       \
+  }
+  switch (rule) {
+    OPTIM_ELEMENTWISE(RULE_CASE)
+  default: return STATE_LINEAR;
+  }
+#undef RULE_CASE
+}
+
+/* What the compiler knows of a pass. `holes`: the master or a state may be NULL. */
+struct update_kind {
+  enum optimizer rule;
+  enum dtype master, grad, states, copy;
+  bool stochastic, holes;
 };
 
 /* moments_bounded() of what is not negative: order of numbers is order of their bits. NaN of either sign stays. */
 INLINE vec bounded_magnitude(vec x)
 {
-  return (vec)vecu_select((veci)x > 0x7f7fffff, (vecu)x, vecu_least((vecu)x, (vecu)vec_all(MOMENTS_MOST)));
+  return (vec)vecu_select((veci)x > 0x7f7fffff, (vecu)x,
+                          vecu_least((vecu)x, (vecu)vec_all(MOMENTS_MOST)));
 }
 
 INLINE vec bounded(vec x)
@@ -230,124 +283,166 @@ INLINE vec bounded(vec x)
   return (vec)((vecu)bounded_magnitude((vec)magnitude) | ((vecu)x ^ magnitude));
 }
 
-/* What is rounded to `type` of moments. */
-INLINE vec encode_first(enum dtype type, vec m)
+/* What is rounded to `type` of a state. */
+INLINE vec encode_state(enum dtype type, enum state_code code, vec x)
 {
-  return type == DTYPE_F16 ? bounded(m) * MOMENTS_SCALE : m;
+  if (type != DTYPE_F16)
+    return x;
+  return (code == STATE_ROOT ? bounded_magnitude(vec_sqrt(x)) : bounded(x)) * MOMENTS_SCALE;
 }
 
-INLINE vec encode_second(enum dtype type, vec v, vec root)
+INLINE vec decode_state(enum dtype type, enum state_code code, vec x)
 {
-  return type == DTYPE_F16 ? bounded_magnitude(root) * MOMENTS_SCALE : v;
+  if (type != DTYPE_F16)
+    return x;
+  const vec number = x * (1 / MOMENTS_SCALE);
+  return code == STATE_ROOT ? number * number : number;
 }
 
-INLINE vec load_first(enum dtype type, const void *from, int64_t i, int64_t n)
+/* As they are rounded. */
+INLINE void update_store(const struct update_pass *pass, struct update_kind kind, int64_t i,
+                         int64_t n, uint32_t first, const struct update_arrays *a, vec p,
+                         const vec *state)
 {
-  const vec x = load_as(type, from, i, n);
-  return type == DTYPE_F16 ? x * (1 / MOMENTS_SCALE) : x;
-}
-
-INLINE vec load_second(enum dtype type, const void *from, int64_t i, int64_t n)
-{
-  const vec x = load_first(type, from, i, n);
-  return type == DTYPE_F16 ? x * x : x;
-}
-
-/* Moments as they are rounded. */
-INLINE void adamw_store(const struct adamw_pass *pass, struct adamw_kind kind, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a, vec p, vec m, vec v)
-{
-  if (!kind.stochastic) {
-    store_as(kind.moments, a->m, i, n, m, false);
-    store_as(kind.moments, a->v, i, n, v, false);
-    store_as(kind.master, a->master, i, n, p, false);
-    return;
-  }
   const uint32_t element = first + (uint32_t)i;
-  if (kind.moments != DTYPE_F32) {
-    vecu bits = random_bits(pass->moments_key, element);
-    store_stochastic(kind.moments, a->m, i, n, m, bits & 0xffff);
-    store_stochastic(kind.moments, a->v, i, n, v, bits >> 16);
-  } else {
-    store_floats((float *)a->m + i, n, m, false);
-    store_floats((float *)a->v + i, n, v, false);
+  vecu bits = {0};
+  if (kind.stochastic && kind.states != DTYPE_F32)
+    bits = random_bits(pass->states_key, element);
+  for (int s = 0; s < optim_states(kind.rule); s++) {
+    if (kind.holes && !a->state[s])
+      continue;
+    if (kind.stochastic)
+      store_stochastic(kind.states, a->state[s], i, n, state[s],
+                       s == 0 ? bits & 0xffff : bits >> 16);
+    else
+      store_as(kind.states, a->state[s], i, n, state[s], false);
   }
-  if (kind.master != DTYPE_F32)
-    store_stochastic(kind.master, a->master, i, n, p, random_bits(pass->master_key, element) & 0xffff);
+  if (kind.holes && !a->master)
+    return;
+  if (kind.stochastic && kind.master != DTYPE_F32)
+    store_stochastic(kind.master, a->master, i, n, p,
+                     random_bits(pass->master_key, element) & 0xffff);
   else
-    store_floats((float *)a->master + i, n, p, false);
+    store_as(kind.master, a->master, i, n, p, false);
 }
 
 /* The first n of WIDTH elements from element i. */
-INLINE void adamw_some(const struct adamw_pass *pass, struct adamw_kind kind, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a, bool stream)
+INLINE void update_some(const struct update_pass *pass, const union rule_scalars *k,
+                        struct update_kind kind, int64_t i, int64_t n, uint32_t first,
+                        const struct update_arrays *a, bool stream)
 {
-  const struct adamw_scalars k = pass->scalars;
-  vec p = load_as(kind.master, a->master, i, n), g = load_as(kind.grad, a->grad, i, n) * k.grad_scale;
-  vec m = load_first(kind.moments, a->m, i, n), v = load_second(kind.moments, a->v, i, n);
-  m += k.rest1 * (g - m);
-  v = k.beta2 * v + k.rest2 * g * g;
-  const vec root = vec_sqrt(v);
-  p = k.shrink * p - k.step * m / (root / k.root2 + k.eps);
-  adamw_store(pass, kind, i, n, first, a, p, encode_first(kind.moments, m), encode_second(kind.moments, v, root));
+  vec p = {0}, state[RULE_STATES] = {{0}};
+  if (!kind.holes || a->master)
+    p = load_as(kind.master, a->master, i, n);
+  const vec g = load_as(kind.grad, a->grad, i, n) * pass->grad_scale;
+  for (int s = 0; s < optim_states(kind.rule); s++)
+    if (!kind.holes || a->state[s])
+      state[s] = decode_state(kind.states, rule_code(kind.rule, s),
+                              load_as(kind.states, a->state[s], i, n));
+  p = rule_element(kind.rule, k, p, g, state);
+  for (int s = 0; s < optim_states(kind.rule); s++)
+    state[s] = encode_state(kind.states, rule_code(kind.rule, s), state[s]);
+  update_store(pass, kind, i, n, first, a, p, state);
   if (a->copy)
     store_as(kind.copy, a->copy, i, n, p, stream);
 }
 
 /* Elements before the copy, or without one the master, begins a line of the cache. */
-INLINE int64_t elements_to_line(const struct adamw_pass *pass, int64_t n, const struct adamw_arrays *a)
+INLINE int64_t elements_to_line(const struct update_pass *pass, int64_t n,
+                                const struct update_arrays *a)
 {
   const uintptr_t at = (uintptr_t)(a->copy ? a->copy : a->master);
-  const int64_t size = (a->copy ? pass->copy : pass->master) == DTYPE_F32 ? 4 : 2, to_line = (int64_t)(-at % 64) / size;
+  const int64_t size = (a->copy ? pass->op.copy : pass->op.master) == DTYPE_F32 ? 4 : 2,
+                to_line = (int64_t)(-at % 64) / size;
   return to_line < n ? to_line : n;
 }
 
-/* What does not fill whole vectors: of any kind. */
-static __attribute__((noinline)) void adamw_rest(const struct adamw_pass *pass, int64_t i, int64_t n, uint32_t first, const struct adamw_arrays *a)
+INLINE struct update_kind kind_of(const struct update *op)
 {
-  const struct adamw_kind kind = {pass->master, pass->grad, pass->moments, pass->copy, pass->stochastic};
-  for (; n > 0; i += WIDTH, n -= WIDTH)
-    adamw_some(pass, kind, i, n, first, a, false);
+  return (struct update_kind){op->rule, op->master,     op->grad, op->states,
+                              op->copy, op->stochastic, true};
 }
 
-INLINE void adamw_all(const struct adamw_pass *pass, struct adamw_kind kind, int64_t n, uint32_t first, const struct adamw_arrays *a)
+/* What does not fill whole vectors: of any kind. */
+static __attribute__((noinline)) void update_rest(const struct update_pass *pass,
+                                                  const union rule_scalars *k, int64_t i, int64_t n,
+                                                  uint32_t first, const struct update_arrays *a)
 {
-  const struct adamw_pass mine = *pass; /* so that no store can change them */
-  const struct adamw_arrays arrays = *a;
+  for (; n > 0; i += WIDTH, n -= WIDTH)
+    update_some(pass, k, kind_of(&pass->op), i, n, first, a, false);
+}
+
+INLINE void update_all(const struct update_pass *pass, struct update_kind kind, int64_t n,
+                       uint32_t first, const struct update_arrays *a)
+{
+  const struct update_pass mine = *pass; /* so that no store can change them */
+  const struct update_arrays arrays = *a;
+  const union rule_scalars k = rule_prepare(kind.rule, &pass->op);
   const int64_t head = elements_to_line(pass, n, a);
   int64_t i = head;
-  adamw_rest(&mine, 0, head, first, &arrays);
+  update_rest(&mine, &k, 0, head, first, &arrays);
   for (; i + WIDTH <= n; i += WIDTH)
-    adamw_some(&mine, kind, i, WIDTH, first, &arrays, true);
-  adamw_rest(&mine, i, n - i, first, &arrays);
+    update_some(&mine, &k, kind, i, WIDTH, first, &arrays, true);
+  update_rest(&mine, &k, i, n - i, first, &arrays);
   if (arrays.copy)
     stream_end();
 }
 
 /* As is the rule: fp32 masters, gradients of a known type, a copy in bf16 or none. */
-INLINE void adamw_moments(const struct adamw_pass *pass, enum dtype grad, int64_t n, uint32_t first, const struct adamw_arrays *a)
+INLINE void update_usual(enum optimizer rule, enum dtype grad, const struct update_pass *pass,
+                         int64_t n, uint32_t first, const struct update_arrays *a)
 {
-  if (pass->moments == DTYPE_F32)
-    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F32, DTYPE_BF16, false}, n, first, a);
-  else if (pass->moments == DTYPE_BF16 && !pass->stochastic)
-    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, false}, n, first, a);
-  else if (pass->moments == DTYPE_BF16)
-    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, true}, n, first, a);
-  else if (!pass->stochastic)
-    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, false}, n, first, a);
+  if (pass->op.states == DTYPE_F32)
+    update_all(pass,
+               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F32, DTYPE_BF16, false, false}, n,
+               first, a);
+  else if (pass->op.states == DTYPE_BF16 && !pass->op.stochastic)
+    update_all(pass,
+               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, false, false}, n,
+               first, a);
+  else if (pass->op.states == DTYPE_BF16)
+    update_all(pass,
+               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_BF16, DTYPE_BF16, true, false}, n,
+               first, a);
+  else if (!pass->op.stochastic)
+    update_all(pass,
+               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, false, false}, n,
+               first, a);
   else
-    adamw_all(pass, (struct adamw_kind){DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, true}, n, first, a);
+    update_all(pass,
+               (struct update_kind){rule, DTYPE_F32, grad, DTYPE_F16, DTYPE_BF16, true, false}, n,
+               first, a);
 }
 
-static void adamw(int64_t n, const struct adamw_pass *pass, uint32_t first, const struct adamw_arrays *a)
+INLINE void update_rule(enum optimizer rule, const struct update_pass *pass, int64_t n,
+                        uint32_t first, const struct update_arrays *a)
 {
-  const bool usual = pass->master == DTYPE_F32 && (!a->copy || pass->copy == DTYPE_BF16);
-  if (usual && pass->grad == DTYPE_F32)
-    adamw_moments(pass, DTYPE_F32, n, first, a);
-  else if (usual && pass->grad == DTYPE_BF16)
-    adamw_moments(pass, DTYPE_BF16, n, first, a);
-  else if (pass->master == DTYPE_F32 && pass->grad == DTYPE_F32 && pass->moments == DTYPE_F32 && pass->copy == DTYPE_F32)
-    adamw_all(pass, (struct adamw_kind){0}, n, first, a);
+  const struct update *op = &pass->op;
+  bool holes = !a->master;
+  for (int s = 0; s < optim_states(rule); s++)
+    holes = holes || !a->state[s];
+  const bool usual = !holes && op->master == DTYPE_F32 && (!a->copy || op->copy == DTYPE_BF16);
+  if (usual && op->grad == DTYPE_F32)
+    update_usual(rule, DTYPE_F32, pass, n, first, a);
+  else if (usual && op->grad == DTYPE_BF16)
+    update_usual(rule, DTYPE_BF16, pass, n, first, a);
+  else if (!holes && op->master == DTYPE_F32 && op->grad == DTYPE_F32 && op->states == DTYPE_F32 &&
+           op->copy == DTYPE_F32)
+    update_all(pass, (struct update_kind){.rule = rule}, n, first, a);
   else
-    adamw_all(pass, (struct adamw_kind){pass->master, pass->grad, pass->moments, pass->copy, pass->stochastic}, n, first, a);
+    update_all(pass, kind_of(op), n, first, a);
+}
+
+static void update(int64_t n, const struct update_pass *pass, uint32_t first,
+                   const struct update_arrays *a)
+{
+#define RULE_CASE(name, ...)                                                                       \
+  case OPTIM_##name: update_rule(OPTIM_##name, pass, n, first, a); break;
+  switch (pass->op.rule) {
+    OPTIM_ELEMENTWISE(RULE_CASE)
+  default: break;
+  }
+#undef RULE_CASE
 }
 
 /* Two lines of fp32, or one of 16 bits. */
@@ -369,17 +464,18 @@ INLINE vecu look(const void *array, int64_t i, enum dtype type)
   return all;
 }
 
-static void adamw_traffic(int64_t n, const struct adamw_pass *pass, const struct adamw_arrays *a)
+static void update_traffic(int64_t n, const struct update_pass *pass, const struct update_arrays *a)
 {
-  const vecu nothing = (vecu){0} + (pass->scalars.eps < 0);
+  const struct update *op = &pass->op;
+  const vecu nothing = (vecu){0} + (op->first < 0);
   vecu seen = {0};
   for (int64_t i = 0; i < n; i += 2 * LANES) {
-    seen |= look(a->grad, i, pass->grad);
-    touch(a->master, i, pass->master, nothing);
-    touch(a->m, i, pass->moments, nothing);
-    touch(a->v, i, pass->moments, nothing);
+    seen |= look(a->grad, i, op->grad);
+    touch(a->master, i, op->master, nothing);
+    for (int s = 0; s < optim_states(op->rule); s++)
+      touch(a->state[s], i, op->states, nothing);
     for (int64_t j = i; a->copy && j < i + 2 * LANES; j += WIDTH)
-      if (pass->copy == DTYPE_F32)
+      if (op->copy == DTYPE_F32)
         stream_floats((float *)a->copy + j, vec_all(0));
       else
         stream_codes((uint16_t *)a->copy + j, (half){0});
