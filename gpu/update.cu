@@ -25,6 +25,11 @@ __device__ __forceinline__ float rule_sqrt(float x)
   return __fsqrt_rn(x);
 }
 
+__device__ __forceinline__ float rule_sign(float x)
+{
+  return x > 0 ? 1 : x < 0 ? -1 : x;
+}
+
 #define RULE_REAL float
 #define RULE_ELEMENT static __device__ __forceinline__
 #include "optim/rule/rules.h"

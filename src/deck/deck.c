@@ -270,7 +270,12 @@ const struct option deck_table[] = {
      .text = "Peak learning rate, after the warm-up."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]",
      .effect = EFFECT_MATH, .least = 0, .most = 1, .count = 2,
-     .text = "Decay rates of the first and second moment."},
+     .text = "Decay rates of the first and second moment of adamw."},
+    {"optim.momentum", OPTION_REAL, AT(optim.momentum), "0.95",
+     .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .text = "Momentum of sgd. Below 1."},
+    {"optim.nesterov", OPTION_BOOL, AT(optim.nesterov), "true", .effect = EFFECT_MATH,
+     .text = "Nesterov's form of momentum: sgd looks one step ahead."},
     {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Number added to the root of the second moment."},
     {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1",
@@ -616,6 +621,9 @@ static enum status check_optim(const struct deck *deck)
     if (deck->optim.betas[i] >= 1)
       return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
                         cite(deck, "optim.betas").text);
+  if (deck->optim.momentum >= 1)
+    return status_set(STATUS_USAGE, "%s must be below 1: the momentum would only grow; usual is 0.95",
+                      cite(deck, "optim.momentum").text);
   if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
     return status_set(STATUS_USAGE, "%s is %lld steps, longer than %s = %lld, which counts from the first step and includes it; shorten the warm-up",
                       cite(deck, "optim.warmup").text, (long long)deck->optim.warmup, cite(deck, "optim.decay_steps").text,

@@ -428,6 +428,8 @@ static enum status update(const struct call *call, int grads, const struct outco
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],
+      .momentum = deck->optim.momentum,
+      .nesterov = deck->optim.nesterov,
       .eps = deck->optim.eps,
       .decay = deck->optim.weight_decay,
       .grad_scale = 1,

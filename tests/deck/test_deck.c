@@ -137,6 +137,7 @@ static void test_impossible_combinations(void **state)
       {"tiers.nvmes=/x", "command line: unknown key 'tiers.nvmes'; the nearest known key is 'tiers.nvme'"},
       {"transfer.grad=gpu_reduce", "command line: unknown key 'transfer.grad'; the nearest known key is 'transfer.grads'"},
       {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the nearest known key is 'checkpoint.background'"},
+      {"optim.momentum=1", "optim.momentum (command line) must be below 1: the momentum would only grow; usual is 0.95"},
       {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
       {"optim.warmup=50 optim.decay_steps=40",
        "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "

@@ -1476,19 +1476,25 @@ static void *later(void *base, int64_t elements, enum dtype type)
 }
 
 /* Three steps, the last two with other random bits. `skip`: elements that the range begins behind the arrays; where that is no multiple of 4 nothing is aligned. */
-static void adamw_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
+static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
   struct same master = same_make(n + skip, op.master, true, false), grad = same_make(n + skip, op.grad, true, false),
               m = same_make(n + skip, op.states, true, false), v = same_make(n + skip, op.states, true, true),
               copy = same_make(n + skip, op.copy, false, false);
   for (int step = 0; step < 3; step++) {
-    must(host->ops->update(host_lane, n, &op, later(master.here, skip, op.master), later(grad.here, skip, op.grad), (void *[]){later(m.here, skip, op.states), later(v.here, skip, op.states)}, copies ? later(copy.here, skip, op.copy) : NULL));
-    must(gpu->ops->update(gpu_lane, n, &op, later(master.there, skip, op.master), later(grad.there, skip, op.grad), (void *[]){later(m.there, skip, op.states), later(v.there, skip, op.states)}, copies ? later(copy.there, skip, op.copy) : NULL));
+    must(host->ops->update(host_lane, n, &op, later(master.here, skip, op.master),
+                           later(grad.here, skip, op.grad),
+                           (void *[]){later(m.here, skip, op.states), later(v.here, skip, op.states)},
+                           copies ? later(copy.here, skip, op.copy) : NULL));
+    must(gpu->ops->update(gpu_lane, n, &op, later(master.there, skip, op.master),
+                          later(grad.there, skip, op.grad),
+                          (void *[]){later(m.there, skip, op.states), later(v.there, skip, op.states)},
+                          copies ? later(copy.there, skip, op.copy) : NULL));
     op.seed += 77;
   }
   char what[160];
-  snprintf(what, sizeof what, "AdamW of %lld behind %lld, gradients %s, moments %s, copy %s%s", (long long)n, (long long)skip, dtype_name(op.grad),
-           dtype_name(op.states), copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
+  snprintf(what, sizeof what, "optimizer %d of %lld behind %lld, gradients %s, states %s, copy %s%s",
+           (int)op.rule, (long long)n, (long long)skip, dtype_name(op.grad), dtype_name(op.states), copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
   struct same *all[] = {&m, &v, &master, &copy, &grad};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     expect_bits(what, all[i]->there, all[i]->here, all[i]->bytes);
@@ -1497,19 +1503,50 @@ static void adamw_as_the_host(struct update op, int64_t n, int64_t skip, bool co
 }
 
 /* Both devices do the same operations in the same order, and round each by itself: the same bits, in every type, random bits included. */
-static void test_adamw_types(void **state)
+static void test_update_types(void **state)
 {
   static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16}, moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}, copies[] = {DTYPE_F32, DTYPE_BF16};
-  struct update op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2, .seed = 11};
+  struct update op = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .decay = 0.1,
+                      .momentum = 0.9,
+                      .grad_scale = 0.3f,
+                      .bias1 = 0.3,
+                      .bias2 = 0.2,
+                      .seed = 11};
   (void)state;
-  for (int kind = 0; kind < 36; kind++) {
-    op.grad = grads[kind % 2];
-    op.states = moments[kind / 2 % 3];
-    op.stochastic = kind / 6 % 2;
-    op.copy = copies[kind / 12 % 2];
-    op.first = 40 * kind;
-    adamw_as_the_host(op, 1000 + kind % 4, kind % 3 == 1 ? 1 : 4 * (kind % 3), kind < 24);
-  }
+  for (op.rule = 0; optim_states(op.rule) > 0; op.rule++)
+    for (int kind = 0; kind < 36; kind++) {
+      op.nesterov = kind % 5 < 2;
+      op.grad = grads[kind % 2];
+      op.states = moments[kind / 2 % 3];
+      op.stochastic = kind / 6 % 2;
+      op.copy = copies[kind / 12 % 2];
+      op.first = 40 * kind;
+      update_as_the_host(op, 1000 + kind % 4, kind % 3 == 1 ? 1 : 4 * (kind % 3), kind < 24);
+    }
+}
+
+/* Without a master and a state, which are then zero: the copy is all that is written. */
+static void test_update_of_nothing(void **state)
+{
+  enum { N = 1003 };
+  (void)state;
+  for (struct update op = {.lr = -1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2};
+       optim_states(op.rule) > 0; op.rule++)
+    for (int kept = 0; kept < 2; kept++) {
+      struct same grad = same_make(N, op.grad, true, false), copy = same_make(N, op.copy, false, false),
+                  m = same_make(N, op.states, true, false);
+      must(host->ops->update(host_lane, N, &op, NULL, grad.here, (void *[]){kept ? m.here : NULL, NULL}, copy.here));
+      must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there, (void *[]){kept ? m.there : NULL, NULL}, copy.there));
+      struct same *all[] = {&m, &copy, &grad};
+      for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        expect_bits("an update without a master", all[i]->there, all[i]->here, all[i]->bytes);
+        same_free(all[i]);
+      }
+    }
 }
 
 static struct same same_of(const void *from, size_t bytes)
@@ -1589,7 +1626,7 @@ static void test_adamw_refusals(void **state)
     const char *says;
   } bad[] = {{{.master = DTYPE_BF16}, "masters of fp32, not of bf16"},
              {{.grad = DTYPE_F16}, "gradients of fp32 or bf16, not of fp16"},
-             {{.states = DTYPE_F8_E4M3}, "moments in fp32, bf16 or fp16, not in fp8_e4m3"},
+             {{.states = DTYPE_F8_E4M3}, "states in fp32, bf16 or fp16, not in fp8_e4m3"},
              {{.copy = DTYPE_F16}, "working copies in fp32 or bf16, not in fp16"}};
   int nothing = 0;
   (void)state;
@@ -2113,7 +2150,8 @@ int main(int argc, char **argv)
                                        TEST(test_classifier),
                                        TEST(test_adamw),
                                        TEST(test_adamw_outcome),
-                                       TEST(test_adamw_types),
+                                       TEST(test_update_types),
+                                       TEST(test_update_of_nothing),
                                        TEST(test_adamw_fp16),
                                        TEST(test_adamw_split),
                                        TEST(test_adamw_refusals),

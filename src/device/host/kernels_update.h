@@ -215,6 +215,11 @@ static void convert(int64_t n, enum dtype from, const void *src, enum dtype to, 
 /* --- optimizers --- */
 
 /* A number of a rule is a vector here. */
+INLINE vec rule_sign(vec x)
+{
+  return vec_select(x > 0, vec_all(1), vec_select(x < 0, vec_all(-1), x));
+}
+
 #define RULE_REAL vec
 #define RULE_ELEMENT INLINE
 #define rule_sqrt vec_sqrt

@@ -33,7 +33,9 @@ struct state_row {
  * from. */
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
   ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101", {"exp_avg", STATE_LINEAR}, \
-      {"exp_avg_sq", STATE_ROOT})
+      {"exp_avg_sq", STATE_ROOT})                                                                  \
+  ROW(sgd, "SGD with momentum (Sutskever et al., 2013)", "proceedings.mlr.press/v28/sutskever13",  \
+      {"momentum_buffer", STATE_LINEAR})
 
 #define OPTIM_ENUM(name, ...) OPTIM_##name,
 enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_COUNT };
@@ -69,7 +71,8 @@ struct outcome;
  * copy is made from the unrounded master, to nearest. */
 struct update {
   enum optimizer rule;
-  double lr, beta1, beta2, eps, decay;
+  double lr, beta1, beta2, eps, decay, momentum;
+  bool nesterov;
   float grad_scale;
   double bias1, bias2; /* 1 - beta^step */
   const struct outcome *outcome;
@@ -81,8 +84,9 @@ struct update {
 
 #endif
 
-/* Arithmetic, if the includer says what a number is: RULE_REAL, the qualifiers RULE_ELEMENT and
- * rule_sqrt(). No guard: an earlier include without them did not bring it. */
+/* Arithmetic, if the includer says what a number is: RULE_REAL, the qualifiers RULE_ELEMENT,
+ * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). No guard: an earlier include without them did not bring it. */
 #ifdef RULE_REAL
 #include "optim/rule/adamw.h"
+#include "optim/rule/sgd.h"
 #endif
