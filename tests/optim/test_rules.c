@@ -32,6 +32,18 @@ static struct element adamw(const struct update *op, double g, struct element e)
   return e;
 }
 
+/* The sign of a sum near zero depends on its rounding: no bound holds there. */
+static struct element lion(const struct update *op, double g, struct element e)
+{
+  const double m = e.state[0], c = op->beta1 * m + (1 - op->beta1) * g;
+  e.state_terms[0] = fabs(m) + fabs(g);
+  e.terms = fabs(e.p) + fabs(op->lr) +
+            (fabs(c) <= 1e-6 * e.state_terms[0] ? 2e6 * fabs(op->lr) : 0);
+  e.p = e.p * (1 - op->lr * op->decay) - op->lr * (c > 0 ? 1 : c < 0 ? -1 : 0);
+  e.state[0] = op->beta2 * m + (1 - op->beta2) * g;
+  return e;
+}
+
 static struct element sgd(const struct update *op, double g, struct element e)
 {
   const double b = op->momentum * e.state[0] + g;
@@ -43,7 +55,7 @@ static struct element sgd(const struct update *op, double g, struct element e)
 }
 
 static struct element (*const formula[])(const struct update *op, double g, struct element e) = {
-    [OPTIM_adamw] = adamw, [OPTIM_sgd] = sgd};
+    [OPTIM_adamw] = adamw, [OPTIM_lion] = lion, [OPTIM_sgd] = sgd};
 
 static bool next_rule(struct update *op)
 {

@@ -34,6 +34,7 @@ struct state_row {
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
   ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101", {"exp_avg", STATE_LINEAR}, \
       {"exp_avg_sq", STATE_ROOT})                                                                  \
+  ROW(lion, "Lion (Chen et al., 2023)", "arXiv:2302.06675", {"exp_avg", STATE_LINEAR})             \
   ROW(sgd, "SGD with momentum (Sutskever et al., 2013)", "proceedings.mlr.press/v28/sutskever13",  \
       {"momentum_buffer", STATE_LINEAR})
 
@@ -88,5 +89,6 @@ struct update {
  * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). No guard: an earlier include without them did not bring it. */
 #ifdef RULE_REAL
 #include "optim/rule/adamw.h"
+#include "optim/rule/lion.h"
 #include "optim/rule/sgd.h"
 #endif
