@@ -60,7 +60,7 @@ constexpr int THREADS = 256;
 /* What every element shares besides the scalars of the rule. */
 struct common {
   float grad_scale;
-  bool stochastic;
+  bool keep_scale, stochastic;
   uint64_t seed;
   int64_t first;
 };
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(THREADS)
       code[n] = load_once<M, W>(a.state[n] + i);
   if (outcome && !outcome->finite)
     return;
-  const float factor = outcome ? (float)outcome->scale : c.grad_scale;
+  const float factor = outcome && !c.keep_scale ? (float)outcome->scale : c.grad_scale;
   pack<C, W> copy;
 #pragma unroll
   for (int j = 0; j < W; j++) {
@@ -195,7 +195,7 @@ template <int W, typename R, typename G, typename M, typename C>
 void run_update(const update_call &call, const arrays<R, G, M, C> &a, int64_t begin, int64_t end)
 {
   const update *op = call.op;
-  const common c = {op->grad_scale, op->stochastic, op->seed, op->first};
+  const common c = {op->grad_scale, op->keep_scale, op->stochastic, op->seed, op->first};
   if (begin < end)
     update_elements<R, G, M, C, W>
         <<<(unsigned)pieces_of((end - begin) / W, THREADS), THREADS, 0, call.launch->stream>>>(

@@ -44,6 +44,7 @@ struct matmul {
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
   const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
+  float scale, add_scale; /* of the product and of `add`, 0: 1. Epilogue NONE, without accumulate */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a

@@ -424,7 +424,6 @@ static enum status update(const struct call *call, int grads, const struct outco
   const struct deck *deck = exec->config.deck;
   int unit = call->instr->unit;
   const struct update op = {
-      .rule = (enum optimizer)deck->optim.name,
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],

@@ -5,4 +5,5 @@ src_optim_liboptim_a_SOURCES = \
 	src/optim/optim.h \
 	src/optim/registry.c \
 	src/optim/schedule.c \
+	src/optim/segments.c \
 	src/optim/update.c

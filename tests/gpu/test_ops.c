@@ -104,7 +104,7 @@ static void twin_free(struct twin *twin)
   gpu->ops->release(gpu, twin->there);
 }
 
-static void expect_same(const char *what, const struct twin *twin)
+static void expect_within(const char *what, const struct twin *twin, double bound)
 {
   must_cuda(cudaStreamSynchronize(((struct cuda_lane *)gpu_lane)->stream));
   float *there = NULL;
@@ -125,10 +125,15 @@ static void expect_same(const char *what, const struct twin *twin)
     difference += d * d;
     norm += (double)twin->here[i] * (double)twin->here[i];
   }
-  const double error = sqrt(difference / norm), bound = compute == DTYPE_F32 ? 1e-5 : 1e-2;
+  const double error = sqrt(difference / norm);
   if (!(error <= bound))
     fail_msg("%s in %s: ||a - b|| / ||b|| = %g, more than %g", what, dtype_name(compute), error, bound);
   mem_free(there);
+}
+
+static void expect_same(const char *what, const struct twin *twin)
+{
+  expect_within(what, twin, compute == DTYPE_F32 ? 1e-5 : 1e-2);
 }
 
 static void *room(struct device *device, size_t bytes)
@@ -187,7 +192,7 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, bool trans_a, bool tra
   twin_free(&aux);
 }
 
-/* c = ab + bias + other, where the other matrix may be c itself. */
+/* c = ab + bias + other, or 2.5 ab - 0.75 other; the other matrix may be c itself. */
 static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself, int64_t wider)
 {
   struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)), c = output(m * (n + wider));
@@ -195,6 +200,8 @@ static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bo
   upload(&c);
   struct matmul op = {
       .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider, .epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE};
+  if (!with_bias)
+    op.scale = 2.5f, op.add_scale = -0.75f;
   op.a = a.here, op.b = b.here, op.bias = with_bias ? bias.here : NULL, op.add = other.here, op.c = onto_itself ? other.here : c.here;
   must(host->ops->matmul(host_lane, &op));
   op.a = a.there, op.b = b.there, op.bias = with_bias ? bias.there : NULL, op.add = other.there, op.c = onto_itself ? other.there : c.there;
@@ -222,6 +229,8 @@ static void test_matmul_refusals(void **state)
   op.accumulate = true, op.add = b.there;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
   op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
+  assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
+  op.add = NULL, op.scale = 2;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
   twin_free(&a);
   twin_free(&b);

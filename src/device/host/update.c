@@ -77,7 +77,7 @@ static struct update_job job_make(struct lane *lane, const struct update *op, vo
 {
   struct update_job job = {
       .kernels = host_kernels(lane),
-      .pass = {.op = *op, .grad_scale = op->outcome ? (float)op->outcome->scale : op->grad_scale},
+      .pass = {.op = *op, .grad_scale = op->outcome && !op->keep_scale ? (float)op->outcome->scale : op->grad_scale},
       .arrays = {.master = master, .grad = grad, .copy = copy}};
   for (int s = 0; s < optim_states(op->rule); s++)
     job.arrays.state[s] = state[s];

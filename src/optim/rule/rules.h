@@ -17,29 +17,40 @@
 
 #include "base/dtype.h"
 
-enum { RULE_STATES = 2 }; /* most states of an optimizer: the random bits of an element serve two */
+enum { RULE_STATES = 2 };  /* most states of an elementwise rule: random bits serve two */
+enum { OPTIM_STATES = 3 }; /* most states of an optimizer */
 
 /* What fp16 stores of a state (device/moments.h): the number, or its root. A sum of squares
  * needs the root. Other types store the number. */
 enum state_code { STATE_LINEAR, STATE_ROOT };
 
+/* Parameters that have a state: all, those that the optimizer treats as whole matrices, or the
+ * rest. */
+enum state_of { STATE_OF_ALL, STATE_OF_MATRICES, STATE_OF_REST };
+
 /* `name` is the group of a checkpoint. */
 struct state_row {
   const char *name;
   enum state_code code;
+  enum state_of of;
 };
 
 /* ROW(name, title, source, states): optim.name, the line in its help, where the method comes
  * from. */
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
-  ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101", {"exp_avg", STATE_LINEAR}, \
-      {"exp_avg_sq", STATE_ROOT})                                                                  \
-  ROW(lion, "Lion (Chen et al., 2023)", "arXiv:2302.06675", {"exp_avg", STATE_LINEAR})             \
+  ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101",                            \
+      {"exp_avg", STATE_LINEAR, STATE_OF_ALL}, {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL})           \
+  ROW(lion, "Lion (Chen et al., 2023)", "arXiv:2302.06675",                                        \
+      {"exp_avg", STATE_LINEAR, STATE_OF_ALL})                                                     \
   ROW(sgd, "SGD with momentum (Sutskever et al., 2013)", "proceedings.mlr.press/v28/sutskever13",  \
-      {"momentum_buffer", STATE_LINEAR})
+      {"momentum_buffer", STATE_LINEAR, STATE_OF_ALL})
+
+/* Optimizers of whole matrices: ROW(name, title, source, rule, states). `rule` updates everything
+ * except the matrices of the blocks. NAME.h defines `const struct optim_matrix NAME` (optim.h). */
+#define OPTIM_MATRIX(ROW)
 
 #define OPTIM_ENUM(name, ...) OPTIM_##name,
-enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_COUNT };
+enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_MATRIX(OPTIM_ENUM) OPTIM_COUNT };
 #undef OPTIM_ENUM
 
 #define STATE_ROWS(...)                                                                            \
@@ -77,6 +88,7 @@ struct update {
   float grad_scale;
   double bias1, bias2; /* 1 - beta^step */
   const struct outcome *outcome;
+  bool keep_scale; /* the outcome's scale does not take the place of grad_scale */
   enum dtype master, grad, states, copy; /* zero: fp32 */
   bool stochastic;
   uint64_t seed;
@@ -86,7 +98,8 @@ struct update {
 #endif
 
 /* Arithmetic, if the includer says what a number is: RULE_REAL, the qualifiers RULE_ELEMENT,
- * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). No guard: an earlier include without them did not bring it. */
+ * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). No guard: an earlier
+ * include without them did not bring it. */
 #ifdef RULE_REAL
 #include "optim/rule/adamw.h"
 #include "optim/rule/lion.h"
