@@ -37,8 +37,8 @@ static struct element lion(const struct update *op, double g, struct element e)
 {
   const double m = e.state[0], c = op->beta1 * m + (1 - op->beta1) * g;
   e.state_terms[0] = fabs(m) + fabs(g);
-  e.terms = fabs(e.p) + fabs(op->lr) +
-            (fabs(c) <= 1e-6 * e.state_terms[0] ? 2e6 * fabs(op->lr) : 0);
+  e.terms =
+      fabs(e.p) + fabs(op->lr) + (fabs(c) <= 1e-6 * e.state_terms[0] ? 2e6 * fabs(op->lr) : 0);
   e.p = e.p * (1 - op->lr * op->decay) - op->lr * (c > 0 ? 1 : c < 0 ? -1 : 0);
   e.state[0] = op->beta2 * m + (1 - op->beta2) * g;
   return e;
@@ -97,8 +97,8 @@ static void *typed(enum dtype type, const float *x, int64_t n)
 
 static struct arrays arrays_make(const struct update *op, int64_t n)
 {
-  struct arrays a = {typed(op->master, normals(n, 1), n), typed(op->grad, normals(n, 1), n),
-                     nans(n), {NULL}};
+  struct arrays a = {
+      typed(op->master, normals(n, 1), n), typed(op->grad, normals(n, 1), n), nans(n), {NULL}};
   for (int s = 0; s < RULE_STATES; s++) {
     float *x = normals(n, 0.1f);
     for (int64_t i = 0; i < n; i++)
@@ -111,14 +111,16 @@ static struct arrays arrays_make(const struct update *op, int64_t n)
 
 static struct arrays arrays_copy(const struct arrays *a, int64_t n)
 {
-  return (struct arrays){copy_of(a->master, n), a->grad, copy_of(a->copy, n),
+  return (struct arrays){copy_of(a->master, n),
+                         a->grad,
+                         copy_of(a->copy, n),
                          {copy_of(a->state[0], n), copy_of(a->state[1], n)}};
 }
 
 static struct arrays arrays_at(const struct update *op, const struct arrays *a, int64_t i)
 {
-  struct arrays b = {at(a->master, op->master, i), at(a->grad, op->grad, i),
-                     at(a->copy, op->copy, i), {NULL}};
+  struct arrays b = {
+      at(a->master, op->master, i), at(a->grad, op->grad, i), at(a->copy, op->copy, i), {NULL}};
   for (int s = 0; s < RULE_STATES; s++)
     b.state[s] = at(a->state[s], op->states, i);
   return b;
@@ -215,7 +217,8 @@ static void steps_are_the_formula_in_every_type(void **state)
       for (int step = 1; step <= 3; step++) {
         const int64_t skip = kind % 5; /* odd addresses */
         struct update next = settings(step);
-        op.nesterov = next.nesterov, op.bias1 = next.bias1, op.bias2 = next.bias2, op.seed = next.seed;
+        op.nesterov = next.nesterov, op.bias1 = next.bias1, op.bias2 = next.bias2,
+        op.seed = next.seed;
         struct arrays got = arrays_copy(&start, N), part = arrays_at(&op, &got, skip);
         run(lanes[1], &op, N - skip, &part);
         for (int64_t i = skip; i < N; i++)
@@ -232,7 +235,8 @@ static void many_steps_stay_with_the_formula(void **state)
   (void)state;
   enum { STEPS = 25 };
   for (struct update op = settings(1); optim_states(op.rule) > 0; next_rule(&op)) {
-    struct arrays a = {normals(N, 1), NULL, nans(N), {bytes(N * sizeof(float)), bytes(N * sizeof(float))}};
+    struct arrays a = {
+        normals(N, 1), NULL, nans(N), {bytes(N * sizeof(float)), bytes(N * sizeof(float))}};
     struct element *want = bytes(N * sizeof *want);
     double way = 0;
     for (int i = 0; i < N; i++)
@@ -326,10 +330,13 @@ static void what_is_not_there_is_zero(void **state)
   for (struct update op = settings(1); optim_states(op.rule) > 0; next_rule(&op))
     for (int kept = 0; kept < 2; kept++) {
       op.copy = kept ? DTYPE_BF16 : DTYPE_F32;
-      const struct arrays none = {NULL, normals(N, 1), nans(N), {kept ? normals(N, 1) : NULL, NULL}};
-      const struct arrays zero = {bytes(N * sizeof(float)), none.grad, nans(N),
-                                  {kept ? copy_of(none.state[0], N) : bytes(N * sizeof(float)),
-                                   bytes(N * sizeof(float))}};
+      const struct arrays none = {
+          NULL, normals(N, 1), nans(N), {kept ? normals(N, 1) : NULL, NULL}};
+      const struct arrays zero = {
+          bytes(N * sizeof(float)),
+          none.grad,
+          nans(N),
+          {kept ? copy_of(none.state[0], N) : bytes(N * sizeof(float)), bytes(N * sizeof(float))}};
       run(lanes[1], &op, N, &none);
       run(lanes[1], &op, N, &zero);
       assert_same_bits(none.copy, zero.copy, N * dtype_size(op.copy));

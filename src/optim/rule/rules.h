@@ -47,7 +47,11 @@ struct state_row {
 
 /* Optimizers of whole matrices: ROW(name, title, source, rule, states). `rule` updates everything
  * except the matrices of the blocks. NAME.h defines `const struct optim_matrix NAME` (optim.h). */
-#define OPTIM_MATRIX(ROW)
+#define OPTIM_MATRIX(ROW)                                                                          \
+  ROW(muon, "Muon (Jordan et al., 2024); embeddings, head and vectors by AdamW",                   \
+      "kellerjordan.github.io/posts/muon", adamw,                                                  \
+      {"momentum_buffer", STATE_LINEAR, STATE_OF_MATRICES},                                        \
+      {"exp_avg", STATE_LINEAR, STATE_OF_REST}, {"exp_avg_sq", STATE_ROOT, STATE_OF_REST})
 
 #define OPTIM_ENUM(name, ...) OPTIM_##name,
 enum optimizer { OPTIM_ELEMENTWISE(OPTIM_ENUM) OPTIM_MATRIX(OPTIM_ENUM) OPTIM_COUNT };
@@ -104,4 +108,9 @@ struct update {
 #include "optim/rule/adamw.h"
 #include "optim/rule/lion.h"
 #include "optim/rule/sgd.h"
+#endif
+
+/* Matrices: part of src/optim/registry.c, which brings the device and optim.h. */
+#ifdef RULE_MATRICES
+#include "optim/rule/muon.h"
 #endif
