@@ -147,7 +147,8 @@ enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, str
 enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
-enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master, const void *grad, void *const *state, void *working);
+enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *working);
 /* attention.c: */
 size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads);
 enum status cuda_attention(struct lane *lane, const struct attention *op);

@@ -248,9 +248,11 @@ static enum status sum_squares(struct lane *lane, int64_t n, const void *x, stru
   return status ? status : end(lane, cuda_ops.sum_squares(lane, n, x, sum));
 }
 
-static enum status update(struct lane *lane, int64_t n, const struct update *op, void *master, const void *grad, void *const *state, void *working)
+static enum status update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                          const void *grad, void *const *state, void *working)
 {
-  size_t each = dtype_size(op->grad) + (working ? dtype_size(op->copy) : 0) + (master ? 2 * dtype_size(op->master) : 0);
+  size_t each = dtype_size(op->grad) + (working ? dtype_size(op->copy) : 0) +
+                (master ? 2 * dtype_size(op->master) : 0);
   for (int s = 0; s < optim_states(op->rule); s++)
     each += state[s] ? 2 * dtype_size(op->states) : 0;
   enum status status = begin(lane, CLASS_UPDATE, (double)n * (double)each);

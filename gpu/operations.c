@@ -290,7 +290,9 @@ static enum status check_update(const struct update *op, bool copies)
   if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device updates by gradients of fp32 or bf16, not of %s", dtype_name(op->grad));
   if (op->states != DTYPE_F32 && op->states != DTYPE_BF16 && op->states != DTYPE_F16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device keeps states in fp32, bf16 or fp16, not in %s", dtype_name(op->states));
+    return status_set(STATUS_UNSUPPORTED,
+                      "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
+                      dtype_name(op->states));
   if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device makes working copies in fp32 or bf16, not in %s", dtype_name(op->copy));
   if (optim_states(op->rule) == 0)
@@ -298,7 +300,8 @@ static enum status check_update(const struct update *op, bool copies)
   return STATUS_OK;
 }
 
-enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master, const void *grad, void *const *state, void *working)
+enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *working)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   enum status status = check_update(op, working);

@@ -1,4 +1,5 @@
-/* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm, and what is concluded from them. */
+/* After the backward pass: sums of gradients over ranks, exact sums for loss and norm, and the
+ * outcome of a step. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
@@ -6,7 +7,8 @@ namespace {
 
 constexpr int THREADS = 256;
 
-/* --- sums over parts: adjacent pairs first, as the host's tree ------------------------------------------------------------------------------------ */
+/* --- sums over parts: adjacent pairs first, as the host's tree
+ * ------------------------------------------------------------------------------------ */
 
 constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads are under way together */
 /* Levels of runs: of a node, of a thousand ranks, and all that an int counts. */
@@ -43,7 +45,8 @@ template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> ad
   }
 }
 
-/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is joined from the right. Fewer than RUN << LEVELS parts. */
+/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is
+ * joined from the right. Fewer than RUN << LEVELS parts. */
 template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
 {
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
@@ -110,7 +113,8 @@ void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, in
     run_parts<T, 1>(launch, n, p, accumulate, dst);
 }
 
-/* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the same bits ----------------------------------------------- */
+/* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the
+ * same bits ----------------------------------------------- */
 
 constexpr int TOP = EXACTSUM_DIGITS - 1;
 
@@ -152,7 +156,8 @@ __device__ void add_parts_of(accumulator *a, const term &t)
       atomicAdd(&a->digit[t.digit + k], (unsigned long long)t.part[k]);
 }
 
-/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up before it touches the digits, which are the same for all of them. */
+/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up
+ * before it touches the digits, which are the same for all of them. */
 __device__ void add_warp(accumulator *a, double x)
 {
   term t = {0, {0, 0, 0}};
@@ -198,8 +203,9 @@ __global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 
 constexpr int BLOCK = 256; /* elements whose squares are one term */
 
-/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a block is
- * one term. The last block is filled with zeros, which change nothing. */
+/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved
+ * sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a
+ * block is one term. The last block is filled with zeros, which change nothing. */
 template <int W> __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {
   constexpr int TEAM = 4, LANES = 16, TEAMS = 32 / TEAM; /* teams of a warp */
@@ -255,7 +261,8 @@ __device__ bool any_below(const long long *digit, int bit)
   return (digit[bit >> 5] & ((1ll << (bit & 31)) - 1)) != 0;
 }
 
-/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a double. */
+/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits
+ * of a double. */
 __device__ unsigned long long round_magnitude(const long long *digit)
 {
   const unsigned long long infinity = 0x7ffull << 52;
@@ -303,7 +310,8 @@ __device__ void copy_sum(exactsum *to, const exactsum *from)
     ((long long *)to)[i] = ((const long long *)from)[i];
 }
 
-/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The digits come and go together, one thread passes the carries on. */
+/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The
+ * digits come and go together, one thread passes the carries on. */
 __global__ void carry(const exactsum *other, exactsum *sum)
 {
   __shared__ exactsum mine;

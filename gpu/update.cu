@@ -57,7 +57,7 @@ static_assert(RULE_STATES == 2, "root0 and root1 are all codes");
 
 constexpr int THREADS = 256;
 
-/* What every element shares besides the scalars of the rule. */
+/* Values that all elements share, besides the scalars of the rule. */
 struct common {
   float grad_scale;
   bool keep_scale, stochastic;
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(THREADS)
     store<C, W>(a.copy + i, copy);
 }
 
-/* What gpu_update() was called with. */
+/* Arguments of gpu_update(). */
 struct update_call {
   const gpu_launch *launch;
   int64_t n;

@@ -116,7 +116,8 @@ struct bench {
 
 static size_t array_size(const struct bench *bench, int array)
 {
-  const enum dtype type[ARRAYS] = {bench->op.master, bench->op.grad, bench->op.states, bench->op.states, bench->op.copy};
+  const enum dtype type[ARRAYS] = {bench->op.master, bench->op.grad, bench->op.states,
+                                   bench->op.states, bench->op.copy};
   return array == COPY && bench->values.copy == 0 ? 0 : dtype_size(type[array]);
 }
 
@@ -199,18 +200,18 @@ static enum status read_values(int n, char *const assignments[], struct bench *b
   if (status)
     return status;
   bench->op = (struct update){.lr = 1e-3,
-                             .beta1 = 0.9,
-                             .beta2 = 0.95,
-                             .eps = 1e-8,
-                             .decay = 0.1,
-                             .grad_scale = 1,
-                             .bias1 = 0.1,
-                             .bias2 = 0.05,
-                             .master = types[values->master],
-                             .grad = types[values->grad],
-                             .states = types[values->moments],
-                             .copy = types[values->copy ? values->copy - 1 : 0],
-                             .stochastic = values->rounding == 1};
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .decay = 0.1,
+                              .grad_scale = 1,
+                              .bias1 = 0.1,
+                              .bias2 = 0.05,
+                              .master = types[values->master],
+                              .grad = types[values->grad],
+                              .states = types[values->moments],
+                              .copy = types[values->copy ? values->copy - 1 : 0],
+                              .stochastic = values->rounding == 1};
   if (bench->op.stochastic && bench->op.master == DTYPE_F32 && bench->op.states == DTYPE_F32)
     return status_set(
         STATUS_USAGE,
@@ -285,8 +286,8 @@ static enum status time_pass(struct bench *bench, bool traffic, double *seconds)
   if (status)
     return status;
   const double start = clock_s();
-  status = (traffic ? host_update_traffic : host_update)(bench->lane, bench->n, &bench->op, a[MASTER],
-                                                         a[GRAD], &a[FIRST], a[COPY]);
+  status = (traffic ? host_update_traffic : host_update)(bench->lane, bench->n, &bench->op,
+                                                         a[MASTER], a[GRAD], &a[FIRST], a[COPY]);
   *seconds = clock_s() - start;
   bench->op.seed++;
   status = comm_agree(bench->comm, status);

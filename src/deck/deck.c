@@ -21,7 +21,8 @@ static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
-static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME) NULL};
+static const char *const optimizers[] = {
+    OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME) NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};

@@ -44,7 +44,7 @@ struct matmul {
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
   const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
-  float scale, add_scale; /* of the product and of `add`, 0: 1. Epilogue NONE, without accumulate */
+  float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
@@ -112,13 +112,13 @@ struct outcome {
 
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
 enum device_class {
-  CLASS_PRODUCTS,    /* matmul, its epilogue included */
+  CLASS_PRODUCTS, /* matmul, its epilogue included */
   CLASS_ATTENTION,
   CLASS_NORMS,
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_SUMS, /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
   CLASS_UPDATE,
   CLASS_COUNT
 };
@@ -243,9 +243,9 @@ struct device_ops {
   /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
-  /* One pass of an optimizer over n elements (optim/rule/rules.h), in types of op. state: one array per
-   * state of the rule. master and a state may be NULL: zeros are read and nothing is stored. copy
-   * (NULL: none) = the new master, in the type of the working copy. */
+  /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
+   * one array per state of the rule. The master or a state may be NULL. Then zeros are read and
+   * nothing is stored. copy (NULL: none) = the new master, rounded to nearest. */
   enum status (*update)(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
 };

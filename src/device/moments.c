@@ -24,5 +24,6 @@ void moments_encode(void *to, enum dtype type, enum state_code state, const floa
     return;
   }
   for (size_t i = 0; i < n; i++)
-    code[i] = f16_from_f32(moments_bounded(state == STATE_ROOT ? sqrtf(from[i]) : from[i]) * MOMENTS_SCALE);
+    code[i] = f16_from_f32(moments_bounded(state == STATE_ROOT ? sqrtf(from[i]) : from[i]) *
+                           MOMENTS_SCALE);
 }

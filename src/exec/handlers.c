@@ -440,7 +440,8 @@ static enum status update(const struct call *call, int grads, const struct outco
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, grads + 1), use(call, grads),
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
+                      use(call, grads + 1), use(call, grads),
                       (void *[]){use(call, grads + 2), use(call, grads + 3)}, use(call, grads + 4));
 }
 

@@ -1,6 +1,6 @@
-/* The optimizer's policy: learning-rate schedule, clipping, the states of each optimizer, and its pass
- * over a rank's contiguous range with per-parameter decay. Arithmetic is in optim/rule, one file per
- * optimizer. */
+/* The optimizer's policy: learning-rate schedule, clipping, the states of each optimizer, and
+ * its pass over a rank's contiguous range with per-parameter decay. Arithmetic is in optim/rule,
+ * one file per optimizer. */
 #ifndef SLUICE_OPTIM_OPTIM_H
 #define SLUICE_OPTIM_OPTIM_H
 
@@ -12,7 +12,7 @@
 #include "layout/layout.h"
 #include "model/model.h"
 
-/* What an optimizer does with a whole matrix of a block. All Local. */
+/* Arithmetic of an optimizer on a whole matrix of a block. All Local. */
 struct optim_matrix {
   /* Bytes of work that transform() takes. */
   size_t (*workspace)(const struct device *device, int64_t rows, int64_t cols);
@@ -20,7 +20,7 @@ struct optim_matrix {
    * in. On `lane`; work is of its device. */
   enum status (*transform)(struct lane *lane, int64_t rows, int64_t cols, const void *in, void *out,
                            void *work);
-  /* What the step is multiplied by, besides the learning rate. */
+  /* Factor of the step, besides the learning rate. */
   double (*scale)(int64_t rows, int64_t cols);
 };
 
@@ -34,19 +34,21 @@ struct optim_ops {
 };
 const struct optim_ops *optim_ops(enum optimizer optimizer);
 
-/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) / (warmup + 1) of lr, then constant, linear or cosine
- * (Loshchilov & Hutter 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
+/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) /
+ * (warmup + 1) of lr, then constant, linear or cosine (Loshchilov & Hutter 2017,
+ * arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
-/* Factor for all gradients: clip / norm if norm > clip > 0, else 1 (as torch.nn.utils.clip_grad_norm_, without its 1e-6). */
+/* Factor for all gradients: clip / norm if norm > clip > 0, else 1 (as
+ * torch.nn.utils.clip_grad_norm_, without its 1e-6). */
 double optim_clip_scale(double norm, double clip);
 
 /* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
 unsigned optim_exempt_kinds(const struct deck *deck);
 
-/* Runs of trained elements of one unit that are updated alike: [0, used) cut at parameter boundaries,
- * neighbours with equal decay joined, except that a whole matrix is a run of its own. Padding after a
- * parameter goes with it: its gradients and values are zero. No runs if the unit is frozen. */
+/* Runs of trained elements of one unit that are updated alike. They cover [0, used). Neighbours
+ * with equal decay are one run, except that a whole matrix is a run of its own. Padding goes
+ * with the parameter before it: its gradients and values are zero. A frozen unit has no runs. */
 struct optim_segment {
   int64_t begin, end; /* `end` is the next run's begin */
   bool decays;
@@ -61,29 +63,30 @@ enum status optim_segments_create(const struct optim_ops *ops, const struct mode
                                   unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
 
-/* Is parameter p updated as a whole matrix? Then it has the states STATE_OF_MATRICES, else those STATE_OF_REST. */
+/* Is parameter p updated as a whole matrix? Then it has the states STATE_OF_MATRICES, else those
+ * STATE_OF_REST. */
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p);
 
 bool optim_segment_has(const struct optim_segments *segments, int i, int state); /* run i */
 
-/* A state packs the runs that have it, in their order, without gaps. Number of its elements before
- * flat element `element` of the unit; `element` itself if all parameters have the state. So range r
- * of the unit keeps state elements [offset(r.begin), offset(r.end)). Offsets of runs are multiples of
- * LAYOUT_ALIGN. */
+/* A state packs the runs that have it, in their order, without gaps. The offset is the number of
+ * its elements before flat element `element` of the unit. It is `element` if all parameters have
+ * the state. So range r keeps state elements [offset(r.begin), offset(r.end)). Each run begins
+ * at a multiple of LAYOUT_ALIGN. */
 int64_t optim_state_offset(const struct optim_segments *segments, int state, int64_t element);
 int64_t optim_state_elements(const struct optim_segments *segments, int state,
                              struct layout_range r);
 
 /* One pass over flat range r of the unit, except whole matrices. master, grad and copy (NULL: none)
- * point at r.begin's element, in op's types; state[s] at the elements that the range keeps. Set here:
- * op->rule, op->first (the element's place in the flat unit), and no decay for parameters without.
- * Local, on `lane`, as the functions below. */
+ * point at r.begin's element, in op's types. state[s] points at the elements that the range keeps.
+ * The call sets op's rule, its `first` to the place in the flat unit, and no decay for exempt
+ * parameters. Local, on `lane`, as the functions below. */
 enum status optim_update(struct lane *lane, const struct optim_segments *segments,
                          struct layout_range r, const struct update *op, void *master,
                          const void *grad, void *const *state, void *copy);
 
-/* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the device's compute
- * type; only elements of whole matrices are read and written.
+/* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the device's
+ * compute type. Only elements of whole matrices are read and written.
  *
  * 1. The momentum's direction in range r: b = momentum b + g; window = g + momentum b (Nesterov).
  *    grad and state[] as for optim_update(). Next, the ranks gather the window. */
@@ -95,8 +98,8 @@ enum status optim_transform(struct lane *lane, const struct optim_segments *segm
                             struct layout_range r, void *window, void *work);
 size_t optim_transform_workspace(const struct optim_segments *segments, const struct device *device,
                                  struct layout_range r);
-/* 3. In range r: p = (1 - lr decay) p - lr scale window, with stochastic rounding and the copy as for
- *    optim_update(). Of op->outcome only `finite` counts. */
+/* 3. In range r: p = (1 - lr decay) p - lr scale window. Rounding and copy are those of
+ *    optim_update(). The outcome's scale is already part of the momentum: only `finite` is read. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy);

@@ -113,7 +113,8 @@ enum status optim_transform(struct lane *lane, const struct optim_segments *segm
   return status;
 }
 
-/* SGD's step without momentum. The scale belongs to the gradient, so that it is not in the decay. */
+/* SGD's step without momentum. The scale belongs to the gradient, so that it is not in the
+ * decay. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy)

@@ -16,13 +16,13 @@ enum { N = 2 * 32768 + 77, STEPS = 25 };
 static struct update settings(int step, double decay)
 {
   return (struct update){.lr = 1e-2,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .decay = decay,
-                        .grad_scale = 0.5f,
-                        .bias1 = 1 - pow(0.9, step),
-                        .bias2 = 1 - pow(0.95, step)};
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps = 1e-8,
+                         .decay = decay,
+                         .grad_scale = 0.5f,
+                         .bias1 = 1 - pow(0.9, step),
+                         .bias2 = 1 - pow(0.95, step)};
 }
 
 struct state64 {
@@ -90,7 +90,8 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
     for (int64_t cut = 0; cut < N; cut += 29989) {
       float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy = nans(N);
       assert_ok(ops->update(lanes[l], cut, &op, p2, grad, (void *[]){m2, v2}, copy));
-      assert_ok(ops->update(lanes[l], N - cut, &op, p2 + cut, grad + cut, (void *[]){m2 + cut, v2 + cut}, copy + cut));
+      assert_ok(ops->update(lanes[l], N - cut, &op, p2 + cut, grad + cut,
+                            (void *[]){m2 + cut, v2 + cut}, copy + cut));
       assert_same_bits(p2, want_p, N * sizeof *p);
       assert_same_bits(m2, want_m, N * sizeof *m);
       assert_same_bits(v2, want_v, N * sizeof *v);
@@ -173,7 +174,8 @@ static struct arrays some_arrays(int64_t n)
   return a;
 }
 
-static struct arrays arrays_part(const struct arrays *a, const struct update *op, int64_t from, int64_t n)
+static struct arrays arrays_part(const struct arrays *a, const struct update *op, int64_t from,
+                                 int64_t n)
 {
   return (struct arrays){n,
                          at(a->master, op->master, from),
@@ -183,7 +185,8 @@ static struct arrays arrays_part(const struct arrays *a, const struct update *op
                          at(a->copy, op->copy, from)};
 }
 
-static void assert_same_states(const struct update *op, const struct arrays *a, const struct arrays *b)
+static void assert_same_states(const struct update *op, const struct arrays *a,
+                               const struct arrays *b)
 {
   const size_t n = (size_t)a->n;
   assert_same_bits(a->master, b->master, n * dtype_size(op->master));
@@ -229,7 +232,8 @@ static void step_twin(const struct update *op, const struct arrays *a)
   const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1), beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2),
               eps = (float)op->eps, root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
   for (int64_t i = 0; i < a->n; i++) {
-    float g = get(a->grad, op->grad, i) * op->grad_scale, m = get_moment(a->m, op->states, false, i), v = get_moment(a->v, op->states, true, i),
+    float g = get(a->grad, op->grad, i) * op->grad_scale,
+          m = get_moment(a->m, op->states, false, i), v = get_moment(a->v, op->states, true, i),
           p = get(a->master, op->master, i);
     m += rest1 * (g - m);
     v = beta2 * v + rest2 * g * g;
@@ -242,9 +246,11 @@ static void step_twin(const struct update *op, const struct arrays *a)
   }
 }
 
-static enum status step_host(struct lane *lane, const struct update *op, const struct arrays *a, bool copies)
+static enum status step_host(struct lane *lane, const struct update *op, const struct arrays *a,
+                             bool copies)
 {
-  return ops->update(lane, a->n, op, a->master, a->grad, (void *[]){a->m, a->v}, copies ? a->copy : NULL);
+  return ops->update(lane, a->n, op, a->master, a->grad, (void *[]){a->m, a->v},
+                     copies ? a->copy : NULL);
 }
 
 /* The combination of types number `kind`; false behind the last. */
@@ -295,7 +301,13 @@ static void every_number_is_rounded_like_the_twin_s(void **state)
   static const uint32_t low[] = {0, 1, 0x2aaa, 0x7fff, 0x8000, 0xffff};
   enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
   const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS), want = arrays_create(WORDS);
-  struct update op = {.beta2 = 0.5, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .copy = DTYPE_BF16, .stochastic = true};
+  struct update op = {.beta2 = 0.5,
+                      .eps = 1e-8,
+                      .grad_scale = 1,
+                      .bias1 = 1,
+                      .bias2 = 1,
+                      .copy = DTYPE_BF16,
+                      .stochastic = true};
   for (uint32_t i = 0; i < WORDS; i++)
     ((uint32_t *)input.grad)[i] = i / LOW << 16 | low[i % LOW];
   for (int type = 1; type < TYPES; type++)
@@ -353,15 +365,18 @@ static void one_step_is_the_formula_rounded_once(void **state)
     arrays_set(&start, &op, &input);
     assert_ok(step_host(lanes[2], &op, &got, true));
     for (int64_t i = 0; i < MOST; i++) {
-      const double old_p = (double)get(start.master, op.master, i), old_m = (double)get_moment(start.m, op.states, false, i);
+      const double old_p = (double)get(start.master, op.master, i),
+                   old_m = (double)get_moment(start.m, op.states, false, i);
       double p = old_p, m = old_m, v = (double)get_moment(start.v, op.states, true, i);
       const float grad = get(start.grad, op.grad, i);
       step64(&op, 1, &grad, (struct state64){&p, &m, &v});
       const double parts = fabs(old_m) + fabs((double)grad), terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
       m = moment_within(&op, false, m);
       v = moment_within(&op, true, v);
-      assert_true(fabs((double)get_moment(got.m, op.states, false, i) - m) <= moment_error(&op, false, m, parts));
-      assert_true(fabs((double)get_moment(got.v, op.states, true, i) - v) <= moment_error(&op, true, v, v));
+      assert_true(fabs((double)get_moment(got.m, op.states, false, i) - m) <=
+                  moment_error(&op, false, m, parts));
+      assert_true(fabs((double)get_moment(got.v, op.states, true, i) - v) <=
+                  moment_error(&op, true, v, v));
       assert_true(fabs((double)get(got.master, op.master, i) - p) <= rounding_error(&op, op.master, p, terms));
       struct update nearest = op;
       nearest.stochastic = false;
@@ -520,7 +535,13 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
 {
   (void)state;
   const struct arrays got = arrays_create(CODES), want = arrays_create(CODES);
-  struct update op = {.beta1 = 1, .beta2 = 1, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .states = DTYPE_F16};
+  struct update op = {.beta1 = 1,
+                      .beta2 = 1,
+                      .eps = 1e-8,
+                      .grad_scale = 1,
+                      .bias1 = 1,
+                      .bias2 = 1,
+                      .states = DTYPE_F16};
   for (int i = 0; i < CODES; i++) {
     ((uint16_t *)want.m)[i] = (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */
     ((uint16_t *)want.v)[i] = magnitude(((uint16_t *)want.m)[i]);
@@ -621,14 +642,16 @@ static void unknown_types_and_counts_are_refused(void **state)
     *type[i] = DTYPE_F8_E4M3;
     assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_UNSUPPORTED);
     assert_non_null(strstr(status_text(), "fp8_e4m3"));
-    assert_int_equal(host_update_traffic(lanes[0], 32, &op, x, x, (void *[]){x, x}, x), STATUS_UNSUPPORTED);
+    assert_int_equal(host_update_traffic(lanes[0], 32, &op, x, x, (void *[]){x, x}, x),
+                     STATUS_UNSUPPORTED);
   }
   struct update op = settings(1, 0);
   assert_int_equal(ops->update(lanes[0], -1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
   op.first = -1;
   assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
   op.first = 0;
-  assert_int_equal(host_update_traffic(lanes[0], 33, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
+  assert_int_equal(host_update_traffic(lanes[0], 33, &op, x, x, (void *[]){x, x}, x),
+                   STATUS_INTERNAL);
 }
 
 /* What is measured against it must be harmless. */
@@ -644,7 +667,8 @@ static void traffic_changes_the_copy_alone(void **state)
       for (int copies = 0; copies < 2; copies++) {
         arrays_set(&before, &op, &input);
         arrays_set(&got, &op, &input);
-        assert_ok(host_update_traffic(lanes[1], LINES, &op, got.master, got.grad, (void *[]){got.m, got.v}, copies ? got.copy : NULL));
+        assert_ok(host_update_traffic(lanes[1], LINES, &op, got.master, got.grad,
+                                      (void *[]){got.m, got.v}, copies ? got.copy : NULL));
         assert_same_states(&op, &got, &before);
         assert_same_bits(got.copy, copies ? zeros : before.copy, LINES * dtype_size(op.copy));
       }

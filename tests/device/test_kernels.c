@@ -22,7 +22,14 @@ struct result {
 
 static void run_all(const struct kernels *k, int64_t n, const struct material *in, struct result *out)
 {
-  struct update_pass pass = {.op = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 1, .bias1 = 1, .bias2 = 0.81}, .grad_scale = 0.7f};
+  struct update_pass pass = {.op = {.lr = 1e-3,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .decay = 1,
+                                    .bias1 = 1,
+                                    .bias2 = 0.81},
+                             .grad_scale = 0.7f};
   size_t row = (size_t)n * sizeof(float);
   memset(out, 0, sizeof *out);
   out->scalar[0] = k->dot(n, in->x, in->y);

@@ -1388,10 +1388,19 @@ static void test_adamw(void **state)
     for (int64_t i = 0; i < n; i++)
       v.here[i] *= v.here[i];
     upload(&v);
-    struct update op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 0.5f, .bias1 = 0.3, .bias2 = 0.2};
-    must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here}, copy.here));
+    struct update op = {.lr = 1e-2,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .decay = 0.1,
+                        .grad_scale = 0.5f,
+                        .bias1 = 0.3,
+                        .bias2 = 0.2};
+    must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here},
+                           copy.here));
     op.copy = compute;
-    must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there}, copy.there));
+    must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
+                          copy.there));
     expect_same("AdamW's masters", &master);
     expect_same("its first moment", &m);
     expect_same("its second moment", &v);
@@ -1425,17 +1434,26 @@ static void test_adamw_outcome(void **state)
   const int64_t n = 1003;
   struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true), copy = output(n);
   struct outcome outcome = {.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3, .finite = 1};
-  struct update op = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = NAN, .bias1 = 0.3, .bias2 = 0.2};
+  struct update op = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .decay = 0.1,
+                      .grad_scale = NAN,
+                      .bias1 = 0.3,
+                      .bias2 = 0.2};
   (void)state;
   for (int64_t i = 0; i < n; i++)
     v.here[i] *= v.here[i];
   upload(&v);
   void *there = place_there(&outcome, sizeof outcome);
   op.outcome = &outcome;
-  must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here}, copy.here));
+  must(host->ops->update(host_lane, n, &op, master.here, grad.here, (void *[]){m.here, v.here},
+                         copy.here));
   op.outcome = there;
   op.copy = compute;
-  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there}, copy.there));
+  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
+                        copy.there));
   expect_same("AdamW's masters", &master);
   expect_same("its first moment", &m);
   expect_same("its working copy", &copy);
@@ -1443,7 +1461,8 @@ static void test_adamw_outcome(void **state)
   outcome.finite = 0;
   must_cuda(cudaMemcpy(there, &outcome, sizeof outcome, cudaMemcpyHostToDevice));
   must_cuda(cudaMemcpy(master.here, master.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
-  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there}, copy.there));
+  must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
+                        copy.there));
   expect_bits("masters of a step that is not finite", master.there, master.here, (size_t)n * 4);
   struct twin *all[] = {&master, &grad, &m, &v, &copy};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -1488,23 +1507,27 @@ static void *later(void *base, int64_t elements, enum dtype type)
 /* Three steps, the last two with other random bits. `skip`: elements that the range begins behind the arrays; where that is no multiple of 4 nothing is aligned. */
 static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
-  struct same master = same_make(n + skip, op.master, true, false), grad = same_make(n + skip, op.grad, true, false),
-              m = same_make(n + skip, op.states, true, false), v = same_make(n + skip, op.states, true, true),
+  struct same master = same_make(n + skip, op.master, true, false),
+              grad = same_make(n + skip, op.grad, true, false),
+              m = same_make(n + skip, op.states, true, false),
+              v = same_make(n + skip, op.states, true, true),
               copy = same_make(n + skip, op.copy, false, false);
   for (int step = 0; step < 3; step++) {
-    must(host->ops->update(host_lane, n, &op, later(master.here, skip, op.master),
-                           later(grad.here, skip, op.grad),
-                           (void *[]){later(m.here, skip, op.states), later(v.here, skip, op.states)},
-                           copies ? later(copy.here, skip, op.copy) : NULL));
-    must(gpu->ops->update(gpu_lane, n, &op, later(master.there, skip, op.master),
-                          later(grad.there, skip, op.grad),
-                          (void *[]){later(m.there, skip, op.states), later(v.there, skip, op.states)},
-                          copies ? later(copy.there, skip, op.copy) : NULL));
+    must(host->ops->update(
+        host_lane, n, &op, later(master.here, skip, op.master), later(grad.here, skip, op.grad),
+        (void *[]){later(m.here, skip, op.states), later(v.here, skip, op.states)},
+        copies ? later(copy.here, skip, op.copy) : NULL));
+    must(gpu->ops->update(
+        gpu_lane, n, &op, later(master.there, skip, op.master), later(grad.there, skip, op.grad),
+        (void *[]){later(m.there, skip, op.states), later(v.there, skip, op.states)},
+        copies ? later(copy.there, skip, op.copy) : NULL));
     op.seed += 77;
   }
   char what[160];
-  snprintf(what, sizeof what, "optimizer %d of %lld behind %lld, gradients %s, states %s, copy %s%s",
-           (int)op.rule, (long long)n, (long long)skip, dtype_name(op.grad), dtype_name(op.states), copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
+  snprintf(what, sizeof what,
+           "optimizer %d of %lld behind %lld, gradients %s, states %s, copy %s%s", (int)op.rule,
+           (long long)n, (long long)skip, dtype_name(op.grad), dtype_name(op.states),
+           copies ? dtype_name(op.copy) : "none", op.stochastic ? ", stochastic" : "");
   struct same *all[] = {&m, &v, &master, &copy, &grad};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     expect_bits(what, all[i]->there, all[i]->here, all[i]->bytes);
@@ -1544,13 +1567,23 @@ static void test_update_of_nothing(void **state)
 {
   enum { N = 1003 };
   (void)state;
-  for (struct update op = {.lr = -1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2};
+  for (struct update op = {.lr = -1,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .momentum = 0.9,
+                          .grad_scale = 0.3f,
+                          .bias1 = 0.3,
+                          .bias2 = 0.2};
        optim_states(op.rule) > 0; op.rule++)
     for (int kept = 0; kept < 2; kept++) {
-      struct same grad = same_make(N, op.grad, true, false), copy = same_make(N, op.copy, false, false),
+      struct same grad = same_make(N, op.grad, true, false),
+                  copy = same_make(N, op.copy, false, false),
                   m = same_make(N, op.states, true, false);
-      must(host->ops->update(host_lane, N, &op, NULL, grad.here, (void *[]){kept ? m.here : NULL, NULL}, copy.here));
-      must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there, (void *[]){kept ? m.there : NULL, NULL}, copy.there));
+      must(host->ops->update(host_lane, N, &op, NULL, grad.here,
+                             (void *[]){kept ? m.here : NULL, NULL}, copy.here));
+      must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there,
+                            (void *[]){kept ? m.there : NULL, NULL}, copy.there));
       struct same *all[] = {&m, &copy, &grad};
       for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         expect_bits("an update without a master", all[i]->there, all[i]->here, all[i]->bytes);
@@ -1572,8 +1605,15 @@ static void test_adamw_fp16(void **state)
   enum { CODES = 1 << 16 };
   static uint16_t first[CODES], second[CODES];
   static float gradient[CODES];
-  struct update op = {
-      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .grad_scale = 1, .bias1 = 0.3, .bias2 = 0.2, .states = DTYPE_F16, .seed = 3};
+  struct update op = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .grad_scale = 1,
+                      .bias1 = 0.3,
+                      .bias2 = 0.2,
+                      .states = DTYPE_F16,
+                      .seed = 3};
   (void)state;
   rng_fill_normal(rng_key_make(draws++, "same"), 0, 0, CODES, 0, 1, gradient);
   for (int i = 0; i < CODES; i++) {
@@ -1587,8 +1627,10 @@ static void test_adamw_fp16(void **state)
                 v = same_of(second, sizeof second);
     op.stochastic = stochastic;
     for (int step = 0; step < 3; step++, op.seed += 77) {
-      must(host->ops->update(host_lane, CODES, &op, master.here, grad.here, (void *[]){m.here, v.here}, NULL));
-      must(gpu->ops->update(gpu_lane, CODES, &op, master.there, grad.there, (void *[]){m.there, v.there}, NULL));
+      must(host->ops->update(host_lane, CODES, &op, master.here, grad.here,
+                             (void *[]){m.here, v.here}, NULL));
+      must(gpu->ops->update(gpu_lane, CODES, &op, master.there, grad.there,
+                            (void *[]){m.there, v.there}, NULL));
     }
     struct same *all[] = {&m, &v, &master, &grad};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -1603,24 +1645,30 @@ static void test_adamw_split(void **state)
 {
   enum { N = 1003, CUT = 402 };
   const struct update op = {.lr = 1e-2,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .grad_scale = 1,
-                           .bias1 = 0.3,
-                           .bias2 = 0.2,
-                           .states = DTYPE_BF16,
-                           .stochastic = true,
-                           .seed = 5,
-                           .first = (INT64_C(1) << 32) - 501};
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .grad_scale = 1,
+                            .bias1 = 0.3,
+                            .bias2 = 0.2,
+                            .states = DTYPE_BF16,
+                            .stochastic = true,
+                            .seed = 5,
+                            .first = (INT64_C(1) << 32) - 501};
   struct update rest = op;
-  struct same master = same_make(N, op.master, true, false), grad = same_make(N, op.grad, true, false), m = same_make(N, op.states, true, false),
+  struct same master = same_make(N, op.master, true, false),
+              grad = same_make(N, op.grad, true, false), m = same_make(N, op.states, true, false),
               v = same_make(N, op.states, true, true);
   (void)state;
   rest.first += CUT;
-  must(host->ops->update(host_lane, N, &op, master.here, grad.here, (void *[]){m.here, v.here}, NULL));
-  must(gpu->ops->update(gpu_lane, CUT, &op, master.there, grad.there, (void *[]){m.there, v.there}, NULL));
-  must(gpu->ops->update(gpu_lane, N - CUT, &rest, later(master.there, CUT, op.master), later(grad.there, CUT, op.grad), (void *[]){later(m.there, CUT, op.states), later(v.there, CUT, op.states)}, NULL));
+  must(host->ops->update(host_lane, N, &op, master.here, grad.here, (void *[]){m.here, v.here},
+                         NULL));
+  must(gpu->ops->update(gpu_lane, CUT, &op, master.there, grad.there, (void *[]){m.there, v.there},
+                        NULL));
+  must(gpu->ops->update(gpu_lane, N - CUT, &rest, later(master.there, CUT, op.master),
+                        later(grad.there, CUT, op.grad),
+                        (void *[]){later(m.there, CUT, op.states), later(v.there, CUT, op.states)},
+                        NULL));
   struct same *all[] = {&master, &m, &v, &grad};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     expect_bits("AdamW in two calls", all[i]->there, all[i]->here, all[i]->bytes);
@@ -1628,8 +1676,8 @@ static void test_adamw_split(void **state)
   }
 }
 
-/* Muon's iterations. Oracle: the host in fp32. In bf16 a rounding of 2^-9 grows with the slope of the
- * polynomial at the smallest singular values, a quarter of the largest. */
+/* Muon's iterations. Oracle: the host in fp32. In bf16 a rounding of 2^-9 grows with the slope
+ * of the polynomial at the smallest singular values, a quarter of the largest. */
 static void test_orthogonalize(void **state)
 {
   static const int64_t shapes[][2] = {{64, 192}, {192, 64}, {33, 130}, {130, 33}, {1, 8}};
@@ -1663,11 +1711,14 @@ static void test_adamw_refusals(void **state)
   int nothing = 0;
   (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    assert_int_equal(gpu->ops->update(gpu_lane, 0, &bad[i].op, NULL, NULL, (void *[]){NULL, NULL}, &nothing), STATUS_UNSUPPORTED);
+    assert_int_equal(
+        gpu->ops->update(gpu_lane, 0, &bad[i].op, NULL, NULL, (void *[]){NULL, NULL}, &nothing),
+        STATUS_UNSUPPORTED);
     if (!strstr(status_text(), bad[i].says))
       fail_msg("'%s' does not say '%s'", status_text(), bad[i].says);
   }
-  must(gpu->ops->update(gpu_lane, 0, &bad[3].op, NULL, NULL, (void *[]){NULL, NULL}, NULL)); /* without a copy its type is not asked for */
+  must(gpu->ops->update(gpu_lane, 0, &bad[3].op, NULL, NULL, (void *[]){NULL, NULL},
+                        NULL)); /* without a copy its type is not asked for */
   must(gpu->ops->update(gpu_lane, 0, &good, NULL, NULL, (void *[]){NULL, NULL}, NULL));
 }
 

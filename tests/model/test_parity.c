@@ -242,7 +242,8 @@ static void read_series(const struct fixture *f, const char *key, struct series 
   json_tree_free(tree);
 }
 
-static void update(struct fixture *f, const struct update *op, unsigned exempt, float **m, float **v)
+static void update(struct fixture *f, const struct update *op, unsigned exempt, float **m,
+                   float **v)
 {
   struct engine *e = &f->engine;
   for (int u = 0; u < e->model->units; u++)
@@ -250,7 +251,10 @@ static void update(struct fixture *f, const struct update *op, unsigned exempt, 
       const struct layout_unit *layout = &e->model->unit[u].layout;
       struct update mine = *op;
       mine.decay = model_decays(e->model, u, p, exempt) ? op->decay : 0;
-      must(e->device->ops->update(e->lane, layout->elements[p], &mine, engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p), (void *[]){m[u] + layout->offset[p], v[u] + layout->offset[p]}, NULL));
+      must(e->device->ops->update(e->lane, layout->elements[p], &mine,
+                                  engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p),
+                                  (void *[]){m[u] + layout->offset[p], v[u] + layout->offset[p]},
+                                  NULL));
     }
 }
 

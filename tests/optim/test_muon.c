@@ -1,6 +1,6 @@
-/* Muon. Oracles: the polynomial of Newton-Schulz on singular values that are known, in fp64; the whole
- * step of a unit in fp64; counting, element by element, for the place of a state; and the same bits
- * for a unit that is cut into ranges. */
+/* Muon. Oracles: the polynomial of Newton-Schulz on singular values that are known, in fp64; the
+ * whole step of a unit in fp64; counting, element by element, for the place of a state; and the
+ * same bits for a unit that is cut into ranges. */
 #include "tests/device/fixture.h"
 
 #include <math.h>
@@ -264,8 +264,8 @@ static void step64(const struct model *model, const struct update *op, const flo
   }
 }
 
-/* Three steps of a block, whole and in ranges that cut matrices anywhere. The gradient is clipped: the
- * outcome's scale is in the momentum, not in the step. */
+/* Three steps of a block, whole and in ranges that cut matrices anywhere. The gradient is
+ * clipped: the outcome's scale is in the momentum, not in the step. */
 static void steps_are_the_formula_for_any_ranges(void **state)
 {
   enum { STEPS = 3, MOST = 64 };

@@ -1,6 +1,6 @@
-/* Every elementwise optimizer. Oracles: its formula in fp64, with the bound of the roundings of each
- * type; the same bits for every cut, number of threads and instruction set; the mean of stochastic
- * rounding; and arrays of zeros, for arrays that are not there. */
+/* Every elementwise optimizer. Oracles: its formula in fp64, with the bound of the roundings of
+ * each type; the same bits for every cut, number of threads and instruction set; the mean of
+ * stochastic rounding; and arrays of zeros, for arrays that are not there. */
 #include "tests/device/fixture.h"
 
 #include <math.h>
@@ -283,8 +283,8 @@ static void bits_do_not_depend_on_cuts_threads_or_kernels(void **state)
   }
 }
 
-/* Many times the same element: the mean of what is stored is the number in fp32, within five standard
- * deviations of a draw between two neighbours. */
+/* Many times the same element: the mean of what is stored is the number in fp32, within five
+ * standard deviations of a draw between two neighbours. */
 static void assert_mean(void *array, enum dtype type, int64_t n, double want)
 {
   double mean = 0, most = -INFINITY, least = INFINITY;

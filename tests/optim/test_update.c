@@ -140,15 +140,16 @@ static void owned_destroy(struct owned *o)
 }
 
 static const struct update some_step = {.lr = 0.01f,
-                                       .beta1 = 0.9f,
-                                       .beta2 = 0.95f,
-                                       .eps = 1e-8f,
-                                       .decay = 0.1f,
-                                       .grad_scale = 0.5f,
-                                       .bias1 = 1 - 0.9 * 0.9 * 0.9,
-                                       .bias2 = 1 - 0.95 * 0.95 * 0.95};
+                                        .beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .decay = 0.1f,
+                                        .grad_scale = 0.5f,
+                                        .bias1 = 1 - 0.9 * 0.9 * 0.9,
+                                        .bias2 = 1 - 0.95 * 0.95 * 0.95};
 
-static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r, const struct update *op, struct owned *o)
+static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r,
+                   const struct update *op, struct owned *o)
 {
   must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin,
                     (void *[]){o->m + r.begin, o->v + r.begin}, NULL));
@@ -176,7 +177,8 @@ static void test_update_of_ranges(void **state)
     update(f, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &some_step, &parts);
   assert_same(&whole, &parts);
   assert_memory_not_equal(whole.master, before.master, sizeof(float));
-  assert_memory_equal(whole.master + used, before.master + used, (size_t)(flat - used) * sizeof(float));
+  assert_memory_equal(whole.master + used, before.master + used,
+                      (size_t)(flat - used) * sizeof(float));
   owned_destroy(&whole);
   owned_destroy(&parts);
   owned_destroy(&before);
@@ -207,14 +209,16 @@ static void test_update_of_small_types(void **state)
     dtype_convert(whole[i], type[i], from[i], DTYPE_F32, (size_t)flat);
     dtype_convert(parts[i], type[i], from[i], DTYPE_F32, (size_t)flat);
   }
-  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1], (void **)&whole[2], whole[4]));
+  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1],
+                    (void **)&whole[2], whole[4]));
   for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1) {
     char *at[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
       at[i] = parts[i] + begin * (int64_t)dtype_size(type[i]);
     op.first = 12345; /* is set by the call */
-    must(optim_update(f->lane, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &op, at[0], at[1],
-                      (void **)&at[2], at[4]));
+    must(optim_update(f->lane, &segments,
+                      (struct layout_range){begin, begin + length < flat ? begin + length : flat},
+                      &op, at[0], at[1], (void **)&at[2], at[4]));
   }
   for (int i = 0; i < ARRAYS; i++) {
     assert_memory_equal(whole[i], parts[i], (size_t)flat * sizeof(float));
@@ -258,7 +262,12 @@ static void test_ten_steps(void **state)
 
   for (int t = 1; t <= STEPS; t++) {
     double lr = 0.1 / t, scale = 1.0 / (1 + t % 3);
-    struct update op = {.lr = (float)lr, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.5f, .grad_scale = (float)scale};
+    struct update op = {.lr = (float)lr,
+                        .beta1 = 0.9f,
+                        .beta2 = 0.95f,
+                        .eps = 1e-8f,
+                        .decay = 0.5f,
+                        .grad_scale = (float)scale};
     op.bias1 = 1 - pow(0.9, t);
     op.bias2 = 1 - pow(0.95, t);
     rng_fill_normal(rng_key_make(2, "grad"), (uint64_t)t, 0, flat, 0, 1, o.grad);

@@ -73,12 +73,13 @@ struct kernels {
   /* Between fp32, bf16 and fp16, to nearest; not in place */
   void (*convert)(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
-  /* One pass over n elements, which count as `first` and the following numbers; these do not go past
-   * 2^32. The copy is stored around the caches. */
+  /* One pass over n elements, which count as `first` and the following numbers; these do not go
+   * past 2^32. The copy is stored around the caches. */
   void (*update)(int64_t n, const struct update_pass *pass, uint32_t first,
                  const struct update_arrays *a);
-  /* The loads and stores of update() without its arithmetic, to measure what memory gives. Only the
-   * copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, none is NULL but copy. */
+  /* The loads and stores of update() without its arithmetic, to measure what memory gives. Only
+   * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, none is NULL
+   * but copy. */
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:

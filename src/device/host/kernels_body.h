@@ -43,7 +43,8 @@ INLINE vec vec_min(vec a, vec b)
 INLINE vec vec_sqrt(vec x)
 {
 #if defined __AVX512F__
-  return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x); /* without _mm512_sqrt_ps's undefined operand: equal roots are computed once */
+  /* _mm512_sqrt_ps() has an undefined operand, so that equal roots would be computed twice. */
+  return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);
 #elif defined __AVX2__
   return (vec)_mm256_sqrt_ps((__m256)x);
 #elif defined __SSE2__

@@ -1,7 +1,9 @@
-/* Conversions between fp32 and 16 bits, and passes of optimizers over arrays of either. Part of kernels_body.h.
+/* Conversions between fp32 and 16 bits, and passes of optimizers over arrays of either. Part of
+ * kernels_body.h.
  *
- * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no use, and what
- * the instructions for fp16 leave of a NaN's payload is cleared. */
+ * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every
+ * processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no
+ * use, and what the instructions for fp16 leave of a NaN's payload is cleared. */
 
 typedef uint32_t vecu __attribute__((vector_size(4 * WIDTH)));
 typedef vecu vecu_memory __attribute__((aligned(4), may_alias));
@@ -268,14 +270,15 @@ INLINE enum state_code rule_code(enum optimizer rule, int state)
 #undef RULE_CASE
 }
 
-/* What the compiler knows of a pass. `holes`: the master or a state may be NULL. */
+/* Constants of a pass. `holes`: the master or a state may be NULL. */
 struct update_kind {
   enum optimizer rule;
   enum dtype master, grad, states, copy;
   bool stochastic, holes;
 };
 
-/* moments_bounded() of what is not negative: order of numbers is order of their bits. NaN of either sign stays. */
+/* moments_bounded() of what is not negative: order of numbers is order of their bits. NaN of
+ * either sign stays. */
 INLINE vec bounded_magnitude(vec x)
 {
   return (vec)vecu_select((veci)x > 0x7f7fffff, (vecu)x,
@@ -288,7 +291,7 @@ INLINE vec bounded(vec x)
   return (vec)((vecu)bounded_magnitude((vec)magnitude) | ((vecu)x ^ magnitude));
 }
 
-/* What is rounded to `type` of a state. */
+/* The number that is rounded to `type`, for a state. */
 INLINE vec encode_state(enum dtype type, enum state_code code, vec x)
 {
   if (type != DTYPE_F16)

@@ -75,9 +75,10 @@ static enum status check(int64_t n, const struct update *op)
 static struct update_job job_make(struct lane *lane, const struct update *op, void *master,
                                   const void *grad, void *const *state, void *copy)
 {
+  const bool scaled = op->outcome && !op->keep_scale;
   struct update_job job = {
       .kernels = host_kernels(lane),
-      .pass = {.op = *op, .grad_scale = op->outcome && !op->keep_scale ? (float)op->outcome->scale : op->grad_scale},
+      .pass = {.op = *op, .grad_scale = scaled ? (float)op->outcome->scale : op->grad_scale},
       .arrays = {.master = master, .grad = grad, .copy = copy}};
   for (int s = 0; s < optim_states(op->rule); s++)
     job.arrays.state[s] = state[s];

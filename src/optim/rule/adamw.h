@@ -1,5 +1,5 @@
 /* AdamW with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101), as
- * torch.optim.AdamW computes it:
+ * torch.optim.AdamW computes it.
  *   p *= 1 - lr decay;  m += (1 - beta1)(g - m);  v = beta2 v + (1 - beta2) g g;
  *   p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps) */
 #ifndef SLUICE_OPTIM_RULE_ADAMW_H

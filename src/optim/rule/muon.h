@@ -1,7 +1,8 @@
-/* Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): the step of a matrix is its
- * momentum made orthogonal. Five Newton-Schulz iterations of a quintic bring all singular values near
- * 1 (0.7 to 1.2 for those that are not tiny beside the norm). The scale is that of Liu et al. 2025
- * (arXiv:2502.16982): a step as long as AdamW's, so that its learning rate and decay carry over. */
+/* Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): the step of a matrix is
+ * its momentum made orthogonal. Five Newton-Schulz iterations of a quintic bring all singular
+ * values near 1 (0.7 to 1.2 except for values that are tiny relative to the norm). The scale is
+ * that of Liu et al. 2025 (arXiv:2502.16982): a step as long as AdamW's, so that its learning
+ * rate and decay carry over. */
 #ifndef SLUICE_OPTIM_RULE_MUON_H
 #define SLUICE_OPTIM_RULE_MUON_H
 
@@ -33,8 +34,8 @@ static size_t muon_workspace(const struct device *device, int64_t rows, int64_t 
   return muon_work_of(device, rows, cols).bytes;
 }
 
-/* x = in / its Frobenius norm. conclude() makes tiny / norm of a norm above `tiny`; a smaller norm is
- * taken for `tiny`. SGD's step of length -1 / tiny from zero is the product with that. */
+/* x = in / its Frobenius norm. conclude() makes tiny / norm of a norm above `tiny`; a smaller
+ * norm is taken for `tiny`. SGD's step of length -1 / tiny from zero is the product with that. */
 static enum status muon_normalize(struct lane *lane, int64_t n, const void *in, char *work,
                                   const struct muon_work *at)
 {

@@ -1,5 +1,6 @@
-/* The optimizers, one row each, and what a pass over elements is told. C and CUDA C++ include this
- * page. It uses nothing but element types, so that a device's kernels may include it.
+/* The optimizers, one row each, and the arguments of a pass over elements. C and CUDA C++
+ * include this page. It uses nothing but element types, so that a device's kernels may include
+ * it.
  *
  * A new elementwise optimizer is one header in this folder, the #include at the end of this page
  * and its row. The header NAME.h defines
