@@ -1,81 +1,8 @@
-noinst_LIBRARIES += io/libio.a
-layers += io/libio.a
-io_libio_a_SOURCES = \
-	io/added_tokens.c \
-	io/added_tokens.h \
-	io/bpe.c \
-	io/bpe.h \
-	io/bpe_train.c \
-	io/bpe_train.h \
-	io/bpe_train_gather.c \
-	io/bpe_train_merge.c \
-	io/bpe_train_merge.h \
-	io/bpe_train_words.c \
-	io/bpe_train_words.h \
-	io/bpe_train_write.c \
-	io/bpe_train_write.h \
-	io/checkpoint.h \
-	io/checkpoint_crc.c \
-	io/checkpoint_folder.c \
-	io/checkpoint_load.c \
-	io/checkpoint_private.h \
-	io/checkpoint_save.c \
-	io/checkpoint_show.c \
-	io/checkpoint_table.c \
-	io/file.c \
-	io/file.h \
-	io/file_system.c \
-	io/file_system.h \
-	io/hdf5.c \
-	io/hdf5.h \
-	io/hdf5_attribute.c \
-	io/hdf5_dataset.c \
-	io/hdf5_file.c \
-	io/hdf5_private.h \
-	io/hdf5_version.c \
-	io/hdf5_version.h \
-	io/json.c \
-	io/json.h \
-	io/json_tree.c \
-	io/json_tree.h \
-	io/nfc.c \
-	io/nfc.h \
-	io/prepare.c \
-	io/prepare.h \
-	io/prepare_group.c \
-	io/prepare_group.h \
-	io/prepare_inputs.c \
-	io/prepare_inputs.h \
-	io/results.c \
-	io/results.h \
-	io/safetensors.c \
-	io/safetensors.h \
-	io/safetensors_write.c \
-	io/split.c \
-	io/split.h \
-	io/split_classes.c \
-	io/split_classes.h \
-	io/state.h \
-	io/store.c \
-	io/store.h \
-	io/store_folder.c \
-	io/text.c \
-	io/text.h \
-	io/text_input.c \
-	io/text_input.h \
-	io/tokenizer.c \
-	io/tokenizer.h \
-	io/tokenizer_bpe.c \
-	io/tokenizer_bpe.h \
-	io/tokenizer_bytes.c \
-	io/tokenizer_gpt2.c \
-	io/tokenizer_json.c \
-	io/tokenizer_ops.h \
-	io/tokens.c \
-	io/tokens.h \
-	io/tokens_index.c \
-	io/tokens_index.h \
-	io/tokens_shard.c \
-	io/tokens_shard.h \
-	io/trace.c \
-	io/trace.h
+include io/checkpoint/local.mk
+include io/store/local.mk
+include io/tokens/local.mk
+include io/tokenizer/local.mk
+include io/huggingface/local.mk
+include io/results/local.mk
+include io/hdf5/local.mk
+include io/text/local.mk

@@ -20,37 +20,55 @@ leaves() {
 leaves 77 ''
 leaves 1 yes
 
-# refuses SCRIPT FILE LINE: the tree with LINE in FILE must be refused, naming FILE.
+# refuses SCRIPT FILE LINE [WORDS]: the tree with LINE in FILE must be refused, naming FILE, with
+# WORDS in the output.
 refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
-  mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" "$tree/inputs" "$tree/tests"
-  cp "$top_srcdir/doc/layers.txt" "$tree/doc/"
-  touch "$tree/src/plan/plan.h" "$tree/io/file.c" "$tree/tests/test_a.c" "$tree/tests/a.sh"
-  touch "$tree/src/device/lane.c" "$tree/gpu/cuda.h"
-  echo '#include "gpu/cuda.h"' > "$tree/src/device/device.c" # the one file of its layer that may
-  echo "sources = doc/layers.txt src/plan/plan.h src/base/a.c src/device/device.c src/device/lane.c gpu/cuda.h io/file.c tests/test_a tests/a.sh" > "$tree/src/base/local.mk"
+  mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" \
+    "$tree/inputs" "$tree/tests"
+  cat > "$tree/doc/layers.txt" << 'EOF'
+src/base:
+src/device: src/base
+gpu: src/device <nccl>
+src/device/device.c: src/device
+  gpu
+io: src/base <mpi>
+src/plan: src/base
+EOF
+  touch "$tree/src/base/base.h" "$tree/src/plan/plan.h" "$tree/tests/test_a.c" "$tree/tests/a.sh"
+  echo '#include "base/base.h"' | tee "$tree/src/device/lane.h" > "$tree/src/plan/plan.c"
+  printf '#include "device/lane.h"\n#include <nccl.h>\n' > "$tree/gpu/cuda.h"
+  printf '#include "device/lane.h"\n#include "gpu/cuda.h"\n' > "$tree/src/device/device.c"
+  printf '#include "base/base.h"\n#include <mpi.h>\n' > "$tree/io/file.c"
+  echo "sources = doc/layers.txt src/base/base.h src/plan/plan.h src/plan/plan.c src/base/a.c \
+    src/device/device.c src/device/lane.h gpu/cuda.h io/file.c tests/test_a tests/a.sh" \
+    > "$tree/src/base/local.mk"
   echo "int a;" > "$tree/src/base/a.c"
   if ! top_srcdir=$tree sh "$tests/$1"; then
     echo "$1 refuses a clean tree" >&2
     exit 1
   fi
   echo "$3" >> "$tree/$2"
-  if top_srcdir=$tree sh "$tests/$1" > "$tree/out" 2>&1 || ! grep -q "$2" "$tree/out"; then
+  if top_srcdir=$tree sh "$tests/$1" > "$tree/out" 2>&1 || ! grep "$2" "$tree/out" | grep -q "${4-}"
+  then
     echo "$1 does not refuse '$3' in $2" >&2
     exit 1
   fi
 }
 
-refuses layers.sh src/base/a.c '#include "plan/plan.h"'
-refuses layers.sh src/base/a.c '#include "io/file.c"'
-refuses layers.sh src/base/a.c '#include <mpi.h>'
-refuses layers.sh src/base/a.c '#include <nccl.h>'
-refuses layers.sh src/device/lane.c '#include "gpu/cuda.h"'
-refuses layers.sh src/device/device.c '#include "plan/plan.h"'
-refuses layers.sh src/plan/plan.h '#include <hdf5.h>'
-refuses layers.sh io/file.c '# include <hwloc/openmpi.h>'
-refuses layers.sh io/file.c '#include "io/nowhere.h"'
-refuses layers.sh src/a.c 'int in_no_layer;'
+refuses layers.sh src/base/a.c '#include "plan/plan.h"' 'src/base -> src/plan'
+refuses layers.sh src/base/a.c '#include "io/file.c"' 'src/base -> io'
+refuses layers.sh src/base/a.c '#include <mpi.h>' 'src/base -> <mpi>'
+refuses layers.sh src/device/lane.h '#include "gpu/cuda.h"' 'src/device -> gpu'
+refuses layers.sh src/device/device.c '#include "plan/plan.h"' 'src/device/device.c -> src/plan'
+refuses layers.sh src/plan/plan.h '#include "device/lane.h"' 'src/plan -> src/device'
+refuses layers.sh io/file.c '# include <nccl/nccl.h>' 'io -> <nccl>'
+refuses layers.sh io/file.c '#include "io/nowhere.h"' 'nowhere in the source'
+refuses layers.sh src/a.c 'int in_no_layer;' 'no folder'
+refuses layers.sh doc/layers.txt '  gpu' 'no file uses the edge src/plan -> gpu'
+refuses layers.sh doc/layers.txt '  <mpi>' 'no file uses the edge src/plan -> <mpi>'
+refuses layers.sh doc/layers.txt 'src/exec:' 'no file lies in src/exec'
+refuses layers.sh doc/layers.txt 'src/base: io' 'form a cycle: .*src/base'
 refuses lint.sh io/file.c 'char *p = malloc(1);'
 refuses lint.sh io/file.c 'char *p = strdup("a");'
 refuses lint.sh src/base/a.c 'void f(char *p) { strcpy(p, "a"); }'

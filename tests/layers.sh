@@ -1,5 +1,6 @@
 #!/bin/sh
-# Holds every include line of the source against doc/layers.txt.
+# Holds every include line of the source against the edges in doc/layers.txt, and the edges against
+# the include lines: a missing edge, an edge that no file uses, and a cycle are errors.
 set -eu
 cd "${top_srcdir:?}"
 
@@ -7,7 +8,7 @@ cd "${top_srcdir:?}"
 awk '
 function folder_of(path,   f, best) {
   best = ""
-  for (f in rank) if ((path == f || index(path, f "/") == 1) && length(f) > length(best)) best = f
+  for (f in folder) if ((path == f || index(path, f "/") == 1) && length(f) > length(best)) best = f
   return best
 }
 function exists(path,   line, there) {
@@ -15,26 +16,57 @@ function exists(path,   line, there) {
   close(path)
   return there
 }
-function complain(why) {
-  printf "%s:%d: %s\n", FILENAME, FNR, why
+function complain(where, why) {
+  printf "%s: %s\n", where, why
   bad = 1
+}
+function use(there, text) {
+  used[here, there] = 1
+  if (there != here && !((here, there) in edge))
+    complain(FILENAME ":" FNR, text " needs an edge in doc/layers.txt: " here " -> " there)
+}
+# A folder without edges to or from unsettled folders is settled. A cycle never settles.
+function check_cycles(   f, other, from, to, again, list) {
+  do {
+    again = 0
+    for (f in folder) if (!(f in settled)) {
+      from = to = 0
+      for (other in folder) if (!(other in settled)) {
+        from += (other, f) in edge
+        to += (f, other) in edge
+      }
+      if (!from || !to) again = settled[f] = 1
+    }
+  } while (again)
+  for (f in folder) if (!(f in settled)) list = list " " f
+  if (list != "") complain("doc/layers.txt", "the edges of these folders form a cycle:" list)
 }
 FILENAME == "doc/layers.txt" {
   if (/^#/ || !NF) next
-  rank[$1] = ++layers
-  for (i = 2; i <= NF; i++) { foreign[$i] = 1; may[$1, $i] = 1 }
+  first = 1
+  if (/^[^ ]/) {
+    here = $1
+    sub(/:$/, "", here)
+    folder[here] = FNR
+    first = 2
+  }
+  for (i = first; i <= NF; i++) {
+    edge[here, $i] = FNR
+    if ($i ~ /^</) foreign[$i] = 1
+  }
   next
 }
 FNR == 1 {
   files++
   here = folder_of(FILENAME)
-  if (here == "") complain("lies in no layer of doc/layers.txt")
+  filled[here] = 1
+  if (here == "") complain(FILENAME, "lies in no folder of doc/layers.txt")
 }
 /^[ \t]*#[ \t]*include[ \t]*</ {
   split($0, part, /[<>]/)
   library = part[2]
   sub(/[\/.].*/, "", library)
-  if (library in foreign && !((here, library) in may)) complain("<" part[2] "> does not belong in " here)
+  if ("<" library ">" in foreign) use("<" library ">", "<" part[2] ">")
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
   split($0, part, /"/)
@@ -42,13 +74,20 @@ FNR == 1 {
   if (name == "config.h") next
   beside = FILENAME
   sub(/[^\/]*$/, name, beside)
-  if (exists(beside)) there = folder_of(beside)
-  else if (exists("src/" name)) there = folder_of("src/" name)
-  else if (exists(name)) there = folder_of(name)
-  else { complain("\"" name "\" is nowhere in the source"); next }
-  if (there == "" || rank[there] > rank[here]) complain(here " may not include \"" name "\"")
+  if (exists(beside)) path = beside
+  else if (exists("src/" name)) path = "src/" name
+  else if (exists(name)) path = name
+  else { complain(FILENAME ":" FNR, "\"" name "\" is nowhere in the source"); next }
+  use(folder_of(path), "\"" name "\"")
 }
 END {
-  if (!files || !layers) { print "nothing was checked"; bad = 1 }
+  if (!files) complain("doc/layers.txt", "nothing was checked")
+  for (f in folder) if (!(f in filled)) complain("doc/layers.txt:" folder[f], "no file lies in " f)
+  for (key in edge) if (!(key in used)) {
+    split(key, end, SUBSEP)
+    complain("doc/layers.txt:" edge[key], "no file uses the edge " end[1] " -> " end[2])
+  }
+  check_cycles()
   exit bad
-}' doc/layers.txt $(find src io gpu \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)
+}' doc/layers.txt $(find src io gpu \
+  \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null)

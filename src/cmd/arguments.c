@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
-#include "io/checkpoint.h"
-#include "io/file.h"
-#include "train/origin.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
+#include "job/model_source.h"
 
 enum { DECK_MOST_BYTES = 1 << 20 };
 
@@ -91,18 +91,9 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-/* A part reads its options from the assignments. */
-static bool is_of_part(const struct command *command, const char *key)
-{
-  for (int i = 0; command->parts && command->parts[i]; i++)
-    if (options_has(command->parts[i]->options, key))
-      return true;
-  return false;
-}
-
 static bool is_option(const struct command *command, const char *key)
 {
-  return (command->options && options_has(command->options, key)) || is_of_part(command, key) ||
+  return (command->options && options_has(command->options, key)) ||
          (command->takes_deck && options_has(deck_table, key));
 }
 
@@ -228,14 +219,9 @@ static char *join(char *text, int n, char *const words[])
   return text;
 }
 
-/* A part of a command reads its options itself, from the assignments. */
 static char *join_words(const struct command *command, const struct arguments *arguments)
 {
-  const char *first = arguments->words > 0 ? arguments->word[0] : NULL;
-  char *text = mem_printf("sluice %s", command->name);
-  text = join(text, arguments->words, arguments->word);
-  if (command_part(command, first) != command)
-    text = join(text, arguments->assignments, arguments->assignment);
+  char *text = join(mem_printf("sluice %s", command->name), arguments->words, arguments->word);
   char *quoted = text ? mem_printf("'%s'", text) : NULL;
   mem_free(text);
   return quoted;
@@ -340,7 +326,7 @@ static enum status resolve(const struct arguments *arguments, const char *path, 
   struct comm *alone = NULL;
   enum status status = arguments->comm ? STATUS_OK : comm_create_fake(0, 1, 1, &alone);
   if (!status)
-    status = origin_resolve(arguments->comm ? arguments->comm : alone, path, deck);
+    status = model_source_resolve(arguments->comm ? arguments->comm : alone, path, deck);
   comm_destroy(alone);
   return status;
 }
@@ -395,7 +381,7 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
   if (!status && strcmp(run.train.init, deck->train.init) != 0) {
     status = refuse_other_start(arguments, &run, deck);
   } else if (!status) {
-    status = agree(arguments, origin_resolve_from(&run, path, deck));
+    status = agree(arguments, model_source_resolve_from(&run, path, deck));
     *done = true;
   }
   deck_destroy(&run);
@@ -432,7 +418,7 @@ static enum status open_resumed(const struct arguments *arguments, const char *p
   if (!strcmp(resume, "auto"))
     return resolve_resumed(arguments, out);
   if (*resume && strcmp(resume, "none") != 0)
-    return origin_resolve_checkpoint(arguments->comm, resume, out);
+    return model_source_resolve_checkpoint(arguments->comm, resume, out);
   return resolve(arguments, out->train.init, out);
 }
 
@@ -530,8 +516,8 @@ enum word_kind { A_DECK, A_RUN_FOLDER, A_MODEL_FOLDER, A_CHECKPOINT };
 static enum word_kind look_at(const char *word)
 {
   if (file_is_folder(word))
-    return origin_is_folder(word) ? A_MODEL_FOLDER : A_RUN_FOLDER;
-  return origin_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
+    return model_source_is_folder(word) ? A_MODEL_FOLDER : A_RUN_FOLDER;
+  return model_source_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
 }
 
 /* Rank 0 decides for all ranks, because each kind begins with other collectives. */

@@ -7,14 +7,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
-#include "cmd/bench.h"
-#include "deck/options.h"
+#include "cmd/bench_frame.h"
 #include "device/device.h"
 #include "device/lane.h"
-#include "io/file.h"
-#include "io/results.h"
-#include "io/store.h"
-#include "topo/topo.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
 
 enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
 enum { FILE_BYTES = 4096 }; /* of out= at most */
@@ -29,54 +26,25 @@ struct values {
 enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "out",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, out),
-     .value = "",
+    {"out", OPTION_STRING, AT(out), "",
      .text = "File to write the rates to, for sluice plan rates=."},
-    {.name = "dir",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, dir),
-     .value = "",
+    {"dir", OPTION_STRING, AT(dir), "",
      .text = "Folder on the disk to measure (tiers.nvme of a deck). Empty: the disk is not "
              "measured."},
-    {.name = "bytes",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, bytes),
-     .value = "256Mi",
-     .least = LEAST_BYTES,
-     .most = 1 << 30,
+    {"bytes", OPTION_INT, AT(bytes), "256Mi", .least = LEAST_BYTES, .most = 1 << 30,
      .unit = OPTIONS_BYTES,
      .text = "Bytes of a copy, of a collective, and of an array."},
-    {.name = "device",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, device),
-     .value = "auto",
-     .choices = wheres,
+    {"device", OPTION_CHOICE, AT(device), "auto", .choices = wheres,
      .text = "Device that computes. auto: GPUs if there are any."},
-    {.name = "threads",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, threads),
-     .value = "0",
-     .least = 0,
-     .most = 4096,
-     .text = "Threads per rank, 0 for as many as in training."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "1",
-     .least = 0,
-     .most = 3600,
-     .unit = "s",
+    BENCH_THREADS,
+    {"seconds", OPTION_REAL, AT(seconds), "1", .least = 0, .most = 3600, .unit = "s",
      .text = "Approximate time per rate."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the result to, as a JSON line."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
 
@@ -93,7 +61,7 @@ static const struct {
     [H2D_ALONE] = {"h2d_alone", "GB/s", "copies to the device, likewise, of one rank of a node while its others copy nothing"},
     [D2H_ALONE] = {"d2h_alone", "GB/s", "copies from the device, likewise"},
     [HOST_MEMORY] = {"host_memory", "GB/s", "updates in host memory, read and written"},
-    [HOST_LINK] = {"host_link", "GB/s", "what a reduce-scatter between hosts receives, without its sum"},
+    [HOST_LINK] = {"host_link", "GB/s", "what an exchange of gradients between hosts receives"},
     [DISK_WRITE] = {"disk_write", "GB/s", "writes to the store"},
     [DISK_READ] = {"disk_read", "GB/s", "reads from it"},
 };
@@ -103,8 +71,7 @@ enum { NEAR = 3 };
 
 struct bench {
   struct comm *comm;
-  struct values values;
-  struct option_set *set;
+  const struct values *values;
   struct topo *topo;
   struct device *device, *host; /* one and the same where the host computes */
   struct lane *compute, *gather, *up, *down, *cpu;
@@ -153,7 +120,8 @@ static int64_t part(const struct bench *bench)
 static enum status gather_in_place(struct bench *bench, struct lane *lane, int64_t count)
 {
   float *full = bench->near[0];
-  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count, count, DTYPE_F32, full);
+  return comm_all_gather(bench->link, lane, full + comm_rank(bench->comm) * count,
+                         count * (int64_t)sizeof(float), full);
 }
 
 static enum status gather(struct bench *bench, struct lane *lane)
@@ -182,9 +150,10 @@ static enum status update(struct bench *bench, struct lane *lane)
                                    far[GRAD], &far[FIRST], far[COPY]);
 }
 
-static enum status reduce(struct bench *bench, struct lane *lane)
+static enum status exchange(struct bench *bench, struct lane *lane)
 {
-  return comm_reduce_scatter(bench->hosts, lane, bench->far[GRAD], part(bench), DTYPE_F32, bench->far[FIRST], false, bench->far[SECOND]);
+  return comm_exchange(bench->hosts, lane, bench->far[GRAD], part(bench) * (int64_t)sizeof(float),
+                       bench->far[FIRST]);
 }
 
 /* The memory at whole blocks, so that it may go past the page cache. */
@@ -294,13 +263,13 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
 
 static enum status measure(struct bench *bench, struct run *runs, int n)
 {
-  return measure_for(bench, bench->values.seconds, runs, n);
+  return measure_for(bench, bench->values->seconds, runs, n);
 }
 
 /* One of several rounds. */
 static enum status measure_round(struct bench *bench, struct run *runs, int n)
 {
-  return measure_for(bench, bench->values.seconds / ROUNDS, runs, n);
+  return measure_for(bench, bench->values->seconds / ROUNDS, runs, n);
 }
 
 static enum status measure_device(struct bench *bench)
@@ -375,20 +344,18 @@ static enum status measure_updates(struct bench *bench)
   return STATUS_OK;
 }
 
-/* A plan reckons what the sum of a reduce-scatter reads and writes by host_memory, and adds it: the link is what is left, but for a tenth at least. */
+/* A plan adds the time of the sum, by host_memory. */
 static enum status measure_host_link(struct bench *bench)
 {
-  struct run sums = {.work = reduce, .lane = bench->cpu, .collective = true};
+  struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
   const int ranks = comm_ranks(bench->comm);
   if (ranks == 1)
     return STATUS_OK;
-  const enum status status = measure(bench, &sums, 1);
+  const enum status status = measure(bench, &exchanges, 1);
   if (status)
     return status;
-  const double received = (double)part(bench) * sizeof(float) * (ranks - 1);
-  const double sum = ((double)bench->bytes + (double)bench->bytes / ranks) / (bench->rate[HOST_MEMORY] * 1e9);
-  const double left = sums.seconds - sum, least = sums.seconds / 10;
-  bench->rate[HOST_LINK] = received / (left > least ? left : least) * 1e-9;
+  bench->rate[HOST_LINK] =
+      (double)part(bench) * sizeof(float) * (ranks - 1) / exchanges.seconds * 1e-9;
   return STATUS_OK;
 }
 
@@ -424,25 +391,20 @@ static enum status measure_all(struct bench *bench)
 
 /* ---- set up ---- */
 
-static enum status read_values(int n, char *const assignments[], struct bench *bench)
+static enum status choose_bytes(struct bench *bench)
 {
   const int64_t grain = (int64_t)BLOCK_BYTES * comm_ranks(bench->comm);
-  enum status status = options_create(table, &bench->values, &bench->set);
-  for (int i = 0; i < n && !status; i++)
-    status = options_assign(bench->set, assignments[i]);
-  if (status)
-    return status;
-  bench->bytes = bench->values.bytes / grain * grain;
+  bench->bytes = bench->values->bytes / grain * grain;
   if (bench->bytes == 0)
-    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least", (long long)bench->values.bytes, comm_ranks(bench->comm),
-                      (long long)grain);
+    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least",
+                      (long long)bench->values->bytes, comm_ranks(bench->comm), (long long)grain);
   return STATUS_OK;
 }
 
 /* Local; *gpus are those that this rank sees and uses. */
 static enum status count_gpus(const struct bench *bench, int *gpus)
 {
-  const int where = bench->values.device, local_ranks = comm_local_ranks(bench->comm);
+  const int where = bench->values->device, local_ranks = comm_local_ranks(bench->comm);
   *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
   if (*gpus < 0)
     return STATUS_LIBRARY; /* its sentence is there */
@@ -561,8 +523,8 @@ static enum status set_up(struct bench *bench)
     status = comm_agree(bench->comm, fill_matrices(bench));
   if (!status)
     status = create_groups(bench);
-  if (!status && *bench->values.dir)
-    status = store_create(bench->comm, bench->values.dir, bench->bytes, &bench->store);
+  if (!status && *bench->values->dir)
+    status = store_create(bench->comm, bench->values->dir, bench->bytes, &bench->store);
   return status;
 }
 
@@ -585,7 +547,6 @@ static void tear_down(struct bench *bench)
     device_destroy(bench->device);
   device_destroy(bench->host);
   topo_destroy(bench->topo);
-  options_destroy(bench->set);
 }
 
 /* ---- results ---- */
@@ -612,7 +573,7 @@ static void print(const struct bench *bench)
 static enum status write_rates(const struct bench *bench)
 {
   char text[FILE_BYTES], about[256];
-  if (!*bench->values.out)
+  if (!*bench->values->out)
     return STATUS_OK;
   describe(bench, about, sizeof about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
@@ -620,17 +581,12 @@ static enum status write_rates(const struct bench *bench)
     if (bench->rate[i] > 0)
       append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i],
                   rate_of[i].unit, rate_of[i].text);
-  return file_write_all(bench->values.out, text, strlen(text));
+  return file_write_all(bench->values->out, text, strlen(text));
 }
 
-static enum status record(const struct bench *bench)
+static enum status record(struct results *results, void *arg)
 {
-  struct results *results = NULL;
-  if (!*bench->values.results)
-    return STATUS_OK;
-  enum status status = results_open(bench->values.results, &results);
-  if (status)
-    return status;
+  const struct bench *bench = arg;
   results_begin(results, "bench_rates");
   results_int(results, "ranks", comm_ranks(bench->comm));
   results_int(results, "threads", bench->threads);
@@ -639,36 +595,35 @@ static enum status record(const struct bench *bench)
   for (enum rate i = 0; i < RATES; i++)
     if (bench->rate[i] > 0)
       results_real(results, rate_of[i].name, bench->rate[i]);
-  status = results_end(results);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
+  return results_end(results);
 }
 
 static enum status check_out(const struct bench *bench)
 {
-  return *bench->values.out ? file_check_write(bench->values.out, FILE_BYTES) : STATUS_OK;
+  return *bench->values->out ? file_check_write(bench->values->out, FILE_BYTES) : STATUS_OK;
 }
 
-static enum status report(const struct bench *bench)
+static enum status report(struct bench *bench)
 {
   print(bench);
   const enum status status = write_rates(bench);
-  return status ? status : record(bench);
+  return status ? status : bench_record(bench->values->results, record, bench);
 }
 
-enum status bench_rates(struct comm *comm, int n, char *const assignments[], int *exit_code)
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
-  struct bench bench = {.comm = comm};
+  struct comm *comm = arguments->comm;
+  struct bench bench = {.comm = comm, .values = arguments->values};
   (void)exit_code;
-  enum status status = comm_agree(comm, read_values(n, assignments, &bench));
+  enum status status = bench_check_results(comm, bench.values->results);
+  if (!status)
+    status = comm_agree(comm, choose_bytes(&bench));
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? check_out(&bench) : STATUS_OK);
   if (!status)
-    status = bench_take_cores(comm, bench.values.threads, &bench.topo);
-  if (!status) {
-    bench.threads = topo_threads(bench.topo);
+    status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
+  if (!status)
     status = set_up(&bench);
-  }
   if (!status)
     status = measure_all(&bench);
   if (!status)
@@ -677,7 +632,7 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
   return status;
 }
 
-const struct command bench_rates_help = {
+const struct command bench_rates = {
     .name = "bench rates",
     .usage = "[key=value ...]",
     .summary = "measure the rates that sluice plan predicts a step from",
@@ -688,4 +643,7 @@ const struct command bench_rates_help = {
                 "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",
     .options = table,
+    .values_size = sizeof(struct values),
+    .uses_mpi = true,
+    .run = run,
 };

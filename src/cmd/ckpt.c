@@ -1,12 +1,12 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/file.h"
-#include "train/exchange.h"
+#include "io/text/file.h"
+#include "train/hf_convert.h"
 
 struct values {
   int dtype;
@@ -17,29 +17,19 @@ struct values {
 /* Each type has two names. */
 static const char *const dtypes[] = {"deck", "fp32", "bf16", "fp16", "float32", "bfloat16", "float16", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "dtype",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, dtype),
-     .value = "deck",
-     .choices = dtypes,
+    {"dtype", OPTION_CHOICE, AT(dtype), "deck", .choices = dtypes,
      .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck."},
-    {.name = "tokenizer",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer),
-     .value = "",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "",
      .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
              "train.init or of the training data."},
-    {.name = "shard_bytes",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, shard_bytes),
-     .value = "5G",
-     .least = 1,
-     .most = 1e18,
+    {"shard_bytes", OPTION_INT, AT(shard_bytes), "5G", .least = 1, .most = 1e18,
      .unit = OPTIONS_BYTES,
      .text = "Export: largest size of one weight file."},
     {.name = NULL},
 };
+// clang-format on
 
 /* A run folder stands for its checkpoints. */
 static enum status find_folder(const char *word, char **out)
@@ -154,7 +144,7 @@ static enum status diff(const struct arguments *arguments, int *exit_code)
 static enum status import_model(const struct arguments *arguments, int *exit_code)
 {
   (void)exit_code;
-  return exchange_import(arguments->comm, arguments->word[1], arguments->word[2]);
+  return hf_convert_import(arguments->comm, arguments->word[1], arguments->word[2]);
 }
 
 static enum status export_model(const struct arguments *arguments, int *exit_code)
@@ -168,10 +158,12 @@ static enum status export_model(const struct arguments *arguments, int *exit_cod
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
-    const struct exchange_options options = {.type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
-                                             .tokenizer = values->tokenizer,
-                                             .most_bytes = values->shard_bytes};
-    status = exchange_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2], &options);
+    const struct hf_convert_options options = {
+        .type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
+        .tokenizer = values->tokenizer,
+        .most_bytes = values->shard_bytes};
+    status = hf_convert_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2],
+                               &options);
   }
   source_close(&source);
   return status;

@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 #include "deck/options.h"
+#include "job/state.h"
 #include "plan/cures.h"
-#include "train/job_state.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
  * driver's context, to the libraries' workspaces and to NCCL. */

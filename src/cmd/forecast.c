@@ -278,29 +278,32 @@ static bool is_possible(const struct plan *plan, enum deck_strategy strategy, in
                                          (strategy != STRATEGY_HYBRID_SHARD || (local_ranks > 1 && input->ranks % local_ranks == 0)));
 }
 
-static enum status print_strategy(const struct plan *plan, enum deck_strategy strategy, const struct wire_model *model, FILE *to)
+static enum status print_strategy(const struct plan *plan, enum deck_strategy strategy,
+                                  const struct traffic_model *model, FILE *to)
 {
   const struct plan_input input = with_strategy(plan, strategy, model->local_ranks);
-  const int64_t nodes = wire_nodes(input.ranks, model->local_ranks);
+  const int64_t nodes = traffic_nodes(input.ranks, model->local_ranks);
   const bool chosen = strategy == plan->input.strategy;
   struct plan *other = NULL;
   char name[48];
   const enum status status = chosen ? STATUS_OK : plan_create(&input, &other);
   if (status)
     return status;
-  const struct wire_bytes wire = plan_wire(chosen ? plan : other, model);
+  const struct traffic_bytes traffic = plan_traffic(chosen ? plan : other, model);
   snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s", deck_strategy_name(strategy), input.shape.group);
-  fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(wire.gather / nodes).text, fit_count(wire.reduce / nodes).text,
-          fit_count(wire.replicas / nodes).text, fit_count(wire.all / nodes).text, chosen ? "  (this deck)" : "");
+  fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(traffic.gather / nodes).text,
+          fit_count(traffic.reduce / nodes).text, fit_count(traffic.replicas / nodes).text,
+          fit_count(traffic.all / nodes).text, chosen ? "  (this deck)" : "");
   plan_destroy(other);
   return STATUS_OK;
 }
 
-enum status forecast_print_wire(const struct plan *plan, const struct wire_model *model, FILE *to)
+enum status forecast_print_traffic(const struct plan *plan, const struct traffic_model *model,
+                                   FILE *to)
 {
   static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD,
                                                   STRATEGY_HYBRID_SHARD};
-  const int nodes = wire_nodes(plan->input.ranks, model->local_ranks);
+  const int nodes = traffic_nodes(plan->input.ranks, model->local_ranks);
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;

@@ -8,11 +8,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
-#include "io/file.h"
-#include "io/json_tree.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "job/model_source.h"
+#include "job/weights.h"
 #include "train/data.h"
-#include "train/origin.h"
-#include "train/weights.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20, ENDS = 64 };
 
@@ -24,90 +24,42 @@ struct values {
   bool interactive;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "prompt",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, prompt),
-     .value = "",
+    {"prompt", OPTION_STRING, AT(prompt), "",
      .text = "Text to continue. Empty: a new document."},
-    {.name = "prompt_file",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, prompt_file),
-     .value = "",
+    {"prompt_file", OPTION_STRING, AT(prompt_file), "",
      .text = "File with the text to continue."},
-    {.name = "ids",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, ids),
-     .value = "none",
+    {"ids", OPTION_STRINGS, AT(ids), "none",
      .text = "Token ids to continue, instead of a text. The given ids are printed on one line, the "
              "new ids on the next."},
-    {.name = "interactive",
-     .type = OPTION_BOOL,
-     .offset = offsetof(struct values, interactive),
-     .value = "false",
+    {"interactive", OPTION_BOOL, AT(interactive), "false",
      .text = "Continue each line of standard input. The context is kept from line to line. The "
              "line /new clears it."},
-    {.name = "tokens",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, tokens),
-     .value = "200",
-     .least = 1,
-     .most = 1e6,
-     .unit = "tokens",
+    {"tokens", OPTION_INT, AT(tokens), "200", .least = 1, .most = 1e6, .unit = "tokens",
      .text = "Largest number of new tokens."},
-    {.name = "context",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, context),
-     .value = "0",
-     .least = 0,
-     .most = 1 << 26,
-     .unit = "tokens",
+    {"context", OPTION_INT, AT(context), "0", .least = 0, .most = 1 << 26, .unit = "tokens",
      .text = "Context that is kept, 0 for data.sequence. If the deck has no data.sequence, it is "
              "model.context, at most 2048. A full context loses its older half."},
-    {.name = "temperature",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, temperature),
-     .value = "0.8",
-     .least = 0,
-     .most = 100,
+    {"temperature", OPTION_REAL, AT(temperature), "0.8", .least = 0, .most = 100,
      .text = "Sampling temperature, 0 for the likeliest token."},
-    {.name = "top_k",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, top_k),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
+    {"top_k", OPTION_INT, AT(top_k), "0", .least = 0, .most = 1e9,
      .text = "Sample among the k likeliest tokens, 0 for all."},
-    {.name = "top_p",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, top_p),
-     .value = "1",
-     .least = 0,
-     .most = 1,
+    {"top_p", OPTION_REAL, AT(top_p), "1", .least = 0, .most = 1,
      .text = "Sample among the likeliest tokens with this total probability. top_k is applied "
              "first. 1: all tokens."},
-    {.name = "seed",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, seed),
-     .value = "1",
-     .least = 0,
-     .most = 9e15,
+    {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15,
      .text = "Seed of the sampling."},
-    {.name = "tokenizer",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer),
-     .value = "",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "",
      .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
              "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
              "folder or of the training data."},
-    {.name = "tokenizer_dir",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer_dir),
-     .value = "",
+    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "",
      .text = "Folder with vocab.json and merges.txt. For tokenizer=gpt2 and for data whose folder "
              "does not have these files."},
     {.name = NULL},
 };
+// clang-format on
 
 /* ---- rank 0: tokenizer, ends, prompt */
 
@@ -204,7 +156,7 @@ static enum status add_end(const struct json_node *node, struct language *langua
 static enum status add_ends(const char *folder, const char *file, struct language *language)
 {
   struct json_tree *tree = NULL;
-  if (!origin_holds(folder, file))
+  if (!model_source_holds(folder, file))
     return STATUS_OK;
   char *path = mem_printf("%s/%s", folder, file);
   enum status status = path ? json_tree_read(path, CONFIG_MOST_BYTES, &tree) : STATUS_MEMORY;

@@ -1,4 +1,4 @@
-#include "io/tokenizer.h"
+#include "io/tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,11 +11,11 @@
 #include "base/open.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
-#include "io/bpe_train.h"
-#include "io/file.h"
-#include "io/json_tree.h"
-#include "io/split.h"
-#include "io/text.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "io/text/text.h"
+#include "io/tokenizer/bpe_train.h"
+#include "io/tokenizer/split.h"
 
 enum { JSON_MOST = 512 << 20 };
 static const size_t TEXT_MOST = (size_t)256 << 20; /* bytes of a document */
@@ -30,59 +30,28 @@ struct values {
 
 static const char *const patterns[] = {"gpt2", "llama3", "qwen2", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "input",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, input),
-     .value = "",
+    {"input", OPTION_STRINGS, AT(input), "",
      .text = "Train: files and folders of text. The formats are those of sluice prepare."},
-    {.name = "vocab",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, vocab),
-     .value = "32000",
-     .least = 257,
-     .most = 1 << 24,
-     .unit = "tokens",
+    {"vocab", OPTION_INT, AT(vocab), "32000", .least = 257, .most = 1 << 24, .unit = "tokens",
      .text = "Train: vocabulary size. It counts the 256 bytes, the merges and the special tokens."},
-    {.name = "pattern",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, pattern),
-     .value = "gpt2",
-     .choices = patterns,
+    {"pattern", OPTION_CHOICE, AT(pattern), "gpt2", .choices = patterns,
      .text = "Train: how text is split into words. No token crosses a word."},
-    {.name = "special",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, special),
-     .value = "<|endoftext|>",
+    {"special", OPTION_STRINGS, AT(special), "<|endoftext|>",
      .text = "Train: special tokens. The first one is the end of text."},
-    {.name = "min_count",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, min_count),
-     .value = "2",
-     .least = 1,
-     .most = 9e15,
+    {"min_count", OPTION_INT, AT(min_count), "2", .least = 1, .most = 9e15,
      .text = "Train: rarer pairs are not merged."},
-    {.name = "word_most",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, word_most),
-     .value = "0",
-     .least = 0,
-     .most = 9e15,
-     .unit = OPTIONS_BYTES,
+    {"word_most", OPTION_INT, AT(word_most), "0", .least = 0, .most = 9e15, .unit = OPTIONS_BYTES,
      .text = "Train: longest word that is used, 0 for no limit. Longer words, such as runs of "
              "spaces or base64, are left out."},
-    {.name = "text",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, text),
-     .value = "",
+    {"text", OPTION_STRING, AT(text), "",
      .text = "Encode: this text instead of a file."},
-    {.name = "plain",
-     .type = OPTION_BOOL,
-     .offset = offsetof(struct values, plain),
-     .value = "false",
+    {"plain", OPTION_BOOL, AT(plain), "false",
      .text = "Encode: treat special tokens as ordinary text."},
     {.name = NULL},
 };
+// clang-format on
 
 /* ---- train */
 

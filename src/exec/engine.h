@@ -10,9 +10,6 @@
 #include "exec/exec.h"
 #include "exec/watchdog.h"
 
-/* A group on each lane that needs one: two lanes never share a communicator. */
-enum group { GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
-
 struct step_args { int64_t step, update, past, tokens; double lr; };
 
 /* A lane and the thread that drives it (none for io: exec_step()'s caller). */
@@ -24,13 +21,19 @@ struct driver {
   int n;
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
   bool measures; /* operations, in a traced step; its thread's */
-  struct tally_lane *tally; /* NULL: nothing is counted */
+  struct op_counters_lane *counters; /* NULL: nothing is counted */
 };
 
 /* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
 struct span {
   char name[96];
   struct mark *begin[2], *end[2];
+};
+
+/* A window, and the step (counted from create) whose parameters are in it. */
+struct held {
+  int buffer;
+  int64_t step;
 };
 
 /* Times of step n are taken behind the release of step n + 1, and count from that of step n - 1. */
@@ -40,9 +43,12 @@ struct exec {
   struct exec_config config;
   const struct plan *plan;
   void **pointer;             /* of each buffer */
-  _Atomic int64_t *held;      /* of each buffer: the step (counted from create) whose parameters were gathered into it; 0: none now, -1: nothing is ever */
-  struct optim_segments *segments; /* of each unit, for ADAM */
-  struct comm_group *group[GROUP_COUNT];
+  bool *is_window;            /* of each buffer: parameters are held in it from its GATHER (or FETCH) to the unit's RELEASE */
+  int *parts;                 /* of each buffer: how many windows are it or parts of it */
+  struct held *held;          /* the windows that are held now, under `mutex` */
+  int n_held;
+  struct optim_segments *segments; /* of each unit, for UPDATE */
+  struct comm_group *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
   int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
@@ -62,7 +68,7 @@ struct exec {
   struct watchdog *watchdog;  /* NULL: none */
   struct step_args args[2];   /* of step n (since create) at n & 1: at most two are in flight */
   double step_tokens;         /* over all ranks */
-  pthread_mutex_t mutex;      /* of the first failure */
+  pthread_mutex_t mutex;      /* of the first failure, and of the windows that are held */
   enum status failed;
   char failure[2048];
 };
@@ -101,7 +107,7 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 enum status exec_take_times(struct exec *exec, int64_t n);
 
 /* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective. */
-enum status exec_learn(struct exec *exec);
+enum status exec_autotune(struct exec *exec);
 
 /* Keep the first failure with its sentence and stop every lane. Returns what exec_failure() does. */
 enum status exec_fail(struct exec *exec, enum status status);

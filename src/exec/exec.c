@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/engine.h"
+#include "plan/ops.h"
 
 struct device *exec_device_of(const struct exec *exec, enum plan_lane lane)
 {
@@ -42,12 +43,6 @@ static bool has_op(const struct plan *plan, enum op op)
   return false;
 }
 
-/* Where the masters are whole a window is made by a cast alone. */
-static bool gathers_between_ranks(const struct plan *plan)
-{
-  return has_op(plan, OP_GATHER) && plan->input.strategy != STRATEGY_NO_SHARD;
-}
-
 static void sort_by_lane(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -67,18 +62,25 @@ static void sort_by_lane(struct exec *exec)
 static void find_windows_and_metrics(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
-  for (int b = 0; b < plan->buffers; b++)
-    atomic_init(&exec->held[b], -1);
   exec->metrics = -1;
   for (int i = 0; i < plan->n; i++) {
-    if (plan->instr[i].op == OP_FETCH || plan->instr[i].op == OP_GATHER)
-      atomic_init(&exec->held[plan->instr[i].use[1].buffer], 0);
-    if (plan->instr[i].op == OP_METRICS)
+    const struct instr *instr = &plan->instr[i];
+    if (instr->op == OP_FETCH)
+      exec->is_window[instr->use[MOVE_TO].buffer] = true;
+    if (instr->op == OP_GATHER)
+      exec->is_window[instr->use[GATHER_WHOLE].buffer] = true;
+    if (instr->op == OP_METRICS)
       exec->metrics = i;
   }
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER)
-      atomic_init(&exec->held[plan->instr[i].use[0].buffer], -1);
+      exec->is_window[plan->instr[i].use[GATHER_SHARD].buffer] = false;
+  for (int b = 0; b < plan->buffers; b++)
+    if (exec->is_window[b]) {
+      exec->parts[b]++;
+      if (plan->buffer[b].parent >= 0)
+        exec->parts[plan->buffer[b].parent]++;
+    }
 }
 
 static enum status alloc_table(size_t n, size_t size, void *out)
@@ -107,6 +109,10 @@ static enum status prepare(struct exec *exec)
   size_t buffers = (size_t)plan->buffers;
   enum status status = alloc_table(buffers, sizeof *exec->pointer, &exec->pointer);
   if (!status)
+    status = alloc_table(buffers, sizeof *exec->is_window, &exec->is_window);
+  if (!status)
+    status = alloc_table(buffers, sizeof *exec->parts, &exec->parts);
+  if (!status)
     status = alloc_table(buffers, sizeof *exec->held, &exec->held);
   if (!status)
     status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
@@ -114,13 +120,13 @@ static enum status prepare(struct exec *exec)
     status = alloc_table((size_t)exec->config.model->units, sizeof *exec->segments, &exec->segments);
   if (!status)
     status = exec_place_buffers(exec);
-  if (!status && (has_op(plan, OP_ADAM) || has_op(plan, OP_ADAM_NOW)))
+  if (!status && has_op(plan, OP_UPDATE))
     status = make_segments(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
     status = exec_marks_create(exec);
-  if (!status && exec->config.tally && exec->config.trace)
+  if (!status && exec->config.counters && exec->config.trace)
     status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
@@ -134,13 +140,13 @@ static enum status prepare(struct exec *exec)
   return STATUS_OK;
 }
 
-static enum plan_lane lane_of_group(enum group group)
+static enum plan_lane lane_of_group(enum plan_group group)
 {
   return group == GROUP_GATHER ? LANE_GATHER : LANE_REDUCE;
 }
 
 /* Its lane works on the host's memory. */
-static bool is_host_group(const struct exec *exec, enum group group)
+static bool is_host_group(const struct exec *exec, enum plan_group group)
 {
   return exec_is_beside(exec, lane_of_group(group));
 }
@@ -150,23 +156,22 @@ struct group_use {
   enum comm_kind kind;
 };
 
-static struct group_use use_of_group(const struct plan *plan, enum group group)
+static struct group_use use_of_group(const struct plan *plan, enum plan_group group)
 {
-  const bool gathers = gathers_between_ranks(plan), reduces = has_op(plan, OP_REDUCE);
-  switch (group) {
-  case GROUP_GATHER: return (struct group_use){gathers || has_op(plan, OP_PUBLISH), gathers, COMM_SHARD};
-  case GROUP_REDUCE:
-    return (struct group_use){reduces || has_op(plan, OP_SUM_SHARED), reduces || (has_op(plan, OP_GATHER_GRADS) && plan->input.shape.replicas == 1),
-                              COMM_SHARD};
-  case GROUP_REPLICAS: return (struct group_use){has_op(plan, OP_REPLICA_REDUCE), true, COMM_REPLICA};
-  default: return (struct group_use){has_op(plan, OP_METRICS), false, COMM_WORLD};
-  }
+  struct group_use use = {.kind = group == GROUP_WORLD ? COMM_WORLD : group == GROUP_REPLICAS ? COMM_REPLICA : COMM_SHARD};
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].attr.group == group) {
+      const enum op_collective collective = op_rows[plan->instr[i].op].collective;
+      use.wanted = true;
+      use.parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
+    }
+  return use;
 }
 
 int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart)
 {
   int64_t bytes = 0;
-  for (int g = 0; g < GROUP_COUNT; g++) {
+  for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
     const struct group_use use = use_of_group(plan, g);
     if (use.wanted && use.parts && (!apart || plan->on_host[lane_of_group(g)]))
       bytes += comm_group_shared_bytes(comm, use.kind, plan->input.shape.group);
@@ -174,7 +179,7 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
   return bytes;
 }
 
-static enum status make_group(struct exec *exec, enum group group, const struct group_use *use)
+static enum status make_group(struct exec *exec, enum plan_group group, const struct group_use *use)
 {
   static const char *const of[] = {
       [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
@@ -186,7 +191,7 @@ static enum status make_group(struct exec *exec, enum group group, const struct 
 }
 
 /* MPI carries what lies in the host's memory. */
-static enum status make_host_group(struct exec *exec, enum group group, const struct group_use *use)
+static enum status make_host_group(struct exec *exec, enum plan_group group, const struct group_use *use)
 {
   struct comm *comm = exec->config.comm;
   const char *const carrier = comm_carrier(comm);
@@ -199,7 +204,7 @@ static enum status make_host_group(struct exec *exec, enum group group, const st
 static enum status make_groups(struct exec *exec)
 {
   enum status status = STATUS_OK;
-  for (int g = 0; !status && g < GROUP_COUNT; g++) {
+  for (int g = GROUP_NONE + 1; !status && g < GROUP_COUNT; g++) {
     const struct group_use use = use_of_group(exec->plan, g);
     if (use.wanted)
       status = is_host_group(exec, g) ? make_host_group(exec, g, &use) : make_group(exec, g, &use);
@@ -297,8 +302,8 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
   enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
   if (!status && is_pinned(exec, which))
     status = team_pin(driver->lane->team, exec->config.cores);
-  if (!status && exec->config.tally)
-    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
+  if (!status && exec->config.counters)
+    status = op_counters_lane_create(exec->config.counters, driver->lane->team, &driver->counters);
   return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
 }
 
@@ -341,7 +346,7 @@ static enum status start_lanes(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     status = start_on_cores(exec, lane, INT_MAX, start_lane);
-  return status ? status : tally_start(exec->driver[LANE_IO].tally); /* the other lanes' threads do it themselves */
+  return status ? status : op_counters_start(exec->driver[LANE_IO].counters); /* the other lanes' threads do it themselves */
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -366,7 +371,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = comm_agree(config->comm, start_lanes(exec));
   watchdog_start(config->start, "trying the operations of the plan");
   if (!status)
-    status = exec_learn(exec);
+    status = exec_autotune(exec);
   if (!status)
     status = comm_agree(config->comm, start_threads(exec));
   if (!status && config->timeout_s > 0)
@@ -387,8 +392,8 @@ static void stop_lanes(struct exec *exec)
     if (thread_join(driver->thread))
       log_warn("%s", status_text());
     if (lane == LANE_IO)
-      tally_stop(driver->tally);
-    tally_lane_destroy(driver->tally);
+      op_counters_stop(driver->counters);
+    op_counters_lane_destroy(driver->counters);
     if (driver->lane)
       driver->lane->device->ops->lane_destroy(driver->lane);
   }
@@ -415,6 +420,8 @@ void exec_destroy(struct exec *exec)
   mem_free(exec->spent);
   mem_free(exec->order);
   mem_free(exec->held);
+  mem_free(exec->parts);
+  mem_free(exec->is_window);
   mem_free(exec->pointer);
   mem_free(exec);
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "exec/engine.h"
-#include "io/store.h"
+#include "io/store/store.h"
 #include "plan/arenas.h"
 
 static const char *const tier_names[TIER_COUNT] = {
@@ -52,11 +52,19 @@ static bool same_place(const struct plan *a, int in_a, const struct plan *b, int
   return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent && a->buffer[in_a].bytes == b->buffer[in_b].bytes;
 }
 
+/* An evaluation has no optimizer state. */
+static bool same_states(const struct plan *a, const struct plan *b, int u)
+{
+  for (int s = 0; s < a->states && s < b->states; s++)
+    if (!same_place(a, a->state[s].buffer[u], b, b->state[s].buffer[u]))
+      return false;
+  return true;
+}
+
 static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
   for (int u = 0; u < a->input.model->units; u++)
-    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) ||
-        !same_place(a, a->moment1[u], b, b->moment1[u]) || !same_place(a, a->moment2[u], b, b->moment2[u]) ||
+    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) || !same_states(a, b, u) ||
         !same_place(a, a->working[u], b, b->working[u]) || !same_place(a, a->shared[u], b, b->shared[u]))
       return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
   return STATUS_OK;

@@ -1,12 +1,15 @@
-/* One small function an operation: what it does follows from its uses, whose order plan.h gives. */
+/* One small function an operation: what it does follows from its operands and attributes. The rows of
+ * plan/ops.c name these functions. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "compress/compress.h"
 #include "exec/engine.h"
-#include "io/store.h"
+#include "io/store/store.h"
+#include "plan/ops.h"
 
 struct call {
   struct exec *exec;
@@ -19,17 +22,27 @@ struct call {
 
 static void *use(const struct call *call, int i)
 {
-  return i < call->instr->n_use ? call->exec->pointer[call->instr->use[i].buffer] : NULL;
+  return call->instr->use[i].buffer < 0 ? NULL : call->exec->pointer[call->instr->use[i].buffer];
 }
 
 static bool adds(const struct call *call, int i)
 {
-  return i < call->instr->n_use && call->instr->use[i].access == ACCESS_ADD;
+  return call->instr->use[i].buffer >= 0 && call->instr->use[i].access == ACCESS_ADD;
+}
+
+static const struct plan_buffer *buffer_of(const struct call *call, int i)
+{
+  return &call->exec->plan->buffer[call->instr->use[i].buffer];
+}
+
+static struct comm_group *group_of(const struct call *call)
+{
+  return call->exec->group[call->instr->attr.group];
 }
 
 static int64_t use_bytes(const struct call *call, int i)
 {
-  return call->exec->plan->buffer[call->instr->use[i].buffer].bytes;
+  return buffer_of(call, i)->bytes;
 }
 
 static const struct model *model_of(const struct call *call)
@@ -52,7 +65,7 @@ static int32_t *targets_of(const struct call *call, void *tokens)
 }
 
 /* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE, and nothing else may touch its bytes. What is gathered is the
- * window itself, or parts of it. */
+ * window itself, or parts of it. The list of windows that are held is short, so no check walks through all buffers. */
 static enum status refuse_window(const struct call *call, int buffer, const char *why)
 {
   char name[96];
@@ -71,106 +84,131 @@ static bool is_part(const struct exec *exec, int part, int window)
   return part == window || exec->plan->buffer[part].parent == window;
 }
 
-/* What is not held from its GATHER (or FETCH) on is a part of something that is. */
-static bool is_window(const struct exec *exec, int buffer)
-{
-  return atomic_load_explicit(&exec->held[buffer], memory_order_relaxed) >= 0;
-}
-
 static enum status open_window(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
+  bool free = true;
   if (exec->plan->buffer[buffer].unit != call->instr->unit)
     return refuse_window(call, buffer, "belongs to another unit");
-  for (int b = 0; b < exec->plan->buffers; b++)
-    if (atomic_load_explicit(&exec->held[b], memory_order_relaxed) > 0 && bytes_overlap(exec, b, buffer))
-      return refuse_window(call, buffer, "lies over one that has not been released");
+  pthread_mutex_lock(&exec->mutex);
+  for (int h = 0; h < exec->n_held; h++)
+    free &= !bytes_overlap(exec, exec->held[h].buffer, buffer);
+  pthread_mutex_unlock(&exec->mutex);
+  return free ? STATUS_OK : refuse_window(call, buffer, "lies over one that has not been released");
+}
+
+/* From here on, if the buffer is not gathered further into a window. */
+static void hold_window(const struct call *call, int buffer)
+{
+  struct exec *exec = call->exec;
+  if (!exec->is_window[buffer])
+    return;
+  pthread_mutex_lock(&exec->mutex);
+  exec->held[exec->n_held++] = (struct held){buffer, call->n};
+  pthread_mutex_unlock(&exec->mutex);
+}
+
+/* The step whose parameters a part of a window holds; 0: none. */
+static int64_t step_of(struct exec *exec, int buffer)
+{
+  int64_t step = 0;
+  pthread_mutex_lock(&exec->mutex);
+  for (int h = 0; h < exec->n_held; h++)
+    if (exec->held[h].buffer == buffer)
+      step = exec->held[h].step;
+  pthread_mutex_unlock(&exec->mutex);
+  return step;
+}
+
+static enum status refuse_part(const struct call *call, int buffer)
+{
+  struct exec *exec = call->exec;
+  for (int b = 0; b < exec->plan->buffers; b++) {
+    const int64_t step = exec->is_window[b] && is_part(exec, b, buffer) ? step_of(exec, b) : call->n;
+    if (step != call->n)
+      return refuse_window(call, b, step ? "holds the parameters of another step" : "has not been gathered");
+  }
   return STATUS_OK;
 }
 
 static enum status check_window(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
+  int parts = 0;
   if (exec->plan->buffer[buffer].unit != call->instr->unit)
     return refuse_window(call, buffer, "belongs to another unit");
-  for (int b = 0; b < exec->plan->buffers; b++) {
-    int64_t held = atomic_load_explicit(&exec->held[b], memory_order_relaxed);
-    if (held >= 0 && held != call->n && is_part(exec, b, buffer))
-      return refuse_window(call, b, held ? "holds the parameters of another step" : "has not been gathered");
-  }
-  return STATUS_OK;
+  pthread_mutex_lock(&exec->mutex);
+  for (int h = 0; h < exec->n_held; h++)
+    parts += exec->held[h].step == call->n && is_part(exec, exec->held[h].buffer, buffer);
+  pthread_mutex_unlock(&exec->mutex);
+  return parts == exec->parts[buffer] ? STATUS_OK : refuse_part(call, buffer);
 }
 
-static enum status run_load(const struct call *call)
+enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  void *tokens = use(call, 0);
+  void *tokens = use(call, LOAD_TOKENS);
   return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
 }
 
-/* This rank's part of a window is made from its shard, at its place, where the types differ; the all-gather brings the others'. Of the compute type is what has been brought there, and the working copy. */
+/* This rank's part of a window is made from its shard, at its place, if the types differ. The all-gather
+ * brings the others' parts. */
 static enum status gather(const struct call *call)
 {
-  const struct exec *exec = call->exec;
-  const struct device *device = call->lane->device;
-  struct comm_group *group = exec->group[GROUP_GATHER];
-  const enum dtype type = device->compute;
-  const int shard = call->instr->use[0].buffer;
-  const bool casts = type != DTYPE_F32 && !is_part(exec, shard, call->instr->use[1].buffer) && exec->plan->buffer[shard].purpose != PURPOSE_WORKING;
-  const int64_t size = (int64_t)dtype_size(type), count = use_bytes(call, 0) / (casts ? (int64_t)sizeof(float) : size);
-  const bool whole = count * size == use_bytes(call, 1);
-  if (!casts && !whole)
-    return comm_all_gather(group, call->lane, use(call, 0), count, type, use(call, 1));
-  void *place = (char *)use(call, 1) + (whole ? 0 : comm_group_index(group) * count * size);
-  enum status status = casts ? device->ops->cast(call->lane, count, DTYPE_F32, use(call, 0), type, place)
-                             : device->ops->copy(call->lane, place, use(call, 0), (size_t)(count * size));
-  return status || whole ? status : comm_all_gather(group, call->lane, place, count, type, use(call, 1));
+  const struct device_ops *ops = call->lane->device->ops;
+  struct comm_group *group = group_of(call);
+  const struct plan_buffer *shard = buffer_of(call, GATHER_SHARD), *window = buffer_of(call, GATHER_WHOLE);
+  const int64_t count = shard->elements;
+  const bool casts = shard->dtype != window->dtype;
+  if (!casts && group)
+    return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), shard->bytes,
+                           use(call, GATHER_WHOLE));
+  const int64_t size = (int64_t)dtype_size(window->dtype);
+  void *place = (char *)use(call, GATHER_WHOLE) + (group ? comm_group_index(group) * count * size : 0);
+  enum status status = casts ? ops->cast(call->lane, count, shard->dtype, use(call, GATHER_SHARD), window->dtype, place)
+                             : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
+  return status || !group ? status
+                          : comm_all_gather(group, call->lane, place, count * size,
+                                            use(call, GATHER_WHOLE));
 }
 
-static enum status run_gather(const struct call *call)
+enum status run_gather(const struct call *call)
 {
-  struct exec *exec = call->exec;
-  int window = call->instr->use[1].buffer;
+  const int window = call->instr->use[GATHER_WHOLE].buffer;
   enum status status = open_window(call, window);
   if (!status)
     status = gather(call);
   if (!status)
-    atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
+    hold_window(call, window);
   return status;
 }
 
 /* Between tiers. Where they are one memory a deck may say how fast a link would be. */
-static enum status move(const struct call *call, int from, int to)
+enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const double rate = config->device->host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
-  enum status status = call->lane->device->ops->copy(call->lane, use(call, to), use(call, from), (size_t)use_bytes(call, to));
+  enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
-    clock_sleep_until(start + (double)use_bytes(call, to) / rate);
+    clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
   return status;
-}
-
-static enum status run_move(const struct call *call)
-{
-  return move(call, 0, 1);
 }
 
 /* What a GATHER is going to complete is written here already. */
-static enum status run_fetch(const struct call *call)
+enum status run_fetch(const struct call *call)
 {
-  struct exec *exec = call->exec;
-  const int window = call->instr->use[1].buffer;
+  const int window = call->instr->use[MOVE_TO].buffer;
   enum status status = open_window(call, window);
   if (!status)
     status = run_move(call);
-  if (!status && is_window(exec, window))
-    atomic_store_explicit(&exec->held[window], call->n, memory_order_relaxed);
+  if (!status)
+    hold_window(call, window);
   return status;
 }
 
-static enum status run_publish(const struct call *call)
+enum status run_publish(const struct call *call)
 {
-  return comm_group_barrier(call->exec->group[GROUP_GATHER]);
+  return comm_group_barrier(group_of(call));
 }
 
 static enum status to_disk(const struct call *call, int from, int slot)
@@ -183,53 +221,55 @@ static enum status from_disk(const struct call *call, int slot, int to)
   return exec_memory_read(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
 }
 
-static enum status run_write_act(const struct call *call)
+enum status run_write_act(const struct call *call)
 {
-  return to_disk(call, 0, 1);
+  return to_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-static enum status run_read_act(const struct call *call)
+enum status run_read_act(const struct call *call)
 {
-  return from_disk(call, 0, 1);
+  return from_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-static enum status run_read_state(const struct call *call)
+enum status run_read_state(const struct call *call)
 {
-  const enum status status = from_disk(call, 0, 2);
-  return status ? status : from_disk(call, 1, 3);
+  enum status status = STATUS_OK;
+  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+    if (use(call, STATE_TO + s))
+      status = from_disk(call, STATE_FROM + s, STATE_TO + s);
+  return status;
 }
 
-static enum status run_write_state(const struct call *call)
+enum status run_write_state(const struct call *call)
 {
-  const enum status status = to_disk(call, 0, 2);
-  return status ? status : to_disk(call, 1, 3);
+  enum status status = STATUS_OK;
+  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+    if (use(call, STATE_FROM + s))
+      status = to_disk(call, STATE_FROM + s, STATE_TO + s);
+  return status;
 }
 
-static enum status run_embed(const struct call *call)
-{
-  const struct model *model = model_of(call);
-  return model->ops->embed(model, call->lane, shape_of(call), call->args->past, use(call, 0), use(call, 1), use(call, 2));
-}
-
-static enum status run_forward(const struct call *call)
-{
-  const struct model *model = model_of(call);
-  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), use(call, 2), use(call, 4),
-                                   use(call, 3));
-}
-
-static enum status run_recompute(const struct call *call)
+enum status run_embed(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), NULL, use(call, 3),
-                                   use(call, 2));
+  return model->ops->embed(model, call->lane, shape_of(call), call->args->past, use(call, EMBED_PARAMS), use(call, EMBED_TOKENS),
+                           use(call, EMBED_OUT));
 }
 
-static enum status run_decode(const struct call *call)
+/* And RECOMPUTE, which has no output. */
+enum status run_forward(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, FORWARD_PARAMS), use(call, FORWARD_IN),
+                                   use(call, FORWARD_OUT), use(call, FORWARD_SAVED), use(call, FORWARD_WORK));
+}
+
+enum status run_decode(const struct call *call)
 {
   const struct model *model = model_of(call);
   return model->ops->block_decode(model, call->lane, call->instr->unit, shape_of(call), call->args->past, call->exec->plan->input.capacity,
-                                  use(call, 0), use(call, 1), use(call, 2), use(call, 4), use(call, 3));
+                                  use(call, DECODE_PARAMS), use(call, DECODE_IN), use(call, DECODE_OUT), use(call, DECODE_CACHE),
+                                  use(call, DECODE_WORK));
 }
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
@@ -247,65 +287,88 @@ static enum status zero_padding(const struct call *call, int i)
   return use(call, i) && !adds(call, i) ? zero_elements(call, use(call, i), layout->used, layout->trained) : STATUS_OK;
 }
 
-static enum status run_loss(const struct call *call)
+enum status run_loss(const struct call *call)
 {
-  struct exactsum *loss = use(call, 3);
+  struct exactsum *loss = use(call, LOSS_SUM);
   const struct model *model = model_of(call);
-  enum status status = zero_padding(call, 6);
+  enum status status = zero_padding(call, LOSS_GRADS);
   if (status)
     return status;
-  if (!adds(call, 3))
+  if (!adds(call, LOSS_SUM))
     status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
   if (status)
     return status;
-  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, 0), use(call, 1), targets_of(call, use(call, 2)),
-                               (float)(1 / call->exec->step_tokens), loss, use(call, 5), adds(call, 6), use(call, 6), use(call, 4));
+  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, LOSS_PARAMS), use(call, LOSS_IN),
+                               targets_of(call, use(call, LOSS_TOKENS)), (float)(1 / call->exec->step_tokens), loss,
+                               use(call, LOSS_D), adds(call, LOSS_GRADS), use(call, LOSS_GRADS), use(call, LOSS_WORK));
 }
 
-static enum status run_logits(const struct call *call)
+enum status run_logits(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, 0), use(call, 1), call->args->tokens - 1, use(call, 3), use(call, 2));
+  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, LOGITS_PARAMS), use(call, LOGITS_IN),
+                                 call->args->tokens - 1, use(call, LOGITS_OUT), use(call, LOGITS_WORK));
 }
 
-static enum status run_backward(const struct call *call)
+enum status run_backward(const struct call *call)
 {
   const struct model *model = model_of(call);
-  enum status status = zero_padding(call, 5);
+  enum status status = zero_padding(call, BACKWARD_GRADS);
   if (status)
     return status;
-  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call), use(call, 0), use(call, 1), use(call, 2), use(call, 3),
-                                    adds(call, 5), use(call, 5), use(call, 4), use_bytes(call, 4));
+  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call), use(call, BACKWARD_PARAMS),
+                                    use(call, BACKWARD_IN), use(call, BACKWARD_SAVED), use(call, BACKWARD_D),
+                                    adds(call, BACKWARD_GRADS), use(call, BACKWARD_GRADS), use(call, BACKWARD_WORK),
+                                    use_bytes(call, BACKWARD_WORK));
 }
 
-static enum status run_embed_backward(const struct call *call)
+enum status run_embed_backward(const struct call *call)
 {
   const struct model *model = model_of(call);
-  enum status status = zero_padding(call, 2);
+  enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
   if (status)
     return status;
-  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, 0), use(call, 1), adds(call, 2), use(call, 2));
+  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, EMBED_BACKWARD_TOKENS),
+                                    use(call, EMBED_BACKWARD_D), adds(call, EMBED_BACKWARD_GRADS),
+                                    use(call, EMBED_BACKWARD_GRADS));
 }
 
-static enum status run_release(const struct call *call)
+enum status run_release(const struct call *call)
 {
   struct exec *exec = call->exec;
-  for (int b = 0; b < exec->plan->buffers; b++)
-    if (is_part(exec, b, call->instr->use[0].buffer) && atomic_load_explicit(&exec->held[b], memory_order_relaxed) > 0)
-      atomic_store_explicit(&exec->held[b], 0, memory_order_relaxed);
+  int kept = 0;
+  pthread_mutex_lock(&exec->mutex);
+  for (int h = 0; h < exec->n_held; h++)
+    if (!is_part(exec, exec->held[h].buffer, call->instr->use[RELEASE_PARAMS].buffer))
+      exec->held[kept++] = exec->held[h];
+  exec->n_held = kept;
+  pthread_mutex_unlock(&exec->mutex);
   return STATUS_OK;
 }
 
-static enum status reduce_scatter(const struct call *call, enum group group)
+/* Messages are encoded into the first half of staging and received in the second one. In a group of
+ * one nothing is sent, so nothing is rounded. */
+enum status run_reduce(const struct call *call)
 {
-  const int64_t count = use_bytes(call, 2) / (int64_t)dtype_size(call->lane->device->gradient);
-  return comm_reduce_scatter(call->exec->group[group], call->lane, use(call, 0), count,
-                             call->instr->wire, use(call, 1), adds(call, 2), use(call, 2));
-}
-
-static enum status run_reduce(const struct call *call)
-{
-  return reduce_scatter(call, GROUP_REDUCE);
+  struct comm_group *group = group_of(call);
+  const int size = comm_group_size(group);
+  const bool rounds = size > 1 && call->instr->attr.wire == DTYPE_BF16;
+  const struct codec codec = {rounds ? &codec_bf16 : &codec_none};
+  const int64_t count = buffer_of(call, REDUCE_SHARD)->elements;
+  const int64_t bytes = codec.ops->bytes(&codec, count);
+  const void *sent = use(call, REDUCE_FULL);
+  char *received = use(call, size > 1 ? REDUCE_STAGING : REDUCE_FULL);
+  enum status status = STATUS_OK;
+  if (!(codec.ops->traits & CODEC_IDENTITY)) {
+    status = codec.ops->encode(&codec, call->lane, count, size, sent, received);
+    sent = received;
+    received += size * bytes;
+  }
+  if (!status && size > 1)
+    status = comm_exchange(group, call->lane, sent, bytes, received);
+  return status ? status
+                : codec.ops->decode_sum(&codec, call->lane, count, size, received, bytes,
+                                        adds(call, REDUCE_SHARD), use(call, REDUCE_SHARD));
 }
 
 /* Casts n elements in the host's memory where they lie. Those of a narrower type fit in front of what is still to be cast, in runs that double: [n, 2n) of the wider one begin where [n, 2n)
@@ -327,87 +390,83 @@ static enum status cast_in_place(const struct call *call, int64_t n, enum dtype 
 }
 
 /* As a reduce-scatter, whose parts are taken where the members have them: everybody's are there behind the first barrier, and read by all behind the second. */
-static enum status run_sum_shared(const struct call *call)
+enum status run_sum_shared(const struct call *call)
 {
-  const struct exec *exec = call->exec;
-  const struct exec_memory *memory = exec->config.memory;
-  struct comm_group *group = exec->group[GROUP_REDUCE];
-  const enum dtype type = call->lane->device->gradient, wire = call->instr->wire;
-  const int64_t count = use_bytes(call, 1) / (int64_t)dtype_size(type), size = (int64_t)dtype_size(wire);
-  char *mine = use(call, 0);
+  const struct exec_memory *memory = call->exec->config.memory;
+  struct comm_group *group = group_of(call);
+  const struct plan_buffer *landed = buffer_of(call, SUM_SHARED_LANDED), *shard = buffer_of(call, SUM_SHARED_SHARD);
+  const enum dtype type = landed->dtype, wire = call->instr->attr.wire;
+  const int64_t count = shard->elements, size = (int64_t)dtype_size(wire);
+  char *mine = use(call, SUM_SHARED_LANDED);
   const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
-  enum status status = wire == type ? STATUS_OK : cast_in_place(call, use_bytes(call, 0) / (int64_t)dtype_size(type), type, wire, mine);
+  enum status status = wire == type ? STATUS_OK : cast_in_place(call, landed->elements, type, wire, mine);
   if (!status)
     status = comm_group_barrier(group);
   if (!status)
     status = call->lane->device->ops->sum_parts(call->lane, count, comm_group_size(group), wire, first + comm_group_index(group) * count * size,
-                                                memory->region_bytes / size, adds(call, 1), use(call, 1));
+                                                memory->region_bytes / size, adds(call, SUM_SHARED_SHARD), use(call, SUM_SHARED_SHARD));
   return status ? status : comm_group_barrier(group);
 }
 
-static enum status run_replica_reduce(const struct call *call)
+enum status run_gather_grads(const struct call *call)
 {
-  return reduce_scatter(call, GROUP_REPLICAS);
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE),
+                         use_bytes(call, GATHER_GRADS_PIECE), use(call, GATHER_GRADS_WHOLE));
 }
 
-static enum status run_gather_grads(const struct call *call)
-{
-  struct exec *exec = call->exec;
-  enum dtype type = call->lane->device->gradient;
-  int64_t count = use_bytes(call, 0) / (int64_t)dtype_size(type);
-  enum group group = exec->plan->input.shape.replicas > 1 ? GROUP_REPLICAS : GROUP_REDUCE;
-  return comm_all_gather(exec->group[group], call->lane, use(call, 0), count, type, use(call, 1));
-}
-
-static enum status run_squares(const struct call *call)
+enum status run_squares(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  struct plan_metrics *metrics = use(call, 1);
-  enum status status = adds(call, 1) ? STATUS_OK : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
-  return status ? status : ops->sum_squares(call->lane, use_bytes(call, 0) / (int64_t)sizeof(float), use(call, 0), &metrics->squares);
+  struct plan_metrics *metrics = use(call, SQUARES_SUM);
+  enum status status = adds(call, SQUARES_SUM) ? STATUS_OK : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  return status ? status
+                : ops->sum_squares(call->lane, buffer_of(call, SQUARES_GRADS)->elements, use(call, SQUARES_GRADS), &metrics->squares);
 }
 
 _Static_assert(offsetof(struct plan_metrics, squares) == 0, "SQUARES sum into metrics or into squares alone");
 _Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum), "squares and loss are summed as one array");
 
-static enum status run_accumulate(const struct call *call)
+enum status run_accumulate(const struct call *call)
 {
-  const int64_t n = use_bytes(call, 1) / (int64_t)sizeof(float);
-  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, 0), n, true, use(call, 1));
+  const int64_t n = buffer_of(call, ACCUMULATE_GRADS)->elements;
+  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, ACCUMULATE_LANDED), n, true,
+                                            use(call, ACCUMULATE_GRADS));
 }
 
 /* The squares of what is on the host. */
 static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  const enum status status = ops->copy(call->lane, &metrics->landed, use(call, 2), sizeof metrics->landed);
+  const enum status status = ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed);
   return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
 }
 
-static enum status run_metrics(const struct call *call)
+enum status run_metrics(const struct call *call)
 {
   struct exec *exec = call->exec;
   const struct device_ops *ops = call->lane->device->ops;
-  struct plan_metrics *metrics = use(call, 1);
+  struct plan_metrics *metrics = use(call, METRICS_OUT);
   enum status status = STATUS_OK;
-  if (!adds(call, 1)) /* no SQUARES before into it: an evaluation, or all of them on the host */
+  if (!adds(call, METRICS_OUT)) /* no SQUARES before into it: an evaluation, or all of them on the host */
     status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
-  if (!status && call->instr->n_use > 2)
+  if (!status && use(call, METRICS_SQUARES))
     status = add_landed(call, metrics);
   if (!status)
-    status = ops->copy(call->lane, &metrics->loss, use(call, 0), sizeof metrics->loss);
+    status = ops->copy(call->lane, &metrics->loss, use(call, METRICS_LOSS), sizeof metrics->loss);
   if (!status)
-    status = comm_group_sum_exact(exec->group[GROUP_WORLD], call->lane, &metrics->squares, 2);
+    status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
   if (!status)
     status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, exec->config.deck->optim.clip, &metrics->outcome);
   return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
-/* The host reads what METRICS has left for it. */
+/* The host reads what METRICS has left for it. An update that waits for no other unit has no outcome. */
 static const struct outcome *outcome_of(const struct call *call)
 {
-  const struct plan_metrics *metrics = call->exec->plan->on_host[call->instr->lane] ? &call->exec->results[call->n & 1] : use(call, 0);
-  return &metrics->outcome;
+  const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
+  if (metrics && call->exec->plan->on_host[call->instr->lane])
+    metrics = &call->exec->results[call->n & 1];
+  return metrics ? &metrics->outcome : NULL;
 }
 
 /* The random bits of a step and unit. */
@@ -417,12 +476,11 @@ static uint64_t rounding_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-/* The uses are `grads` and what follows it. */
-static enum status update(const struct call *call, int grads, const struct outcome *outcome)
+enum status run_update(const struct call *call)
 {
   const struct exec *exec = call->exec;
   const struct deck *deck = exec->config.deck;
-  int unit = call->instr->unit;
+  const int unit = call->instr->unit;
   const struct update op = {
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
@@ -434,69 +492,25 @@ static enum status update(const struct call *call, int grads, const struct outco
       .grad_scale = 1,
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
-      .outcome = outcome,
-      .states = exec->plan->input.shape.moments,
-      .copy = exec->config.device->compute,
+      .outcome = outcome_of(call),
+      .states = buffer_of(call, UPDATE_STATE)->dtype,
+      .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
   return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
-                      use(call, grads + 1), use(call, grads),
-                      (void *[]){use(call, grads + 2), use(call, grads + 3)}, use(call, grads + 4));
+                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS),
+                      (void *[]){use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1)},
+                      use(call, UPDATE_WORKING));
 }
-
-static enum status run_adam(const struct call *call)
-{
-  return update(call, 1, outcome_of(call));
-}
-
-static enum status run_adam_now(const struct call *call)
-{
-  return update(call, 0, NULL);
-}
-
-static const struct {
-  enum status (*run)(const struct call *call);
-  bool params; /* use 0 is a unit's parameters */
-} handlers[OP_COUNT] = {
-    [OP_LOAD] = {run_load, false},
-    [OP_GATHER] = {run_gather, false},
-    [OP_EMBED] = {run_embed, true},
-    [OP_FORWARD] = {run_forward, true},
-    [OP_RECOMPUTE] = {run_recompute, true},
-    [OP_LOSS] = {run_loss, true},
-    [OP_LOGITS] = {run_logits, true},
-    [OP_DECODE] = {run_decode, true},
-    [OP_BACKWARD] = {run_backward, true},
-    [OP_EMBED_BACKWARD] = {run_embed_backward, false},
-    [OP_RELEASE] = {run_release, true},
-    [OP_REDUCE] = {run_reduce, false},
-    [OP_REPLICA_REDUCE] = {run_replica_reduce, false},
-    [OP_GATHER_GRADS] = {run_gather_grads, false},
-    [OP_SQUARES] = {run_squares, false},
-    [OP_METRICS] = {run_metrics, false},
-    [OP_ADAM] = {run_adam, false},
-    [OP_FETCH] = {run_fetch, false},
-    [OP_PUBLISH] = {run_publish, false},
-    [OP_SAVE_ACT] = {run_move, false},
-    [OP_WRITE_ACT] = {run_write_act, false},
-    [OP_READ_ACT] = {run_read_act, false},
-    [OP_FETCH_ACT] = {run_move, false},
-    [OP_FETCH_GRAD] = {run_move, false},
-    [OP_ACCUMULATE] = {run_accumulate, false},
-    [OP_READ_STATE] = {run_read_state, false},
-    [OP_WRITE_STATE] = {run_write_state, false},
-    [OP_ADAM_NOW] = {run_adam_now, false},
-    [OP_FETCH_LOSS] = {run_move, false},
-    [OP_SUM_SHARED] = {run_sum_shared, false},
-};
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   const struct instr *instr = &exec->plan->instr[index];
+  const struct op_row *row = &op_rows[instr->op];
   const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .n = n, .args = &exec->args[n & 1]};
-  enum status status = handlers[instr->op].params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
-  return status ? status : handlers[instr->op].run(&call);
+  enum status status = row->params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
+  return status ? status : row->run(&call);
 }
 
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens)
@@ -504,5 +518,5 @@ enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t to
   const struct step_args args = {.tokens = tokens};
   const struct instr *instr = &exec->plan->instr[index];
   const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
-  return instr->op == OP_RELEASE ? STATUS_OK : handlers[instr->op].run(&call);
+  return instr->op == OP_RELEASE ? STATUS_OK : op_rows[instr->op].run(&call);
 }

@@ -70,7 +70,7 @@ static double again_s(const struct watchdog *dog)
 static enum status lead(struct watchdog *dog)
 {
   bool alarm = false, stuck = false;
-  enum status status = comm_report_wanted(dog->report, &alarm);
+  enum status status = watchdog_channel_wanted(dog->channel, &alarm);
   dog->ask_in_s = alarm || (isinf(dog->ask_in_s) && is_alarming(dog)) ? 0 : dog->ask_in_s - dog->tick_s;
   if (status || dog->ask_in_s > 0)
     return status;
@@ -88,11 +88,11 @@ static double patience_s(const struct watchdog *dog)
 static enum status follow(struct watchdog *dog)
 {
   bool wanted = false;
-  enum status status = comm_report_wanted(dog->report, &wanted);
+  enum status status = watchdog_channel_wanted(dog->channel, &wanted);
   dog->silent_s = wanted ? 0 : dog->silent_s + dog->tick_s;
   if (!status && wanted) {
     watchdog_describe(dog, dog->mine);
-    status = comm_report_answer(dog->report, dog->mine, watchdog_collect_s(dog));
+    status = watchdog_channel_answer(dog->channel, dog->mine, watchdog_collect_s(dog));
   }
   const bool before = dog->alarmed;
   dog->alarmed = is_alarming(dog);
@@ -100,7 +100,7 @@ static enum status follow(struct watchdog *dog)
     return status;
   if (!before) {
     dog->silent_s = 0;
-    return comm_report_alarm(dog->report);
+    return watchdog_channel_alarm(dog->channel);
   }
   if (dog->silent_s > patience_s(dog))
     watchdog_end_alone(dog);
@@ -171,7 +171,7 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
   make_condition(dog);
   status = comm_agree(comm, take_room(dog));
   if (!status)
-    status = comm_report_create(comm, sizeof(struct rank_state), &dog->report);
+    status = watchdog_channel_create(comm, sizeof(struct rank_state), &dog->channel);
   if (!status)
     status = comm_agree(comm, thread_start("watchdog", watch, dog, &dog->thread));
   if (status)
@@ -191,7 +191,7 @@ void watchdog_destroy(struct watchdog *dog)
   pthread_mutex_unlock(&dog->mutex);
   if (thread_join(dog->thread))
     log_warn("%s", status_text());
-  comm_report_destroy(dog->report);
+  watchdog_channel_destroy(dog->channel);
   pthread_cond_destroy(&dog->stopped);
   pthread_mutex_destroy(&dog->mutex);
   mem_free(dog->text);

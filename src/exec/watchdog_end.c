@@ -146,7 +146,7 @@ double watchdog_collect_s(const struct watchdog *dog)
 enum status watchdog_judge(struct watchdog *dog, bool *stuck)
 {
   watchdog_describe(dog, dog->mine);
-  const enum status status = comm_report_collect(dog->report, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
+  const enum status status = watchdog_channel_collect(dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
   if (status)
     return status_prefix(status, "something does not move, and the other ranks cannot be asked");
   look_for_failures(dog);

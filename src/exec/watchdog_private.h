@@ -3,7 +3,7 @@
 #ifndef SLUICE_EXEC_WATCHDOG_PRIVATE_H
 #define SLUICE_EXEC_WATCHDOG_PRIVATE_H
 
-#include "comm/report.h"
+#include "comm/watchdog_channel.h"
 #include "exec/engine.h"
 #include "exec/watchdog.h"
 
@@ -48,7 +48,7 @@ struct task {
 struct watchdog {
   struct comm *comm;
   struct exec *exec; /* NULL: steps are not watched */
-  struct comm_report *report;
+  struct watchdog_channel *channel;
   struct thread *thread;
   double limit_s, tick_s, quiet_s;
   int64_t released;

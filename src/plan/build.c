@@ -23,11 +23,20 @@ static enum status alloc_array(int64_t count, size_t size, void *out)
 
 static void place_lanes(struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  plan->on_host[LANE_HOST] = shape->host_state;
   plan->on_host[LANE_DISK] = true;
-  plan->on_host[LANE_REDUCE] = shape->cpu_reduce;
-  plan->on_host[LANE_GATHER] = shape->params_full;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    const struct unit_policy *policy = &plan->policy[u];
+    plan->on_host[LANE_HOST] |= policy->host;
+    plan->on_host[LANE_REDUCE] |= policy->sums != SUMS_DEVICE;
+    plan->on_host[LANE_GATHER] |= policy->working == WORKING_SHARED;
+  }
+}
+
+static void list_states(struct plan *plan)
+{
+  static const char *const name[] = {"m", "v"};
+  for (int s = 0; s < PLAN_MAX_STATE && plan->input.mode == PLAN_TRAIN; s++)
+    plan->state[plan->states++] = (struct plan_state){.name = name[s], .dtype = plan->policy[0].state};
 }
 
 static void choose(struct builder *b)
@@ -37,23 +46,21 @@ static void choose(struct builder *b)
     input->shape.group = input->ranks;
     input->shape.replicas = 1;
   }
-  if (input->shape.group == 1 || !input->shape.host_state)
-    input->shape.params_full = input->shape.cpu_reduce = false;
-  if (!input->shape.host_state || input->shape.params_full || input->shape.cpu_reduce)
-    input->shape.resident = 0;
-  b->host = input->shape.host_state;
+  for (int u = 0; u < input->model->units; u++)
+    b->plan->policy[u] = unit_policy_make(input, u);
+  place_lanes(b->plan);
+  b->host = b->plan->on_host[LANE_HOST];
   b->micros = (int)input->shape.micros;
   b->group = input->shape.group;
   b->replicas = input->shape.replicas;
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->element = (int64_t)dtype_size(input->device->compute);
-  b->copies = !b->host && input->shape.keep_working && input->device->compute != DTYPE_F32;
-  b->gathers = b->shards || b->host || input->device->compute != DTYPE_F32;
+  b->element = b->plan->policy[0].window;
+  b->gathers = b->shards || b->host || b->element != DTYPE_F32;
   b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
-  b->reduce_micros = (b->host || (b->group > 1 && input->shape.reduce_every_micro)) && b->micros > 1;
-  place_lanes(b->plan);
+  b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
+  list_states(b->plan);
 }
 
 /* ---- what a rank owns ---- */
@@ -61,7 +68,7 @@ static void choose(struct builder *b)
 /* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its they are made anew like any window. */
 static bool stays_in_place(const struct builder *b)
 {
-  return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->plan->input.device->compute == DTYPE_F32;
+  return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32;
 }
 
 static enum status pack_unit(struct builder *b, int u)
@@ -163,7 +170,7 @@ static void add_params(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
   bool windows = b->gathers && !stays_in_place(b);
-  int64_t mine = build_bytes_of(b->plan->owned[u]), frozen_mine = build_bytes_of(b->plan->frozen_owned[u]);
+  int64_t mine = build_length(b->plan->owned[u]), frozen_mine = build_length(b->plan->frozen_owned[u]);
   unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] = b->plan->shared[u] = -1;
   if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
@@ -171,14 +178,14 @@ static void add_params(struct builder *b, int u)
   }
   if (windows) {
     if (mine > 0)
-      *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, mine);
-    if (mine > 0 && b->copies)
-      b->plan->working[u] = build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, mine / (int64_t)sizeof(float) * b->element);
+      *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
+    if (mine > 0 && b->plan->policy[u].working == WORKING_OWN)
+      b->plan->working[u] = build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
     if (frozen_mine > 0)
-      *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, frozen_mine);
+      *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
     return;
   }
-  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, build_unit_bytes(b, u));
+  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, b->plan->layout[u].flat);
   if (!b->gathers) {
     *master = build_part(b, "master", u, unit->params, false);
   } else if (mine > 0) {
@@ -193,22 +200,21 @@ static bool learns(const struct builder *b, int u)
   return b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
 }
 
-static int add_moment(struct builder *b, const char *name, int u)
+static int add_state(struct builder *b, const struct plan_state *state, int u)
 {
   if (!learns(b, u))
     return -1;
   if (plan_is_on_host(b->plan, u))
-    return build_host_moment(b, name, u);
-  const struct layout_range mine = b->plan->owned[u];
-  const int64_t bytes = (mine.end - mine.begin) * (int64_t)dtype_size(b->plan->input.shape.moments);
-  return build_persistent(b, name, u, TIER_DEVICE, PURPOSE_MOMENTS, bytes);
+    return build_host_state(b, state, u);
+  return build_persistent(b, state->name, u, TIER_DEVICE, PURPOSE_STATE, state->dtype,
+                          build_length(b->plan->owned[u]));
 }
 
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int64_t mine = build_bytes_of(b->plan->owned[u]);
+  const int64_t mine = build_length(b->plan->owned[u]);
   unit->grads = unit->shard = unit->piece = -1;
   if (!learns(b, u))
     return;
@@ -216,13 +222,13 @@ static void add_grads(struct builder *b, int u)
     build_host_grads(b, u);
     return;
   }
-  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine)
-                                                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, mine);
+  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine)
+                                                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
-    unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard_bytes(b, u), build_shard_bytes(b, u));
+    unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard(b, u), build_shard(b, u));
   unit->piece = unit->shard;
-  int64_t piece = build_shard_bytes(b, u) / b->replicas;
+  int64_t piece = build_shard(b, u) / b->replicas;
   if (b->replicas > 1)
     unit->piece = build_view(b, "piece", unit->shard, b->replica_index * piece, piece);
 }
@@ -239,12 +245,12 @@ static bool learns_on_host(const struct builder *b)
 static void add_metrics(struct builder *b)
 {
   struct plan *plan = b->plan;
-  const bool on_host = plan->input.shape.cpu_reduce;
-  plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, sizeof(struct plan_metrics));
+  const bool on_host = plan->on_host[LANE_REDUCE];
+  plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct plan_metrics));
   if (on_host)
-    plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
+    plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
   else if (b->micros > 1 && learns_on_host(b))
-    plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, sizeof(struct exactsum));
+    plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
 /* Parameters come first, so that the plans of a job find them at the same place whatever else each of them keeps. */
@@ -254,32 +260,35 @@ static void add_storage(struct builder *b)
   int units = b->model->units;
   for (int u = 0; u < units; u++)
     add_params(b, u);
-  for (int u = 0; u < units; u++)
-    plan->moment1[u] = add_moment(b, "m", u);
-  for (int u = 0; u < units; u++)
-    plan->moment2[u] = add_moment(b, "v", u);
+  for (int s = 0; s < plan->states; s++)
+    for (int u = 0; u < units; u++)
+      plan->state[s].buffer[u] = add_state(b, &plan->state[s], u);
   for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
-    b->unit[u].cache = build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, b->size.cache);
+    b->unit[u].cache = build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
   for (int m = 0; m < b->micros; m++)
-    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, b->size.tokens);
+    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32, b->size.tokens / (int64_t)sizeof(int32_t));
   if (plan->input.mode == PLAN_GENERATE) {
-    plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, b->size.logits);
+    plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32, b->size.logits / (int64_t)sizeof(float));
   } else {
-    plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, sizeof(struct exactsum));
+    plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
     add_metrics(b);
   }
 }
 
 /* ---- the walk ---- */
 
+static int build_work(struct builder *b, int64_t bytes)
+{
+  return build_bytes(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, bytes);
+}
+
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
 {
-  struct instr *gather = build_emit(b, OP_GATHER, window->unit, b->gather_once ? -1 : b->visit[window->first].micro);
-  build_use(gather, shard, ACCESS_READ);
-  build_use(gather, part, ACCESS_WRITE);
+  const int micro = b->gather_once ? -1 : b->visit[window->first].micro;
+  build_gather(b, window->unit, micro, shard, part);
 }
 
 static void open_window(struct builder *b, struct window *window)
@@ -290,7 +299,7 @@ static void open_window(struct builder *b, struct window *window)
     emit_gather(b, window, master, b->unit[u].trained);
     return;
   }
-  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, build_unit_bytes(b, u));
+  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, b->element, b->plan->layout[u].flat);
   if (plan_is_on_host(b->plan, u)) {
     build_host_window(b, window, b->visit[window->first].micro);
     return;
@@ -313,10 +322,10 @@ static void emit_gathers(struct builder *b, int v)
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
   struct instr *embed = build_emit(b, OP_EMBED, 0, visit->micro);
-  b->unit[0].x = build_transient(b, "x", 0, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_use(embed, params, ACCESS_READ);
-  build_use(embed, b->plan->tokens[visit->micro], ACCESS_READ);
-  build_use(embed, b->unit[0].x, ACCESS_WRITE);
+  b->unit[0].x = build_stream(b, "x", 0, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(embed, EMBED_PARAMS, params);
+  build_use(embed, EMBED_TOKENS, b->plan->tokens[visit->micro]);
+  build_use(embed, EMBED_OUT, b->unit[0].x);
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
@@ -324,61 +333,65 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   int u = visit->unit;
   struct unit_buffers *unit = &b->unit[u];
   struct instr *forward = build_emit(b, OP_FORWARD, u, visit->micro);
-  unit->x = build_transient(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  unit->x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
   unit->x_in = b->unit[u - 1].x; /* unless it is saved elsewhere */
-  build_use(forward, params, ACCESS_READ);
-  build_use(forward, b->unit[u - 1].x, ACCESS_READ);
-  build_use(forward, unit->x, ACCESS_WRITE);
+  build_use(forward, FORWARD_PARAMS, params);
+  build_use(forward, FORWARD_IN, b->unit[u - 1].x);
+  build_use(forward, FORWARD_OUT, unit->x);
   bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
-  build_use(forward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, keeps ? b->size.work_forward_saved : b->size.work_forward),
-            ACCESS_WRITE);
+  build_use(forward, FORWARD_WORK, build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward));
   if (!keeps)
     return;
-  unit->saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_use(forward, unit->saved, ACCESS_WRITE);
+  unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_use(forward, FORWARD_SAVED, unit->saved);
 }
 
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
   struct instr *decode = build_emit(b, OP_DECODE, u, visit->micro);
-  b->unit[u].x = build_transient(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_use(decode, params, ACCESS_READ);
-  build_use(decode, b->unit[u - 1].x, ACCESS_READ);
-  build_use(decode, b->unit[u].x, ACCESS_WRITE);
-  build_use(decode, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_decode), ACCESS_WRITE);
-  build_use(decode, b->unit[u].cache, ACCESS_ADD);
+  b->unit[u].x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(decode, DECODE_PARAMS, params);
+  build_use(decode, DECODE_IN, b->unit[u - 1].x);
+  build_use(decode, DECODE_OUT, b->unit[u].x);
+  build_use(decode, DECODE_WORK, build_work(b, b->size.work_decode));
+  build_use(decode, DECODE_CACHE, b->unit[u].cache);
 }
 
-static void emit_head(struct builder *b, const struct visit *visit, int params)
+static void emit_logits(struct builder *b, const struct visit *visit, int params)
+{
+  struct instr *logits = build_emit(b, OP_LOGITS, visit->unit, visit->micro);
+  build_use(logits, LOGITS_PARAMS, params);
+  build_use(logits, LOGITS_IN, b->unit[b->model->blocks].x);
+  build_use(logits, LOGITS_WORK, build_work(b, b->size.work_loss));
+  build_use(logits, LOGITS_OUT, b->plan->logits);
+}
+
+static void emit_loss(struct builder *b, const struct visit *visit, int params)
 {
   const struct plan *plan = b->plan;
-  struct instr *head = build_emit(b, visit->op, visit->unit, visit->micro);
-  build_use(head, params, ACCESS_READ);
-  build_use(head, b->unit[b->model->blocks].x, ACCESS_READ);
-  if (visit->op == OP_LOSS) {
-    build_use(head, plan->tokens[visit->micro], ACCESS_READ);
-    build_use(head, plan->loss, visit->micro == 0 ? ACCESS_WRITE : ACCESS_ADD);
-  }
-  build_use(head, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_loss), ACCESS_WRITE);
-  if (visit->op == OP_LOGITS)
-    build_use(head, plan->logits, ACCESS_WRITE);
+  struct instr *loss = build_emit(b, OP_LOSS, visit->unit, visit->micro);
+  build_use(loss, LOSS_PARAMS, params);
+  build_use(loss, LOSS_IN, b->unit[b->model->blocks].x);
+  build_use(loss, LOSS_TOKENS, plan->tokens[visit->micro]);
+  build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
+  build_use(loss, LOSS_WORK, build_work(b, b->size.work_loss));
   if (plan->input.mode != PLAN_TRAIN)
     return;
-  b->d[visit->micro] = build_transient(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
-  build_use(head, b->d[visit->micro], ACCESS_WRITE);
-  build_use_gradient(b, head, visit->unit, visit->micro);
+  b->d[visit->micro] = build_stream(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  build_use(loss, LOSS_D, b->d[visit->micro]);
+  build_use_gradient(b, loss, LOSS_GRADS, visit->unit, visit->micro);
 }
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
 {
   int u = visit->unit;
   struct instr *recompute = build_emit(b, OP_RECOMPUTE, u, visit->micro);
-  b->unit[u].saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
-  build_use(recompute, params, ACCESS_READ);
-  build_use(recompute, b->unit[u].x_in, ACCESS_READ);
-  build_use(recompute, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, b->size.work_forward_saved), ACCESS_WRITE);
-  build_use(recompute, b->unit[u].saved, ACCESS_WRITE);
+  b->unit[u].saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  build_use(recompute, FORWARD_PARAMS, params);
+  build_use(recompute, FORWARD_IN, b->unit[u].x_in);
+  build_use(recompute, FORWARD_WORK, build_work(b, b->size.work_forward_saved));
+  build_use(recompute, FORWARD_SAVED, b->unit[u].saved);
 }
 
 /* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops).
@@ -386,7 +399,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
-  return !b->plan->input.shape.tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
+  return !b->plan->policy[u].tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
@@ -395,23 +408,23 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   if (build_recomputes(b, u))
     emit_recompute(b, visit, params);
   struct instr *backward = build_emit(b, OP_BACKWARD, u, visit->micro);
-  build_use(backward, params, ACCESS_READ);
-  build_use(backward, b->unit[u].x_in, ACCESS_READ);
-  build_use(backward, b->unit[u].saved, ACCESS_READ);
-  build_use(backward, b->d[visit->micro], ACCESS_ADD);
-  build_use(backward, build_transient(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, backward_room(b, u)), ACCESS_WRITE);
-  build_use_gradient(b, backward, u, visit->micro);
+  build_use(backward, BACKWARD_PARAMS, params);
+  build_use(backward, BACKWARD_IN, b->unit[u].x_in);
+  build_use(backward, BACKWARD_SAVED, b->unit[u].saved);
+  build_use(backward, BACKWARD_D, b->d[visit->micro]);
+  build_use(backward, BACKWARD_WORK, build_work(b, backward_room(b, u)));
+  build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
   struct instr *backward = build_emit(b, OP_EMBED_BACKWARD, 0, m);
-  build_use(backward, b->plan->tokens[m], ACCESS_READ);
-  build_use(backward, b->d[m], ACCESS_READ);
+  build_use(backward, EMBED_BACKWARD_TOKENS, b->plan->tokens[m]);
+  build_use(backward, EMBED_BACKWARD_D, b->d[m]);
   if (b->model->head > 0)
-    build_use_gradient(b, backward, 0, m);
+    build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
   else
-    build_use(backward, b->unit[0].dparams, ACCESS_ADD); /* to what the head wrote */
+    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams, true); /* to what the head wrote */
 }
 
 static void emit_visit(struct builder *b, int v)
@@ -426,11 +439,12 @@ static void emit_visit(struct builder *b, int v)
   case OP_FORWARD: emit_forward(b, visit, params); break;
   case OP_DECODE: emit_decode(b, visit, params); break;
   case OP_BACKWARD: emit_backward(b, visit, params); break;
-  default: emit_head(b, visit, params);
+  case OP_LOGITS: emit_logits(b, visit, params); break;
+  default: emit_loss(b, visit, params);
   }
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
-    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), params, ACCESS_READ);
+    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), RELEASE_PARAMS, params);
 }
 
 /* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of all micro-batches comes after the head's of all, as if they
@@ -447,9 +461,9 @@ static void end_walk(struct builder *b, int m, bool ready)
 }
 
 /* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where memory counts more than the time in which it travels, it is gone before the first backward pass. */
-static bool leaves_at_once(const struct builder *b)
+static bool leaves_at_once(const struct builder *b, int u)
 {
-  return b->host || b->plan->input.shape.tight;
+  return b->host || b->plan->policy[u].tight;
 }
 
 /* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
@@ -464,7 +478,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
     build_add_pending(b, u, m);
-    if (leaves_at_once(b))
+    if (leaves_at_once(b, u))
       build_reduce_pending(b, m);
   }
   if (visit->op != OP_BACKWARD)
@@ -483,7 +497,7 @@ static void emit_step(struct builder *b)
 {
   enum plan_mode mode = b->plan->input.mode;
   for (int m = 0; m < b->micros; m++)
-    build_use(build_emit(b, OP_LOAD, -1, m), b->plan->tokens[m], ACCESS_WRITE);
+    build_use(build_emit(b, OP_LOAD, -1, m), LOAD_TOKENS, b->plan->tokens[m]);
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
     if (mode == PLAN_TRAIN)
@@ -505,10 +519,8 @@ static enum status alloc_plan(struct builder *b)
   int units = b->model->units;
   int64_t visits = (int64_t)b->micros * 2 * units;
   enum status status = alloc_array(units, sizeof *plan->master, &plan->master);
-  if (!status)
-    status = alloc_array(units, sizeof *plan->moment1, &plan->moment1);
-  if (!status)
-    status = alloc_array(units, sizeof *plan->moment2, &plan->moment2);
+  for (int s = 0; s < plan->states && !status; s++)
+    status = alloc_array(units, sizeof(int), &plan->state[s].buffer);
   if (!status)
     status = alloc_array(units, sizeof *plan->working, &plan->working);
   if (!status)
@@ -565,8 +577,11 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
-  choose(&b);
-  status = build(&b);
+  status = alloc_array(input->model->units, sizeof *b.plan->policy, &b.plan->policy);
+  if (!status) {
+    choose(&b);
+    status = build(&b);
+  }
   mem_free(b.d);
   mem_free(b.unit);
   mem_free(b.pending);

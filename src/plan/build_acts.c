@@ -3,8 +3,7 @@
 
 enum deck_keep build_keep_of(const struct builder *b, int u)
 {
-  const struct deck_pattern *pattern = &b->plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(u - 1) % pattern->n] : KEEP_ACTIVATIONS;
+  return b->plan->policy[u].keep;
 }
 
 bool build_recomputes(const struct builder *b, int u)
@@ -46,11 +45,11 @@ void build_save_input(struct builder *b, int v)
   if (visit->op != OP_FORWARD || !leaves(b, u) || !build_recomputes(b, u))
     return;
   struct unit_buffers *unit = &b->unit[u];
-  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  unit->act = build_stream(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
   if (build_keep_of(b, u) != KEEP_INPUT_NVME)
     return;
-  const int slot = build_transient(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
+  const int slot = build_stream(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
   unit->act = slot;
 }
@@ -62,7 +61,7 @@ void build_save_activations(struct builder *b, int v)
   if (visit->op != OP_FORWARD || !leaves(b, u) || build_recomputes(b, u))
     return;
   struct unit_buffers *unit = &b->unit[u];
-  unit->act = build_transient(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.saved);
+  unit->act = build_bytes(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.saved);
   build_move(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
 }
 
@@ -87,7 +86,7 @@ static void read_back(struct builder *b, const struct visit *visit)
   struct unit_buffers *unit = &b->unit[visit->unit];
   if (build_keep_of(b, visit->unit) != KEEP_INPUT_NVME)
     return;
-  const int act = build_transient(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
+  const int act = build_stream(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);
   unit->act = act;
 }
@@ -98,9 +97,9 @@ static void fetch_back(struct builder *b, const struct visit *visit)
   struct unit_buffers *unit = &b->unit[u];
   int back;
   if (build_recomputes(b, u))
-    back = unit->x_in = build_transient(b, "x_in", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+    back = unit->x_in = build_stream(b, "x_in", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
   else
-    back = unit->saved = build_transient(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+    back = unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
   build_move(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
 }
 

@@ -6,18 +6,18 @@ static void add_staging(struct builder *b)
 {
   int64_t most = 0;
   for (int u = 0; u < b->model->units; u++)
-    if (build_trained_bytes(b, u) > most)
-      most = build_trained_bytes(b, u);
-  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
+    if (b->plan->layout[u].trained > most)
+      most = b->plan->layout[u].trained;
+  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, most);
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
 /* Of resident units, which are few, each has one of its own: the embedding's is larger than what there is room for behind the first block's backward pass. */
-static int staging_of(struct builder *b, int u, int64_t bytes)
+static int staging_of(struct builder *b, int u, int64_t elements)
 {
   if (!b->host)
     return b->staging;
-  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
   b->plan->buffer[staging].first = b->unit[u].since;
   return staging;
 }
@@ -27,15 +27,17 @@ bool build_grads_whole(const struct builder *b, int u)
   return !plan_is_on_host(b->plan, u) && (b->group == 1 || (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
 }
 
-void build_use_gradient(struct builder *b, struct instr *instr, int u, int m)
+void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
   const bool whole = build_grads_whole(b, u), fresh = m == 0 || (b->reduce_micros && !whole);
   if (unit->grads < 0)
     return;
   if (fresh)
-    unit->dparams = whole ? unit->grads : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, build_trained_bytes(b, u));
-  build_use(instr, unit->dparams, fresh ? ACCESS_WRITE : ACCESS_ADD);
+    unit->dparams = whole ? unit->grads
+                          : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, DTYPE_F32,
+                                            b->plan->layout[u].trained);
+  build_sum(instr, k, unit->dparams, !fresh);
 }
 
 void build_norm(struct builder *b, int u)
@@ -44,40 +46,47 @@ void build_norm(struct builder *b, int u)
   const bool host = plan->squares >= 0 && plan_is_on_host(plan, u);
   bool *begun = host ? &b->host_squares : &b->squares;
   struct instr *squares = build_emit(b, OP_SQUARES, u, -1);
-  build_use(squares, b->unit[u].piece, ACCESS_READ);
-  build_use(squares, host ? plan->squares : plan->metrics, *begun ? ACCESS_ADD : ACCESS_WRITE);
+  build_use(squares, SQUARES_GRADS, b->unit[u].piece);
+  build_sum(squares, SQUARES_SUM, host ? plan->squares : plan->metrics, *begun);
   *begun = true;
 }
 
+/* Over the replicas, or without sharding over the group that has reduced together. */
 static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 {
   struct instr *gather = build_emit(b, OP_GATHER_GRADS, u, -1);
-  build_use(gather, part, ACCESS_READ);
-  build_use(gather, whole, ACCESS_WRITE);
+  build_use(gather, GATHER_GRADS_PIECE, part);
+  build_use(gather, GATHER_GRADS_WHOLE, whole);
+  if (b->replicas == 1)
+    gather->attr.group = GROUP_REDUCE;
 }
 
-void build_update(struct builder *b, int u, int m, int v)
+void build_update(struct builder *b, int u, const int state[])
 {
   const struct plan *plan = b->plan;
-  const bool now = plan->input.shape.immediate;
-  struct instr *adam = build_emit(b, now ? OP_ADAM_NOW : OP_ADAM, u, -1);
-  if (!now)
-    build_use(adam, plan->metrics, ACCESS_READ);
-  build_use(adam, b->unit[u].grads, ACCESS_READ);
-  build_use(adam, plan->master[u], ACCESS_ADD);
-  build_use(adam, m, ACCESS_ADD);
-  build_use(adam, v, ACCESS_ADD);
+  struct instr *update = build_emit(b, OP_UPDATE, u, -1);
+  if (!plan->policy[u].immediate)
+    build_use(update, UPDATE_METRICS, plan->metrics);
+  build_use(update, UPDATE_GRADS, b->unit[u].grads);
+  build_use(update, UPDATE_MASTER, plan->master[u]);
   if (plan->working[u] >= 0)
-    build_use(adam, plan->working[u], ACCESS_WRITE);
+    build_use(update, UPDATE_WORKING, plan->working[u]);
+  for (int s = 0; s < plan->states; s++)
+    build_use(update, UPDATE_STATE + s, state[s]);
 }
 
 static void emit_update(struct builder *b, int u)
 {
-  if (b->plan->master[u] >= 0)
-    build_update(b, u, b->plan->moment1[u], b->plan->moment2[u]);
+  const struct plan *plan = b->plan;
+  int state[PLAN_MAX_STATE];
+  if (plan->master[u] < 0)
+    return;
+  for (int s = 0; s < plan->states; s++)
+    state[s] = plan->state[s].buffer[u];
+  build_update(b, u, state);
 }
 
-/* From the whole gradient of a micro-batch (or of the step) to what ADAM reads, and the update where it waits for no other unit. */
+/* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update where it waits for no other unit. */
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -86,27 +95,27 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   }
   if (b->group > 1) {
-    const int staging = staging_of(b, u, build_trained_bytes(b, u));
-    struct instr *reduce = build_emit_sum(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
-    build_use(reduce, unit->dparams, ACCESS_ADD);
-    build_use(reduce, staging, ACCESS_WRITE);
-    build_use(reduce, unit->shard, b->reduce_micros && m > 0 ? ACCESS_ADD : ACCESS_WRITE);
+    const int staging = staging_of(b, u, b->plan->layout[u].trained);
+    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
+    build_use(reduce, REDUCE_FULL, unit->dparams);
+    build_use(reduce, REDUCE_STAGING, staging);
+    build_sum(reduce, REDUCE_SHARD, unit->shard, b->reduce_micros && m > 0);
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
-    const int staging = staging_of(b, u, build_shard_bytes(b, u));
-    struct instr *reduce = build_emit_sum(b, OP_REPLICA_REDUCE, u, -1);
-    build_use(reduce, unit->shard, ACCESS_ADD);
-    build_use(reduce, staging, ACCESS_WRITE);
-    build_use(reduce, unit->piece, ACCESS_WRITE);
+    const int staging = staging_of(b, u, build_shard(b, u));
+    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
+    build_use(reduce, REDUCE_FULL, unit->shard);
+    build_use(reduce, REDUCE_STAGING, staging);
+    build_use(reduce, REDUCE_SHARD, unit->piece);
   }
   build_norm(b, u);
   if (b->replicas > 1)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->input.shape.immediate)
+  if (b->plan->policy[u].immediate)
     emit_update(b, u);
 }
 
@@ -136,9 +145,8 @@ void build_reduce_pending(struct builder *b, int m)
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
 void build_updates(struct builder *b)
 {
-  const bool immediate = b->plan->input.shape.immediate; /* they stand where their gradients are complete */
-  for (int u = 0; u < b->model->units && !immediate; u++)
-    if (!plan_is_on_host(b->plan, u))
+  for (int u = 0; u < b->model->units; u++) /* immediate ones stand where their gradients are complete */
+    if (!plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate)
       emit_update(b, u);
   if (b->host)
     build_host_updates(b);
@@ -150,8 +158,8 @@ void build_metrics(struct builder *b)
   if (plan->loss_host >= 0)
     build_move(b, OP_FETCH_LOSS, -1, -1, plan->loss, plan->loss_host);
   struct instr *metrics = build_emit(b, OP_METRICS, -1, -1);
-  build_use(metrics, plan->loss_host >= 0 ? plan->loss_host : plan->loss, ACCESS_ADD);
-  build_use(metrics, plan->metrics, b->squares ? ACCESS_ADD : ACCESS_WRITE);
+  build_use(metrics, METRICS_LOSS, plan->loss_host >= 0 ? plan->loss_host : plan->loss);
+  build_sum(metrics, METRICS_OUT, plan->metrics, b->squares);
   if (plan->squares >= 0)
-    build_use(metrics, plan->squares, ACCESS_READ);
+    build_use(metrics, METRICS_SQUARES, plan->squares);
 }

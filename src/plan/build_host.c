@@ -3,14 +3,14 @@
  * The walk is build.c's. What is added are ways: a unit comes down the h2d lane ahead of its visits, its gradient goes up the d2h lane behind its backward pass, and the update of a unit, on the
  * host lane, writes the copy that the next step fetches. Deferred updates stand behind the metrics, in the order in which the next forward pass wants them, so that each is done just before
  * its unit is fetched; immediate ones stand where their gradient is complete. */
+#include <stdio.h>
+
 #include "base/dtype.h"
 #include "plan/builder.h"
 
 static bool is_on_disk(const struct builder *b, int u)
 {
-  const double share = b->plan->input.shape.nvme_state;
-  const int64_t nth = u - b->plan->input.shape.resident; /* of those in host memory */
-  return (int64_t)(share * (double)(nth + 1)) > (int64_t)(share * (double)nth);
+  return b->plan->policy[u].disk;
 }
 
 /* ---- storage ---- */
@@ -18,44 +18,40 @@ static bool is_on_disk(const struct builder *b, int u)
 void build_host_params(struct builder *b, int u)
 {
   struct plan *plan = b->plan;
-  const int64_t mine = build_bytes_of(plan->owned[u]), frozen = build_bytes_of(plan->frozen_owned[u]),
-                part = mine / (int64_t)sizeof(float) * b->element;
+  const int64_t mine = build_length(plan->owned[u]), frozen = build_length(plan->frozen_owned[u]);
   if (mine > 0)
-    plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, mine);
+    plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
-    plan->frozen[u] = build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, frozen);
-  if (plan->input.shape.params_full) {
-    plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, build_unit_bytes(b, u));
+    plan->frozen[u] = build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
+  if (plan->policy[u].working == WORKING_SHARED) {
+    plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element,
+                                       plan->layout[u].flat);
     b->unit[u].shared = build_part(b, "working_trained", u, plan->shared[u], false);
     if (mine > 0)
-      plan->working[u] = build_view(b, "working_mine", b->unit[u].shared, b->shard_index * part, part);
-  } else if (mine > 0 && plan->input.device->compute != DTYPE_F32) {
-    plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, part);
+      plan->working[u] = build_view(b, "working_mine", b->unit[u].shared, b->shard_index * mine, mine);
+  } else if (mine > 0 && plan->policy[u].working == WORKING_OWN) {
+    plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
   }
 }
 
-static int64_t moment_bytes(const struct builder *b, int u)
+int build_host_state(struct builder *b, const struct plan_state *state, int u)
 {
-  const struct layout_range mine = b->plan->owned[u];
-  return (mine.end - mine.begin) * (int64_t)dtype_size(b->plan->input.shape.moments);
-}
-
-int build_host_moment(struct builder *b, const char *name, int u)
-{
-  return build_persistent(b, name, u, is_on_disk(b, u) ? TIER_DISK : TIER_HOST, PURPOSE_MOMENTS, moment_bytes(b, u));
+  return build_persistent(b, state->name, u, is_on_disk(b, u) ? TIER_DISK : TIER_HOST, PURPOSE_STATE,
+                          state->dtype, build_length(b->plan->owned[u]));
 }
 
 static int piece_of(struct builder *b, int u, int shard)
 {
-  const int64_t piece = build_shard_bytes(b, u) / b->replicas;
+  const int64_t piece = build_shard(b, u) / b->replicas;
   return b->replicas > 1 ? build_view(b, "piece", shard, b->replica_index * piece, piece) : shard;
 }
 
 void build_host_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, build_bytes_of(b->plan->owned[u]));
-  if (b->plan->input.shape.cpu_reduce || b->micros > 1) /* else it is squared before it leaves the device */
+  unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32,
+                                              build_length(b->plan->owned[u]));
+  if (b->plan->policy[u].sums != SUMS_DEVICE || b->micros > 1) /* else it is squared before it leaves the device */
     unit->piece = piece_of(b, u, unit->grads);
 }
 
@@ -66,22 +62,22 @@ static void fetch_part(struct builder *b, const struct window *window, int micro
 {
   struct plan *plan = b->plan;
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
-  const int64_t bytes = plan->buffer[source].bytes;
+  const int64_t elements = plan->buffer[source].elements;
   int place = part;
   if (cast)
-    place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, bytes);
+    place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, DTYPE_F32, elements);
   else if (b->group > 1)
-    place = build_view(b, "mine", part, b->shard_index * bytes, bytes);
+    place = build_view(b, "mine", part, b->shard_index * elements, elements);
   build_move(b, OP_FETCH, u, micro, source, place);
   if (place != part)
-    build_move(b, OP_GATHER, u, micro, place, part);
+    build_gather(b, u, micro, place, part);
 }
 
 void build_host_window(struct builder *b, struct window *window, int micro)
 {
   const struct plan *plan = b->plan;
   const int u = window->unit;
-  const bool narrow = plan->input.device->compute != DTYPE_F32;
+  const bool narrow = b->element != DTYPE_F32;
   if (plan->shared[u] >= 0) {
     build_move(b, OP_FETCH, u, micro, plan->shared[u], window->buffer);
     return;
@@ -96,28 +92,29 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
  * worked on. */
-static int land(struct builder *b, const char *name, int u, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes)
+static int land(struct builder *b, const char *name, int u, enum plan_tier tier, enum plan_purpose purpose,
+                int64_t elements)
 {
-  const int buffer = build_transient(b, name, u, tier, purpose, bytes);
+  const int buffer = build_transient(b, name, u, tier, purpose, DTYPE_F32, elements);
   b->plan->buffer[buffer].first = tier == TIER_DEVICE ? b->unit[u].since : b->unit[u].landing;
   return buffer;
 }
 
-static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int whole, int part, enum plan_access access)
+static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int whole, int part, bool adds)
 {
   const enum plan_tier tier = b->plan->buffer[whole].tier;
-  const int staging = land(b, "staging", u, tier, PURPOSE_STAGING, b->plan->buffer[whole].bytes);
-  struct instr *reduce = build_emit_sum(b, op, u, micro);
-  build_use(reduce, whole, ACCESS_ADD);
-  build_use(reduce, staging, ACCESS_WRITE);
-  build_use(reduce, part, access);
+  const int staging = land(b, "staging", u, tier, PURPOSE_STAGING, b->plan->buffer[whole].elements);
+  struct instr *reduce = build_emit(b, op, u, micro);
+  build_use(reduce, REDUCE_FULL, whole);
+  build_use(reduce, REDUCE_STAGING, staging);
+  build_sum(reduce, REDUCE_SHARD, part, adds);
 }
 
-static void sum_shared(struct builder *b, int u, int micro, int landed, enum plan_access access)
+static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
-  struct instr *sum = build_emit_sum(b, OP_SUM_SHARED, u, micro);
-  build_use(sum, landed, ACCESS_ADD);
-  build_use(sum, b->unit[u].grads, access);
+  struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
+  build_use(sum, SUM_SHARED_LANDED, landed);
+  build_sum(sum, SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
 
 /* The gradient of a head of its own goes before the first backward pass: that need not wait until it has gone. */
@@ -131,20 +128,19 @@ static void leave(struct builder *b, int u, int gradient)
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
-  const bool shares = b->plan->input.shape.one_node;
-  const enum plan_access access = m > 0 ? ACCESS_ADD : ACCESS_WRITE;
+  const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
   const int micro = b->reduce_micros ? m : -1,
-            landed = land(b, "landed", u, shares ? TIER_SHARED : TIER_HOST, PURPOSE_LANDED, build_trained_bytes(b, u));
+            landed = land(b, "landed", u, shares ? TIER_SHARED : TIER_HOST, PURPOSE_LANDED, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
   leave(b, u, unit->dparams);
   if (shares)
-    sum_shared(b, u, micro, landed, access);
+    sum_shared(b, u, micro, landed, m > 0);
   else
-    reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, access);
+    reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, m > 0);
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1)
-    reduce_scatter(b, OP_REPLICA_REDUCE, u, -1, unit->grads, unit->piece, ACCESS_WRITE);
+    reduce_scatter(b, OP_REPLICA_REDUCE, u, -1, unit->grads, unit->piece, false);
   build_norm(b, u);
   if (b->replicas > 1)
     build_move(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
@@ -157,25 +153,25 @@ static void reduce_on_device(struct builder *b, int u, int m)
   const int micro = b->reduce_micros ? m : -1;
   int shard = unit->dparams;
   if (b->group > 1) {
-    shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, build_shard_bytes(b, u));
-    reduce_scatter(b, OP_REDUCE, u, micro, unit->dparams, shard, ACCESS_WRITE);
+    shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, build_shard(b, u));
+    reduce_scatter(b, OP_REDUCE, u, micro, unit->dparams, shard, false);
   }
   const int piece = piece_of(b, u, shard);
   if (b->replicas > 1)
-    reduce_scatter(b, OP_REPLICA_REDUCE, u, micro, shard, piece, ACCESS_WRITE);
+    reduce_scatter(b, OP_REPLICA_REDUCE, u, micro, shard, piece, false);
   if (b->micros == 1) {
     unit->piece = piece;
     build_norm(b, u);
   }
   if (b->replicas > 1)
     build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
-  const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard_bytes(b, u)) : unit->grads;
+  const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard(b, u)) : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
   leave(b, u, shard);
   if (m > 0) {
     struct instr *add = build_emit(b, OP_ACCUMULATE, u, micro);
-    build_use(add, landed, ACCESS_READ);
-    build_use(add, unit->grads, ACCESS_ADD);
+    build_use(add, ACCUMULATE_LANDED, landed);
+    build_use(add, ACCUMULATE_GRADS, unit->grads);
   }
   if (b->micros > 1 && m == b->micros - 1)
     build_norm(b, u);
@@ -188,30 +184,36 @@ static void read_state(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   if (b->plan->master[u] < 0 || !plan_is_on_host(b->plan, u) || !is_on_disk(b, u))
     return;
-  unit->m = build_transient(b, "m_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
-  unit->v = build_transient(b, "v_here", u, TIER_HOST, PURPOSE_STAGING, moment_bytes(b, u));
   struct instr *read = build_emit(b, OP_READ_STATE, u, -1);
-  build_use(read, b->plan->moment1[u], ACCESS_READ);
-  build_use(read, b->plan->moment2[u], ACCESS_READ);
-  build_use(read, unit->m, ACCESS_WRITE);
-  build_use(read, unit->v, ACCESS_WRITE);
+  for (int s = 0; s < b->plan->states; s++) {
+    const int stored = b->plan->state[s].buffer[u];
+    char name[32];
+    snprintf(name, sizeof name, "%s_here", b->plan->state[s].name);
+    unit->state[s] = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->state[s].dtype,
+                                     b->plan->buffer[stored].elements);
+    build_use(read, STATE_FROM + s, stored);
+    build_use(read, STATE_TO + s, unit->state[s]);
+  }
 }
 
 static void write_state(struct builder *b, int u)
 {
   const struct unit_buffers *unit = &b->unit[u];
   struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
-  build_use(write, unit->m, ACCESS_READ);
-  build_use(write, unit->v, ACCESS_READ);
-  build_use(write, b->plan->moment1[u], ACCESS_WRITE);
-  build_use(write, b->plan->moment2[u], ACCESS_WRITE);
+  for (int s = 0; s < b->plan->states; s++) {
+    build_use(write, STATE_FROM + s, unit->state[s]);
+    build_use(write, STATE_TO + s, b->plan->state[s].buffer[u]);
+  }
 }
 
 static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   const bool on_disk = is_on_disk(b, u);
-  build_update(b, u, on_disk ? b->unit[u].m : plan->moment1[u], on_disk ? b->unit[u].v : plan->moment2[u]);
+  int state[PLAN_MAX_STATE] = {-1, -1};
+  for (int s = 0; s < plan->states; s++)
+    state[s] = on_disk ? b->unit[u].state[s] : plan->state[s].buffer[u];
+  build_update(b, u, state);
   if (on_disk)
     write_state(b, u);
   if (plan->shared[u] >= 0)
@@ -225,7 +227,7 @@ static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
   const int blocks = b->model->blocks;
-  return !b->plan->input.shape.immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
+  return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
 /* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits
@@ -243,7 +245,7 @@ void build_host_pending(struct builder *b, int u, int m)
 
 void build_host_reduce(struct builder *b, int u, int m)
 {
-  if (b->plan->input.shape.cpu_reduce)
+  if (b->plan->policy[u].sums != SUMS_DEVICE)
     reduce_on_host(b, u, m);
   else
     reduce_on_device(b, u, m);

@@ -6,24 +6,14 @@
 
 #include "base/mem.h"
 
-int64_t build_bytes_of(struct layout_range range)
+int64_t build_length(struct layout_range range)
 {
-  return (range.end - range.begin) * (int64_t)sizeof(float);
+  return range.end - range.begin;
 }
 
-int64_t build_unit_bytes(const struct builder *b, int u)
+int64_t build_shard(const struct builder *b, int u)
 {
-  return b->plan->layout[u].flat * b->element;
-}
-
-int64_t build_trained_bytes(const struct builder *b, int u)
-{
-  return b->plan->layout[u].trained * (int64_t)sizeof(float);
-}
-
-int64_t build_shard_bytes(const struct builder *b, int u)
-{
-  return build_trained_bytes(b, u) / b->group;
+  return b->plan->layout[u].trained / b->group;
 }
 
 static enum status grow_buffers(struct builder *b)
@@ -46,17 +36,26 @@ enum status build_begin(struct builder *b)
 
 enum status build_end(const struct builder *b)
 {
-  const struct plan *plan = b->plan;
-  for (int i = 0; i < plan->n && !b->status; i++)
-    if (plan->instr[i].n_use > PLAN_MAX_USE)
-      return status_set(STATUS_INTERNAL, "%s uses %d buffers, and an instruction can name %d", plan_op_name(plan->instr[i].op), plan->instr[i].n_use,
-                        PLAN_MAX_USE);
   return b->status;
+}
+
+static enum plan_scope scope_of(enum plan_purpose purpose)
+{
+  switch (purpose) {
+  case PURPOSE_PARAMS:
+  case PURPOSE_WORKING:
+  case PURPOSE_STATE:
+  case PURPOSE_GRADS: return SCOPE_SHARD;
+  case PURPOSE_WINDOW: return SCOPE_GROUP;
+  default: return SCOPE_RANK;
+  }
 }
 
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
+  buffer.scope = scope_of(buffer.purpose);
+  buffer.bytes = buffer.elements * (int64_t)dtype_size(buffer.dtype);
   if (unit < 0)
     snprintf(buffer.name, sizeof buffer.name, "%s", name);
   else
@@ -69,29 +68,36 @@ static int add_buffer(struct builder *b, const char *name, int unit, struct plan
   return plan->buffers++;
 }
 
-int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes)
+int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
+                     enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const struct plan_buffer buffer = {
-      .tier = tier, .purpose = purpose, .unit = unit, .persistent = true, .parent = -1, .bytes = bytes, .last = INT_MAX};
+  const struct plan_buffer buffer = {.tier = tier,
+                                     .purpose = purpose,
+                                     .dtype = dtype,
+                                     .elements = elements,
+                                     .unit = unit,
+                                     .persistent = true,
+                                     .parent = -1,
+                                     .last = INT_MAX};
   return add_buffer(b, name, unit, buffer);
 }
 
-int build_view(struct builder *b, const char *name, int parent, int64_t offset, int64_t bytes)
+int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements)
 {
   struct plan_buffer view = b->plan->buffer[parent];
   view.parent = parent;
-  view.parent_offset = offset;
-  view.bytes = bytes;
+  view.parent_offset = from * (int64_t)dtype_size(view.dtype);
+  view.elements = elements;
   return add_buffer(b, name, view.unit, view);
 }
 
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
 {
-  int64_t trained = b->plan->layout[u].trained * b->element, all = build_unit_bytes(b, u), begin = frozen ? trained : 0,
-          bytes = frozen ? all - trained : trained;
-  if (bytes == 0)
+  const struct layout_unit *layout = &b->plan->layout[u];
+  const int64_t begin = frozen ? layout->trained : 0, end = frozen ? layout->flat : layout->trained;
+  if (begin == end)
     return -1;
-  return bytes == all ? whole : build_view(b, name, whole, begin, bytes);
+  return end - begin == layout->flat ? whole : build_view(b, name, whole, begin, end - begin);
 }
 
 static bool is_of_unit(enum plan_purpose purpose)
@@ -100,16 +106,43 @@ static bool is_of_unit(enum plan_purpose purpose)
          purpose == PURPOSE_ACTIVATIONS;
 }
 
-int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes)
+int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,
+                    enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const struct plan_buffer buffer = {
-      .tier = tier, .purpose = purpose, .unit = is_of_unit(purpose) ? of : -1, .parent = -1, .bytes = bytes, .first = INT_MAX, .last = -1};
+  const struct plan_buffer buffer = {.tier = tier,
+                                     .purpose = purpose,
+                                     .dtype = dtype,
+                                     .elements = elements,
+                                     .unit = is_of_unit(purpose) ? of : -1,
+                                     .parent = -1,
+                                     .first = INT_MAX,
+                                     .last = -1};
   return add_buffer(b, name, of, buffer);
 }
 
-int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes)
+int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
+                 enum plan_purpose purpose, int64_t bytes)
 {
-  return add_buffer(b, name, -1, (struct plan_buffer){.tier = tier, .purpose = purpose, .unit = -1, .parent = -1, .bytes = bytes, .last = INT_MAX});
+  return build_transient(b, name, of, tier, purpose, b->element, bytes / (int64_t)dtype_size(b->element));
+}
+
+int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier,
+                enum plan_purpose purpose, int64_t bytes)
+{
+  return build_transient(b, name, of, tier, purpose, DTYPE_U8, bytes);
+}
+
+int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose,
+                  enum dtype dtype, int64_t elements)
+{
+  const struct plan_buffer buffer = {.tier = tier,
+                                     .purpose = purpose,
+                                     .dtype = dtype,
+                                     .elements = elements,
+                                     .unit = -1,
+                                     .parent = -1,
+                                     .last = INT_MAX};
+  return add_buffer(b, name, -1, buffer);
 }
 
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
@@ -118,26 +151,39 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
     b->status = grow_instructions(b);
   struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
+  instr->attr.group = op_rows[op].group;
+  if (op_rows[op].sums)
+    instr->attr.wire = b->plan->policy[unit].wire;
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    instr->use[k].buffer = -1;
   return instr;
 }
 
-struct instr *build_emit_sum(struct builder *b, enum op op, int unit, int micro)
+void build_use(struct instr *instr, int k, int buffer)
 {
-  struct instr *sum = build_emit(b, op, unit, micro);
-  sum->wire = b->plan->input.shape.wire;
-  return sum;
+  static const enum plan_access access[] = {
+      [OPERAND_READ] = ACCESS_READ, [OPERAND_WRITE] = ACCESS_WRITE, [OPERAND_ADD] = ACCESS_ADD, [OPERAND_SUM] = ACCESS_WRITE};
+  instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
 }
 
-void build_use(struct instr *instr, int buffer, enum plan_access access)
+void build_sum(struct instr *instr, int k, int buffer, bool adds)
 {
-  if (instr->n_use < PLAN_MAX_USE)
-    instr->use[instr->n_use] = (struct plan_use){buffer, access};
-  instr->n_use++; /* more than there may be: build_end() refuses them */
+  instr->use[k] = (struct plan_use){buffer, adds ? ACCESS_ADD : ACCESS_WRITE};
 }
 
-void build_move(struct builder *b, enum op op, int unit, int micro, int from, int to)
+struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int from, int to)
 {
   struct instr *move = build_emit(b, op, unit, micro);
-  build_use(move, from, ACCESS_READ);
-  build_use(move, to, ACCESS_WRITE);
+  build_use(move, MOVE_FROM, from);
+  build_use(move, MOVE_TO, to);
+  return move;
+}
+
+void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
+{
+  struct instr *gather = build_emit(b, OP_GATHER, unit, micro);
+  build_use(gather, GATHER_SHARD, shard);
+  build_use(gather, GATHER_WHOLE, whole);
+  if (!b->shards)
+    gather->attr.group = GROUP_NONE;
 }

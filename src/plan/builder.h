@@ -4,6 +4,7 @@
 #define SLUICE_PLAN_BUILDER_H
 
 #include "plan/internal.h"
+#include "plan/ops.h"
 
 /* A use of a unit's parameters. */
 struct visit { enum op op; int unit, micro, window; };
@@ -18,7 +19,7 @@ struct unit_buffers {
   int params;   /* whole, persistent; -1: gathered into a window */
   int trained;  /* of `params`, what is gathered around the master; -1: nothing */
   int shared;   /* the whole unit in the compute type, in the copy that the group shares */
-  int grads;    /* what ADAM reads */
+  int grads;    /* what UPDATE reads */
   int shard;    /* what REDUCE writes */
   int piece;    /* what no other rank has */
   int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
@@ -28,7 +29,7 @@ struct unit_buffers {
   int act;      /* of the micro-batch at hand, the block's input or activations in host memory; on NVMe, once it has been written */
   int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */
   int cache;    /* keys and values of generation */
-  int m, v;     /* moments of NVMe in host memory, for the update at hand */
+  int state[PLAN_MAX_STATE]; /* copies of state on NVMe, in host memory, for the update at hand */
 };
 
 struct builder {
@@ -37,11 +38,10 @@ struct builder {
   int micros, group, replicas, shard_index, replica_index;
   bool shards;        /* parameters and what belongs to them */
   bool gathers;       /* parameters into windows: where they are sharded, in host memory, or computed with in another type than the masters' */
-  int64_t element;    /* bytes of the compute type */
+  enum dtype element; /* the type in which parameters are gathered and computed with */
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
-  bool host;          /* masters, moments and reduced gradients are in host memory, but for those of resident units (plan_is_on_host) */
-  bool copies;        /* the update leaves a copy in the compute type on the device, to be gathered */
+  bool host;          /* masters, moments and reduced gradients are in host memory, but for some units (plan_is_on_host) */
   bool embeds;        /* the embedding has a gradient */
   int lowest;         /* block at which the backward pass ends; behind the last: there is none */
   struct sizes size;
@@ -65,29 +65,42 @@ struct builder {
 
 /* Before anything is added: an index of a buffer is one from then on, whatever fails. STATUS_MEMORY. */
 enum status build_begin(struct builder *b);
-/* Behind the last: whether all that was added is there. STATUS_MEMORY; STATUS_INTERNAL: an instruction uses more buffers than it can name. */
+/* Behind the last: whether all that was added is there. STATUS_MEMORY. */
 enum status build_end(const struct builder *b);
 
-int64_t build_bytes_of(struct layout_range range);                 /* in fp32 */
-int64_t build_unit_bytes(const struct builder *b, int u);          /* of parameters as they are computed with */
-int64_t build_trained_bytes(const struct builder *b, int u);       /* of gradients */
-int64_t build_shard_bytes(const struct builder *b, int u);         /* of gradients */
+/* Elements. */
+int64_t build_length(struct layout_range range);
+int64_t build_shard(const struct builder *b, int u); /* of the unit's gradient that REDUCE leaves */
 
-int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
-int build_view(struct builder *b, const char *name, int parent, int64_t offset, int64_t bytes);
+int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
+                     enum plan_purpose purpose, enum dtype dtype, int64_t elements);
+/* `elements` of `parent` from its element `from` on. */
+int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements);
 /* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen);
 /* Of unit `of` by name only, unless the values are those of its parameters. */
-int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
+int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,
+                    enum plan_purpose purpose, enum dtype dtype, int64_t elements);
+/* Values that a block computes with, of `bytes` bytes in the compute type. */
+int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
+                 enum plan_purpose purpose, int64_t bytes);
+/* What only the model can read. */
+int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier,
+                enum plan_purpose purpose, int64_t bytes);
 /* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
-int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose, int64_t bytes);
-/* Behind all instructions so far. */
+int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose,
+                  enum dtype dtype, int64_t elements);
+/* After all instructions so far, without operands, with the attributes of its row. */
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
-/* The same, for an operation that sums gradients over ranks. */
-struct instr *build_emit_sum(struct builder *b, enum op op, int unit, int micro);
-void build_use(struct instr *instr, int buffer, enum plan_access access);
+/* Operand k is `buffer`, with the access that the operation has there. */
+void build_use(struct instr *instr, int k, int buffer);
+/* The same for an operand that may begin a sum or go on with it. */
+void build_sum(struct instr *instr, int k, int buffer, bool adds);
 /* An operation that reads one buffer and writes another. */
-void build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
+struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
+
+/* All-gather of a part of a unit, or a cast where this rank has all of it. */
+void build_gather(struct builder *b, int unit, int micro, int shard, int whole);
 
 /* ---- build_input.c ---- */
 
@@ -97,26 +110,26 @@ enum status build_measure(const struct plan_input *input, struct sizes *size); /
 /* ---- build_grads.c ---- */
 
 /* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum writes, later ones add. */
-void build_use_gradient(struct builder *b, struct instr *instr, int u, int m);
-/* Whether backward passes write what ADAM reads, all of it. */
+void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m);
+/* Whether backward passes write what UPDATE reads, all of it. */
 bool build_grads_whole(const struct builder *b, int u);
-/* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what ADAM reads. */
+/* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what UPDATE reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
-/* The update of a unit whose moments lie in buffers m and v; in a plan of immediate ones without the metrics. */
-void build_update(struct builder *b, int u, int m, int v);
+/* The update of a unit whose state is in these buffers; in a plan of immediate ones without the metrics. */
+void build_update(struct builder *b, int u, const int state[]);
 void build_updates(struct builder *b);
 
 /* ---- build_host.c ---- */
 
 void build_host_params(struct builder *b, int u);
-int build_host_moment(struct builder *b, const char *name, int u);
+int build_host_state(struct builder *b, const struct plan_state *state, int u);
 void build_host_grads(struct builder *b, int u);
 /* FETCH, and GATHER where each rank has brought its part. */
 void build_host_window(struct builder *b, struct window *window, int micro);
-/* The gradient of a unit by micro-batch m is ready; and its way to what ADAM reads, its square and, where that is immediate, the update. */
+/* The gradient of a unit by micro-batch m is ready; and its way to what UPDATE reads, its square and, where that is immediate, the update. */
 void build_host_pending(struct builder *b, int u, int m);
 void build_host_reduce(struct builder *b, int u, int m);
 void build_host_updates(struct builder *b);

@@ -1,19 +1,8 @@
-/* Private to src/plan. Verify shares none of this with what it checks but the tables: the operations' signatures are the contract itself. */
+/* Private to src/plan. Verify shares none of this with what it checks. */
 #ifndef SLUICE_PLAN_INTERNAL_H
 #define SLUICE_PLAN_INTERNAL_H
 
 #include "plan/plan.h"
-
-/* The table in plan.h, as data. `uses`: one letter a use, r reads, w writes, a adds, * writes or adds; `more` may follow, or some of it
- * from the left. */
-struct op_traits {
-  const char *name;
-  enum plan_lane lane;
-  const char *uses, *more;
-  bool collective;
-  bool in_place; /* uses of one buffer family may overlap */
-};
-extern const struct op_traits op_traits[OP_COUNT];
 
 /* Bytes, of every offset: on the device, and elsewhere, where a transfer to or from the disk goes past the page cache only by whole pages on both sides. */
 enum { PLAN_ALIGN = 256, PLAN_PAGE = 4096 };

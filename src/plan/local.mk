@@ -12,15 +12,21 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/builder.h \
 	src/plan/cures.c \
 	src/plan/cures.h \
+	src/plan/free_space.c \
+	src/plan/free_space.h \
 	src/plan/internal.h \
+	src/plan/ops.c \
+	src/plan/ops.h \
 	src/plan/order.c \
 	src/plan/place.c \
 	src/plan/plan.c \
 	src/plan/plan.h \
+	src/plan/policy.c \
+	src/plan/policy.h \
 	src/plan/print.c \
 	src/plan/simulate.c \
-	src/plan/space.c \
-	src/plan/space.h \
+	src/plan/traffic.c \
+	src/plan/traffic.h \
 	src/plan/vary.c \
 	src/plan/vary.h \
 	src/plan/verify.c \
@@ -31,6 +37,4 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/verify_roles.c \
 	src/plan/verify_shape.c \
 	src/plan/verify_values.c \
-	src/plan/verify_windows.c \
-	src/plan/wire.c \
-	src/plan/wire.h
+	src/plan/verify_windows.c

@@ -86,7 +86,9 @@ static void merge_with(struct orderer *o, struct moments *into, enum plan_lane l
 static struct moments conflicts(const struct orderer *o, const struct instr *instr)
 {
   struct moments latest = {0};
-  for (int k = 0; k < instr->n_use; k++) {
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (instr->use[k].buffer < 0)
+      continue;
     const struct run *run = &o->run[instr->use[k].buffer];
     for (int s = run->begin; s < run->end; s++) {
       merge(&latest, &o->segment[s].written);
@@ -101,8 +103,8 @@ static struct moments conflicts(const struct orderer *o, const struct instr *ins
 static void record(struct orderer *o, const struct instr *instr, int moment)
 {
   for (int change = 0; change <= 1; change++)
-    for (int k = 0; k < instr->n_use; k++) {
-      if ((instr->use[k].access != ACCESS_READ) != change)
+    for (int k = 0; k < PLAN_MAX_USE; k++) {
+      if (instr->use[k].buffer < 0 || (instr->use[k].access != ACCESS_READ) != change)
         continue;
       const struct run *run = &o->run[instr->use[k].buffer];
       for (int s = run->begin; s < run->end; s++) {

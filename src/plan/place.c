@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "plan/free_space.h"
 #include "plan/internal.h"
-#include "plan/space.h"
 
 struct block {
   int64_t bytes, begin;
@@ -17,7 +17,7 @@ struct block {
 struct packer {
   struct block *block; /* [buffers] */
   uint64_t *moment;    /* [n + 1] */
-  struct space *space;
+  struct free_space *space;
 };
 
 static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
@@ -33,7 +33,9 @@ static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
 void plan_lifetimes(struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++)
-    for (int k = 0; k < plan->instr[i].n_use; k++) {
+    for (int k = 0; k < PLAN_MAX_USE; k++) {
+      if (plan->instr[i].use[k].buffer < 0)
+        continue;
       struct plan_buffer *buffer = &plan->buffer[plan_root(plan, plan->instr[i].use[k].buffer, NULL)];
       if (i < buffer->first)
         buffer->first = i;
@@ -151,18 +153,18 @@ static uint64_t peak_of(const struct packer *p, int n, int moments)
 }
 
 /* One block after the other, each at the lowest place where it meets none that lives at the same time; up to the one that makes it no tighter than `*best`. */
-static enum status pack(struct plan *plan, struct space *space, struct block *block, int n, int64_t *best)
+static enum status pack(struct plan *plan, struct free_space *space, struct block *block, int n, int64_t *best)
 {
   int64_t bytes = 0;
-  space_clear(space);
+  free_space_clear(space);
   for (int i = 0; i < n; i++) {
     int64_t end;
-    block[i].begin = space_find(space, block[i].first, block[i].last, block[i].bytes);
+    block[i].begin = free_space_find(space, block[i].first, block[i].last, block[i].bytes);
     enum status status = layout_add(block[i].begin, block[i].bytes, &end);
     if (!status && end >= *best)
       return STATUS_OK;
     if (!status)
-      status = space_take(space, block[i].first, block[i].last, block[i].begin, end);
+      status = free_space_take(space, block[i].first, block[i].last, block[i].begin, end);
     if (status)
       return status;
     if (end > bytes)
@@ -193,17 +195,17 @@ static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct pack
 enum status plan_pack(struct plan *plan)
 {
   void *block = NULL, *moment = NULL;
-  struct space *space = NULL;
+  struct free_space *space = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(struct block), &block);
   if (!status)
     status = mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof(uint64_t), &moment);
   if (!status)
-    status = space_create(plan->n, &space);
+    status = free_space_create(plan->n, &space);
   if (!status)
     status = place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
     status = pack_tier(plan, (enum plan_tier)tier, &(struct packer){block, moment, space});
-  space_destroy(space);
+  free_space_destroy(space);
   mem_free(moment);
   mem_free(block);
   if (!status)

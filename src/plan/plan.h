@@ -17,85 +17,110 @@
 #include "deck/deck.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "plan/policy.h"
 
-/* op            lane     uses, by position (see the enums below; verify holds every plan against this table)
- * LOAD          io       = tokens                                              tokens and targets of a micro-batch
- * GATHER        gather   shard, = params                                       all-gather of a unit, or of one of its parts, over the shard group, in the compute
- *                                                                              type: a shard of another type is cast first, and where it is whole that is all. From
- *                                                                              the working copy, where there is one (shape.keep_working)
- * EMBED         compute  params, tokens, = x
- * FORWARD       compute  params, x_in, = x_out, = work [, = saved]
- * RECOMPUTE     compute  params, x_in, = work, = saved
- * LOSS          compute  params, x, tokens, = or + loss, = work [, = d [, = or + grads]]
- * LOGITS        compute  params, x, = work, = logits
- * DECODE        compute  params, x_in, = x_out, = work, + cache                new tokens behind those in the cache (PLAN_GENERATE)
- * BACKWARD      compute  params, x_in, saved, + d, = work [, = or + grads]     without them where the unit is frozen
- * EMBED_BACKWARD compute tokens, d, = or + grads                             "=" where the head has a unit of its own
- * RELEASE       compute  params                                                the gathered window ends here
- * REDUCE        reduce   + grads, = staging, = or + shard                      reduce-scatter over the shard group
- * SUM_SHARED     reduce  + landed, = or + grads                                the same as REDUCE where the members of the shard group have landed theirs in memory that
- *                                                                              they share: each adds up what it owns where all of them lie (shape.cpu_reduce, one_node)
- * REPLICA_REDUCE reduce  + shard, = staging, = piece                           reduce-scatter of the shard over the replicas
- * GATHER_GRADS  reduce   piece, = shard                                        all-gather of gradients (over replicas, or over the shard group without sharding)
- * SQUARES       reduce   piece, = or + metrics                                 this rank's part of the squared global norm
- * METRICS       reduce   + loss, = or + metrics [, squares]                    exact sums over all ranks; clip factor; finite or not
- * ADAM          host     metrics, grads, + master, + m, + v [, = working]
- * Where what a block keeps waits in another tier for its backward pass (shape.activations), wherever the masters are. x: its input, or saved, its activations
- * SAVE_ACT      d2h      x, = act                                              to host memory
- * WRITE_ACT     disk     act, = slot
- * READ_ACT      disk     slot, = act
- * FETCH_ACT     h2d      act, = x
- * With masters in host memory (shape.host_state):
- * FETCH         h2d      source, = params                                      parameters to the device: a unit's window, this rank's part of it at its place, or its
- *                                                                              frozen shard; from the working copy, or from the master where it is computed with
- * PUBLISH       gather   working_part, = working                               what the members of the shard group have written into the copy that they share is
- *                                                                              there for all of them (shape.params_full)
- * FETCH_GRAD    d2h      grads, = landed                                       a gradient to the host: the reduced shard, or the whole unit (shape.cpu_reduce)
- * ACCUMULATE    host     landed, + grads
- * FETCH_LOSS    d2h      loss, = loss_host                                     with cpu_reduce: what METRICS reads and sums, there
- * READ_STATE    disk     m_slot, v_slot, = m, = v
- * WRITE_STATE   disk     m, v, = m_slot, = v_slot
- * ADAM_NOW      host     grads, + master, + m, + v [, = working]               without the metrics (shape.immediate)
- * In brackets: where the mode or the unit has it. Reads are bare, "=" writes a new value, "+" changes the value that is there. What follows from the access, for
- * whoever executes it:
- *   - loss and metrics with "=" are zeroed first: the first LOSS and the first SQUARES of a step, and METRICS where nothing was squared (PLAN_EVAL).
- *   - what the host writes or reads (tokens, logits) lies in TIER_HOST where the device's memory is not the host's. With host_state so do masters, moments and reduced gradients; with
- *     cpu_reduce also metrics. Operations of the lanes that plan->on_host names work on the host's memory, everybody else's on the device's (and copies on both).
- *   - where gradients of several micro-batches add up on the host and metrics lie on the device, SQUARES are made by the host lane and sum into a buffer of their own (plan->squares), which
- *     METRICS adds to what is in metrics.
- *   - of the first shape.resident units all is done as without host_state, but that ADAM and ADAM_NOW are on the reduce lane, which works on the device, that gradients are reduced after each
- *     micro-batch into staging of their own, and that no working copy is kept.
- *   - REPLICA_REDUCE and GATHER_GRADS: with host_state and without cpu_reduce in each micro-batch, on the device, before FETCH_GRAD.
- *   - GATHER of a shard that lies at its place in the window gathers in place, without a cast: a FETCH has brought it in the compute type, or it is the master.
- *     The working copy needs no cast either.
- *   - grads with "=": the model writes every parameter and the gaps between them (accumulate = false); the elements behind the last one, layout[unit].used to
- *     trained, are zeroed by the executor, so that sums and norms see zeros there.
- *   - shard of REDUCE with "+" accumulates over micro-batches. It may be a part of grads (a view at its place): then it is "=".
- *   - shard of GATHER and piece of GATHER_GRADS may be parts of what is gathered, at their place. Whole and part tell the group's size.
- *   - TIER_SHARED's transient arena, of landed gradients, is not one for all: each member of the group has a region of its own, with the same offsets, which the others read during
- *     SUM_SHARED alone: that waits for all of them first and last.
- * Groups: GATHER, REDUCE and SUM_SHARED the shard group, REPLICA_REDUCE the replicas, GATHER_GRADS the replicas or, with STRATEGY_NO_SHARD, the shard group; METRICS the
- * world. Frozen parameters: a unit's window is its trained part and its frozen part, each gathered by a GATHER of its own from a shard of its own (where parameters
- * stay in place, the frozen part is there all the time and never gathered); gradients, moments, REDUCE, SQUARES and ADAM are of trained parts only, and a unit
- * without one has none of them; nor is there a BACKWARD of a block below which, it included, nothing is trained. micro is -1 where an instruction stands for the
- * whole step. RELEASE does nothing by itself; parameters that stay in place (ZeRO-1) are released too, because from the update on they are old. */
+/* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of verify,
+ * the simulator and the executor. */
 enum op {
-  OP_LOAD, OP_GATHER, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD, OP_EMBED_BACKWARD, OP_RELEASE, OP_REDUCE, OP_REPLICA_REDUCE,
-  OP_GATHER_GRADS, OP_SQUARES, OP_METRICS, OP_ADAM, OP_FETCH, OP_PUBLISH, OP_SAVE_ACT, OP_WRITE_ACT, OP_READ_ACT, OP_FETCH_ACT, OP_FETCH_GRAD, OP_ACCUMULATE,
-  OP_READ_STATE, OP_WRITE_STATE, OP_ADAM_NOW, OP_FETCH_LOSS, OP_SUM_SHARED, OP_COUNT
+  OP_LOAD,           /* tokens and targets of a micro-batch */
+  OP_GATHER,         /* all-gather of a part of a unit over the shard group. A shard of another type
+                      * is cast first. */
+  OP_EMBED,
+  OP_FORWARD,
+  OP_RECOMPUTE,      /* the forward pass again, for the activations alone */
+  OP_LOSS,           /* with gradients in PLAN_TRAIN */
+  OP_LOGITS,
+  OP_DECODE,         /* new tokens after those in the cache (PLAN_GENERATE) */
+  OP_BACKWARD,
+  OP_EMBED_BACKWARD,
+  OP_RELEASE,        /* the gathered window ends here */
+  OP_REDUCE,         /* reduce-scatter over the shard group */
+  OP_REPLICA_REDUCE, /* reduce-scatter of the shard over the replicas */
+  OP_GATHER_GRADS,   /* all-gather of gradients over the replicas, or without sharding over the
+                      * shard group */
+  OP_SQUARES,        /* this rank's part of the squared global norm */
+  OP_METRICS,        /* exact sums over all ranks; clip factor; finite or not */
+  OP_UPDATE,         /* the optimizer's step. Without METRICS it waits for no other unit. */
+  /* Parameters whose masters are in host memory. */
+  OP_FETCH,          /* parameters to the device: a unit's window, or this rank's part of it */
+  OP_PUBLISH,        /* all members of the shard group have written the copy that they share */
+  /* What a block keeps for its backward pass in another tier: its input, or all activations. */
+  OP_SAVE_ACT,
+  OP_WRITE_ACT,
+  OP_READ_ACT,
+  OP_FETCH_ACT,
+  OP_FETCH_GRAD,     /* a gradient to the host: the reduced shard, or the whole unit */
+  OP_ACCUMULATE,
+  OP_READ_STATE,     /* optimizer state from NVMe */
+  OP_WRITE_STATE,
+  OP_FETCH_LOSS,     /* the loss to the host, where METRICS sums it */
+  OP_SUM_SHARED,     /* REDUCE of gradients that the members of a shard group have landed in memory
+                      * that they share: each adds up the part that it owns */
+  OP_COUNT
 };
+
+/* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
+enum { PLAN_MAX_STATE = 2 }; /* kinds of optimizer state */
+enum { LOAD_TOKENS };
+enum { GATHER_SHARD, GATHER_WHOLE };
+enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
+enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED }; /* and RECOMPUTE */
+enum { LOSS_PARAMS, LOSS_IN, LOSS_TOKENS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
+enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
+enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
+enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
+enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
+enum { RELEASE_PARAMS };
+enum { REDUCE_FULL, REDUCE_STAGING, REDUCE_SHARD }; /* and REPLICA_REDUCE */
+enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
+enum { SQUARES_GRADS, SQUARES_SUM };
+enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
+enum { UPDATE_METRICS, UPDATE_GRADS, UPDATE_MASTER, UPDATE_WORKING, UPDATE_STATE };
+enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
+enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
+enum { STATE_FROM, STATE_TO = STATE_FROM + PLAN_MAX_STATE }; /* READ_STATE and WRITE_STATE */
+enum { SUM_SHARED_LANDED, SUM_SHARED_SHARD };
+
+/* An access is a read, a write of a new value, or a change of the value that is there. For the
+ * executor follows:
+ *   - loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of a
+ *     step, and METRICS where nothing was squared (PLAN_EVAL).
+ *   - Tokens and logits lie in TIER_HOST where the device's memory is not the host's. So do
+ *     masters, state and reduced gradients of units with policy.host, and metrics unless gradients
+ *     are summed on the device.
+ *     Operations of the lanes that plan->on_host names work on the host's memory, all others on the
+ *     device's, and copies on both.
+ *   - Where gradients of several micro-batches add up on the host and metrics lie on the device,
+ *     SQUARES run on the host lane and sum into plan->squares. METRICS adds them.
+ *   - If some units are on the host and others are not, the others differ in two points: UPDATE is on
+ *     the reduce lane, and gradients are reduced into staging of their own.
+ *   - GATHER of a shard that lies at its place in the window gathers in place.
+ *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
+ *     elements after it, layout[unit].used to trained.
+ *   - REDUCE_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of REDUCE_FULL at
+ *     its place: then it is ACCESS_WRITE. GATHER_SHARD and GATHER_GRADS_PIECE may be such parts too.
+ *   - The transient arena of TIER_SHARED has a region for each member of the group, with the same
+ *     offsets. Others read it during SUM_SHARED alone, which waits for all members first and last.
+ * Frozen parameters: a unit's window has a trained and a frozen part, each gathered from a shard of
+ * its own. Gradients, moments, REDUCE, SQUARES and UPDATE are of trained parts only. No BACKWARD runs
+ * for a block if nothing in it and before it is trained. RELEASE does nothing by itself. */
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
 /* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
+/* Who takes part in a collective: for each of them the executor makes a communicator of its own. */
+enum plan_group { GROUP_NONE, GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
+/* Who has the elements of a buffer: each rank of a shard group a part, each rank values of its own, or
+ * all members of the group the same. */
+enum plan_scope { SCOPE_SHARD, SCOPE_RANK, SCOPE_GROUP };
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
   PURPOSE_WORKING,     /* copy of the parameters in the compute type, beside the masters */
-  PURPOSE_MOMENTS,
+  PURPOSE_STATE,       /* of the optimizer */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
   PURPOSE_STAGING,     /* receive side of the reduce; moments on their way from and to the disk */
@@ -109,17 +134,24 @@ enum plan_purpose {
   PURPOSE_COUNT
 };
 
-enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = 8 };
+enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = 7 };
 
-struct plan_use { int buffer; enum plan_access access; };
+struct plan_use { int buffer; enum plan_access access; }; /* buffer -1: absent */
 struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step, 1: of the step before */
+
+/* What changes bits or bytes of an instruction besides its operands. verify checks it, the hash that
+ * ranks compare covers it, the simulator prices it and the trace reports it. */
+struct attributes {
+  enum plan_group group; /* GROUP_NONE: no other rank takes part */
+  enum dtype wire;       /* of op_rows[].sums: the type in which gradients are sent */
+};
 
 struct instr {
   enum op op;
   int unit, micro;     /* -1: none */
   enum plan_lane lane;
-  enum dtype wire;     /* of REDUCE, REPLICA_REDUCE, SUM_SHARED: type in which gradients are sent */
-  int n_wait, n_use;
+  struct attributes attr;
+  int n_wait;
   struct plan_wait wait[PLAN_MAX_WAIT];
   struct plan_use use[PLAN_MAX_USE];
 };
@@ -128,14 +160,17 @@ struct plan_buffer {
   char name[32];       /* "params.h.3", "saved.h.3" */
   enum plan_tier tier;
   enum plan_purpose purpose;
+  enum plan_scope scope;
+  enum dtype dtype;    /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
+  int64_t elements;
   int unit;            /* -1: none */
   /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
-   * PURPOSE_WORKING, PURPOSE_MOMENTS and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
+   * PURPOSE_WORKING, PURPOSE_STATE and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
    * step before it is read or added to. */
   bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
-  int64_t bytes;
+  int64_t bytes;       /* of its elements */
   int64_t offset;      /* in its arena, by plan_place */
   int first, last;     /* instructions of its lifetime, by plan_place (persistent: 0, n - 1); plan_build may ask for a longer one than the uses need */
 };
@@ -154,15 +189,26 @@ struct plan_input {
   int threads;                /* of the compute lane, for workspace sizes */
 };
 
+/* One kind of optimizer state. */
+struct plan_state {
+  const char *name;    /* "m" */
+  enum dtype dtype;
+  enum plan_scope scope;
+  int *buffer;         /* of each unit, -1: none */
+};
+
 struct plan {
   struct plan_input input;             /* as given; without sharding, shape is one group of all ranks */
-  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that shape.tight lets; 0: it changes nothing */
+  struct unit_policy *policy;          /* of each unit */
+  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that policy.tight lets; 0: it changes nothing */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   /* Buffers by meaning, index or -1; arrays of model->units. */
-  int *master, *moment1, *moment2;     /* what the optimizer owns on this rank; moments -1 unless PLAN_TRAIN; all -1 where the unit is frozen */
+  int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
+  int states;
+  struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
@@ -173,17 +219,17 @@ struct plan {
   int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
   int loss, metrics, logits;           /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B, V] fp32; -1 where the mode has none */
   int squares, loss_host;              /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
-  int *shared;                         /* the whole unit in the copy that the shard group shares (shape.params_full), its frozen part included; -1: none */
+  int *shared;                         /* the whole unit in the copy that the shard group shares (WORKING_SHARED), its frozen part included; -1: none */
 };
 
 /* Content of the metrics buffer. */
 struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
- * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
- * same ranks with the same reduce_every_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
+ * With policy.each_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
+ * same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
 
-/* With host_state a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
+/* With masters in host memory a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
 enum status plan_create(const struct plan_input *input, struct plan **out);
@@ -209,19 +255,17 @@ int64_t plan_shared_bytes(const struct plan *plan);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
 
-/* Whether masters, moments and reduced gradients of a unit (-1: of units) are in host memory. */
+/* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
-/* PART_NOTHING: none of the others. */
-enum plan_part plan_op_part(enum op op);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Whether an operation sums gradients over ranks. They are sent as instr->wire. */
-bool plan_op_sums(enum op op);
 /* Bytes of the whole buffer of a collective, in the type in which it is sent. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
+/* Operands of an operation, absent ones included: use[0 .. n - 1]. */
+int plan_operands(enum op op);
 const char *plan_op_name(enum op op);
 const char *plan_lane_name(enum plan_lane lane);
 const char *plan_purpose_name(enum plan_purpose purpose);

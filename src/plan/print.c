@@ -19,10 +19,15 @@ static const char *unit_name(const struct plan *plan, int unit)
 static void print_uses(const struct plan *plan, const struct instr *instr, FILE *to)
 {
   static const char *const sign[] = {[ACCESS_READ] = "", [ACCESS_WRITE] = "=", [ACCESS_ADD] = "+"};
-  for (int k = 0; k < instr->n_use; k++)
-    fprintf(to, "%s%s%s", k > 0 ? " " : "", sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
-  if (plan_op_sums(instr->op) && instr->wire != DTYPE_F32)
-    fprintf(to, " in %s", dtype_name(instr->wire));
+  const char *between = "";
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (instr->use[k].buffer < 0)
+      continue;
+    fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
+    between = " ";
+  }
+  if (instr->attr.wire != DTYPE_F32)
+    fprintf(to, " in %s", dtype_name(instr->attr.wire));
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)

@@ -7,11 +7,12 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/ops.h"
 
-/* Seconds, and bytes through the host's memory. */
+/* Seconds, bytes through the host's memory, and the seconds that are left if communication takes no
+ * time. */
 struct cost {
-  double seconds, host;
+  double seconds, host, local;
 };
 
 static double ratio(double work, double rate)
@@ -19,144 +20,197 @@ static double ratio(double work, double rate)
   return rate > 0 ? work / rate : 0;
 }
 
-static double bytes_of(const struct plan *plan, const struct instr *instr, int use)
+static double bytes_of(const struct plan *plan, const struct instr *instr, int k)
 {
-  return (double)plan->buffer[instr->use[use].buffer].bytes;
+  return (double)plan->buffer[instr->use[k].buffer].bytes;
 }
 
-/* Whether an operation goes through the host's memory, where the masters are there: for one that is told by the rate, whatever the device's memory is. */
+static bool has(const struct instr *instr, int k)
+{
+  return instr->use[k].buffer >= 0;
+}
+
+/* Whether an operation goes through the host's memory. */
 static bool uses_host(const struct plan *plan, const struct instr *instr)
 {
-  return plan->input.shape.host_state &&
-         (plan->on_host[instr->lane] || instr->lane == LANE_HOST || (instr->lane == LANE_REDUCE && plan->input.shape.cpu_reduce));
+  return plan->on_host[instr->lane];
 }
 
-static double collective_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+/* Bytes through the memory that the operation works on. */
+static struct cost traffic_cost(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates,
+                                double bytes)
+{
+  const bool host = uses_host(plan, instr);
+  return (struct cost){.seconds = ratio(bytes, host ? rates->host_bytes : rates->memory_bytes), .host = host ? bytes : 0};
+}
+
+static struct cost flops_cost(double flops, const struct plan_rates *rates)
+{
+  return (struct cost){.seconds = ratio(flops, rates->gemm_flops)};
+}
+
+static struct model_shape shape_of(const struct plan *plan)
+{
+  return (struct model_shape){plan->input.shape.micro_batch, plan->input.shape.sequence};
+}
+
+/* An operation that does little else than read and write its operands: a change is both. */
+struct cost cost_operands(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  double bytes = 0;
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (has(instr, k))
+      bytes += bytes_of(plan, instr, k) * (instr->use[k].access == ACCESS_ADD ? 2 : 1);
+  return traffic_cost(plan, instr, rates, bytes);
+}
+
+struct cost cost_embed(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  return traffic_cost(plan, instr, rates, 2 * bytes_of(plan, instr, EMBED_OUT));
+}
+
+struct cost cost_embed_backward(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  return traffic_cost(plan, instr, rates, 3 * bytes_of(plan, instr, EMBED_BACKWARD_D));
+}
+
+struct cost cost_block(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  (void)instr;
+  return flops_cost(plan->input.model->ops->block_flops(plan->input.model, shape_of(plan)), rates);
+}
+
+/* With respect to the input, and to the parameters if there are gradients of them. */
+struct cost cost_backward(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const double flops = plan->input.model->ops->block_flops(plan->input.model, shape_of(plan));
+  return flops_cost((1 + has(instr, BACKWARD_GRADS)) * flops, rates);
+}
+
+struct cost cost_loss(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const double flops = plan->input.model->ops->head_flops(plan->input.model, shape_of(plan));
+  return flops_cost((1 + has(instr, LOSS_D) + has(instr, LOSS_GRADS)) * flops, rates);
+}
+
+/* Of one token of each sequence. */
+struct cost cost_logits(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const struct model_shape s = shape_of(plan);
+  (void)instr;
+  return flops_cost(plan->input.model->ops->head_flops(plan->input.model, s) / (double)s.T, rates);
+}
+
+/* By itself, and its part of the host's memory. */
+struct cost cost_copy(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const bool up = instr->lane == LANE_H2D;
+  const double bytes = bytes_of(plan, instr, MOVE_TO), together = rates->h2d_bytes + rates->d2h_bytes;
+  const double alone = up ? rates->h2d_alone_bytes : rates->d2h_alone_bytes, rate = up ? rates->h2d_bytes : rates->d2h_bytes;
+  if (alone <= rate)
+    return (struct cost){.seconds = ratio(bytes, rate), .host = bytes};
+  return (struct cost){.seconds = bytes / alone, .host = bytes * fmax(1, ratio(rates->host_bytes, together))};
+}
+
+struct cost cost_disk(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  double seconds = 0;
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (has(instr, k) && plan->buffer[instr->use[k].buffer].tier == TIER_DISK)
+      seconds += ratio(bytes_of(plan, instr, k),
+                       instr->use[k].access == ACCESS_READ ? rates->disk_read_bytes : rates->disk_write_bytes);
+  return (struct cost){.seconds = seconds};
+}
+
+static double barrier_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  return 2 * ceil(log2(plan_instr_ranks(plan, instr))) * rates->link_latency_s;
+}
+
+struct cost cost_barrier(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  return (struct cost){.seconds = barrier_s(plan, instr, rates)};
+}
+
+static double link_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  return uses_host(plan, instr) ? rates->host_link_bytes : rates->link_bytes;
+}
+
+/* Up a tree and down. */
+struct cost cost_tree(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const double bytes = (double)plan_instr_bytes(plan, instr), levels = ceil(log2(plan_instr_ranks(plan, instr)));
+  return (struct cost){.seconds = 2 * levels * (ratio(bytes, link_of(plan, instr, rates)) + rates->link_latency_s)};
+}
+
+/* All parts but one's own. */
+static double exchange_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
   const double ranks = plan_instr_ranks(plan, instr), bytes = (double)plan_instr_bytes(plan, instr);
-  const double link = uses_host(plan, instr) ? rates->host_link_bytes : rates->link_bytes;
-  const double barrier = 2 * ceil(log2(ranks)) * rates->link_latency_s;
-  if (instr->op == OP_PUBLISH)
-    return barrier;
-  if (instr->op == OP_SUM_SHARED) /* what it reads is its traffic */
-    return 2 * barrier;
-  if (instr->op == OP_METRICS)
-    return 2 * ceil(log2(ranks)) * (ratio(bytes, link) + rates->link_latency_s); /* a tree, up and down */
-  return ratio(bytes * (ranks - 1) / ranks, link) + rates->link_latency_s * (ranks - 1);
+  return ratio(bytes * (ranks - 1) / ranks, link_of(plan, instr, rates)) + rates->link_latency_s * (ranks - 1);
+}
+
+/* A shard of another type than the window's is cast on the device. A rank that has all of the working
+ * copy copies it. */
+static double place_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const struct plan_buffer *shard = &plan->buffer[instr->use[GATHER_SHARD].buffer],
+                           *whole = &plan->buffer[instr->use[GATHER_WHOLE].buffer];
+  const bool casts = shard->dtype != whole->dtype, copies = shard->purpose == PURPOSE_WORKING && plan_instr_ranks(plan, instr) == 1;
+  const double elements = (double)shard->elements;
+  return casts || copies ? ratio(elements * (double)(dtype_size(shard->dtype) + dtype_size(whole->dtype)), rates->memory_bytes) : 0;
+}
+
+struct cost cost_gather(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  const double local = place_s(plan, instr, rates);
+  return (struct cost){exchange_s(plan, instr, rates) + local, 0, local};
 }
 
 /* Gradients that travel in a narrower type are read in fp32 and written in that type before. */
 static double narrow_traffic(const struct plan *plan, const struct instr *instr)
 {
-  const bool narrows = plan_op_sums(instr->op) && instr->wire != DTYPE_F32;
-  return narrows ? bytes_of(plan, instr, 0) + (double)plan_instr_bytes(plan, instr) : 0;
+  const bool narrows = instr->attr.wire != DTYPE_F32;
+  return narrows ? bytes_of(plan, instr, op_rows[instr->op].whole) + (double)plan_instr_bytes(plan, instr) : 0;
 }
 
 /* A sum on the host: all members' parts are read as they came, and the shard is written, or read
  * and written. */
-static double sum_traffic(const struct plan *plan, const struct instr *instr)
+static double sum_traffic(const struct plan *plan, const struct instr *instr, int shard)
 {
-  if (!plan_op_sums(instr->op))
-    return 0;
-  const int shard = instr->op == OP_SUM_SHARED ? 1 : 2;
   return narrow_traffic(plan, instr) + (double)plan_instr_bytes(plan, instr) +
          bytes_of(plan, instr, shard) * (instr->use[shard].access == ACCESS_ADD ? 2 : 1);
 }
 
-static double flops_of(const struct plan *plan, const struct instr *instr)
+struct cost cost_reduce(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  const struct model *model = plan->input.model;
-  struct model_shape s = {plan->input.shape.micro_batch, plan->input.shape.sequence};
-  switch (instr->op) {
-  case OP_FORWARD:
-  case OP_RECOMPUTE:
-  case OP_DECODE: return model->ops->block_flops(model, s);
-  case OP_BACKWARD: return (instr->n_use > 5 ? 2 : 1) * model->ops->block_flops(model, s); /* by the input; with gradients by the parameters too */
-  case OP_LOSS: return (instr->n_use - 4) * model->ops->head_flops(model, s);              /* forward; by the input; by the parameters */
-  case OP_LOGITS: return model->ops->head_flops(model, s) / (double)s.T;                   /* one token of each sequence */
-  default: return 0;
+  const double seconds = exchange_s(plan, instr, rates);
+  if (!uses_host(plan, instr)) {
+    const double local = ratio(narrow_traffic(plan, instr), rates->memory_bytes);
+    return (struct cost){seconds + local, 0, local};
   }
+  const double traffic = sum_traffic(plan, instr, REDUCE_SHARD);
+  return (struct cost){seconds + ratio(traffic, rates->host_bytes), traffic, 0};
 }
 
-/* Bytes that pass through memory, of operations that do little else: what is changed is read and written. */
-static double traffic_of(const struct plan *plan, const struct instr *instr)
+struct cost cost_sum_shared(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  double bytes = 0;
-  switch (instr->op) {
-  case OP_EMBED: return 2 * bytes_of(plan, instr, 2);
-  case OP_EMBED_BACKWARD: return 3 * bytes_of(plan, instr, 1);
-  case OP_LOAD:
-  case OP_SQUARES:
-  case OP_ADAM:
-  case OP_ADAM_NOW:
-  case OP_ACCUMULATE:
-    for (int k = 0; k < instr->n_use; k++)
-      bytes += bytes_of(plan, instr, k) * (instr->use[k].access == ACCESS_ADD ? 2 : 1);
-    return bytes;
-  default: return 0;
-  }
-}
-
-/* On the device, around a collective. Gradients may be narrowed. A shard in fp32 goes into a
- * window of another type. A shard that lies in the window, and the working copy, have that type
- * already; a rank that has all of the copy copies it. */
-static double cast_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
-{
-  if (plan_op_sums(instr->op))
-    return uses_host(plan, instr) ? 0 : ratio(narrow_traffic(plan, instr), rates->memory_bytes);
-  if (instr->op != OP_GATHER || plan->input.device->compute == DTYPE_F32 ||
-      plan_root(plan, instr->use[0].buffer, NULL) == plan_root(plan, instr->use[1].buffer, NULL))
-    return 0;
-  if (plan->buffer[instr->use[0].buffer].purpose == PURPOSE_WORKING)
-    return plan_instr_ranks(plan, instr) > 1 ? 0 : ratio(2 * bytes_of(plan, instr, 0), rates->memory_bytes);
-  const double elements = bytes_of(plan, instr, 0) / sizeof(float);
-  return ratio(elements * (double)(sizeof(float) + dtype_size(plan->input.device->compute)), rates->memory_bytes);
-}
-
-/* By itself, and what it takes of the host's memory. */
-static struct cost copy_cost(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
-{
-  const bool up = instr->lane == LANE_H2D;
-  const double bytes = bytes_of(plan, instr, 1), together = rates->h2d_bytes + rates->d2h_bytes;
-  const double alone = up ? rates->h2d_alone_bytes : rates->d2h_alone_bytes, rate = up ? rates->h2d_bytes : rates->d2h_bytes;
-  if (alone <= rate)
-    return (struct cost){ratio(bytes, rate), bytes};
-  return (struct cost){bytes / alone, bytes * fmax(1, ratio(rates->host_bytes, together))};
-}
-
-static double disk_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
-{
-  switch (instr->op) {
-  case OP_WRITE_ACT: return ratio(bytes_of(plan, instr, 1), rates->disk_write_bytes);
-  case OP_READ_ACT: return ratio(bytes_of(plan, instr, 0), rates->disk_read_bytes);
-  case OP_WRITE_STATE: return ratio(bytes_of(plan, instr, 2) + bytes_of(plan, instr, 3), rates->disk_write_bytes);
-  default: return ratio(bytes_of(plan, instr, 0) + bytes_of(plan, instr, 1), rates->disk_read_bytes);
-  }
+  const double traffic = sum_traffic(plan, instr, SUM_SHARED_SHARD);
+  return (struct cost){.seconds = 2 * barrier_s(plan, instr, rates) + ratio(traffic, rates->host_bytes), .host = traffic};
 }
 
 static struct cost cost_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  const bool host = uses_host(plan, instr);
-  switch (plan_op_part(instr->op)) {
-  case PART_COPY: return copy_cost(plan, instr, rates);
-  case PART_DISK: return (struct cost){disk_s(plan, instr, rates), 0};
-  case PART_COMM: {
-    const double traffic = host ? sum_traffic(plan, instr) : 0;
-    return (struct cost){collective_s(plan, instr, rates) + cast_s(plan, instr, rates) + ratio(traffic, rates->host_bytes), traffic};
-  }
-  default: break;
-  }
-  const double traffic = traffic_of(plan, instr);
-  return (struct cost){ratio(flops_of(plan, instr), rates->gemm_flops) + ratio(traffic, host ? rates->host_bytes : rates->memory_bytes),
-                       host ? traffic : 0};
+  op_cost *const cost = op_rows[instr->op].cost;
+  return cost ? cost(plan, instr, rates) : (struct cost){0};
 }
 
-/* With `free` taking no time. What is cast around a collective stays. */
+/* With `free` taking no time. Casts around a collective stay. */
 static struct cost cost_without(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates, enum plan_part free)
 {
-  if (free == PART_NOTHING || plan_op_part(instr->op) != free)
-    return cost_of(plan, instr, rates);
-  return (struct cost){free == PART_COMM ? cast_s(plan, instr, rates) : 0, 0};
+  const struct cost cost = cost_of(plan, instr, rates);
+  return op_rows[instr->op].part != free || free == PART_NOTHING ? cost : (struct cost){.seconds = cost.local};
 }
 
 /* Until each is like the one before: what is deferred to the next step delays that one's end. The last is company for the one before it, which shares the host's memory with it. */

@@ -13,6 +13,7 @@
 #define SLUICE_PLAN_VERIFY_H
 
 #include "plan/internal.h"
+#include "plan/ops.h"
 
 /* All Local, pure. Errors: STATUS_PLAN, STATUS_MEMORY. */
 enum status verify_form(const struct plan *plan);
@@ -35,8 +36,8 @@ enum status verify_fail(const struct plan *plan, int i, const char *why);
 
 /* next[buffers] receives for each buffer another one of its family, a list that begins with the root; -1: the last. */
 void verify_families(const struct plan *plan, int *next);
-/* Bytes of an element of gathered parameters; everything else of a unit is fp32. */
-int64_t verify_element(const struct plan *plan);
+/* The type in which parameters are gathered and computed with. */
+enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range);
 
@@ -47,11 +48,16 @@ enum deck_keep verify_keep_of(const struct plan *plan, int block);
 bool verify_recomputes(const struct plan *plan, int block); /* the block keeps its input alone */
 bool verify_learns(const struct plan *plan, int unit);      /* false for -1 */
 bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
+/* Somebody needs the gradient with respect to a block's output: it, a block before it, or the
+ * embedding. */
+bool verify_passes_back(const struct plan *plan, int block);
 bool verify_state_on_disk(const struct plan *plan, int unit);
+bool verify_has_working(const struct plan *plan, int unit); /* the update leaves a copy to compute with */
 bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments and reduced gradients of a unit (-1: of units) are in host memory */
 bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
 bool verify_any_squares_on_host(const struct plan *plan);   /* of some unit that learns */
-bool verify_sums_shared(const struct plan *plan);           /* gradients land in memory that the members of a group share, and are added up there */
-int64_t verify_members(const struct plan *plan, enum op op); /* who takes part in a collective, from the shape alone */
+bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
+enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
+int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */
 
 #endif

@@ -173,7 +173,9 @@ static const struct plan_use *used_there(struct verifier *v, int time, bool chan
 {
   const struct instr *instr = &v->plan->instr[time % v->plan->n];
   const struct plan_use *found = instr->use;
-  for (int k = 0; k < instr->n_use; k++) {
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (instr->use[k].buffer < 0)
+      continue;
     struct place place = place_of(v, instr->use[k].buffer);
     if ((instr->use[k].access != ACCESS_READ) == change && place.list == list && place.end > span->begin && place.begin < span->end)
       found = &instr->use[k];
@@ -214,7 +216,7 @@ static bool carries(const struct plan *plan, int root, int64_t begin, int64_t en
   if (!buffer->persistent || buffer->unit < 0)
     return false;
   if (buffer->purpose != PURPOSE_PARAMS)
-    return buffer->purpose == PURPOSE_MOMENTS || buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
+    return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
   return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 
@@ -259,15 +261,17 @@ static enum status check_inside(struct verifier *v, int i)
 {
   const struct plan *plan = v->plan;
   const struct instr *instr = &plan->instr[i];
-  for (int k = 1; k < instr->n_use; k++)
+  for (int k = 1; k < PLAN_MAX_USE; k++)
     for (int j = 0; j < k; j++) {
       const struct plan_use *a = &instr->use[j], *b = &instr->use[k];
+      if (a->buffer < 0 || b->buffer < 0)
+        continue;
       struct place left = place_of(v, a->buffer), right = place_of(v, b->buffer);
       if (a->access == ACCESS_READ && b->access == ACCESS_READ)
         continue;
       if (left.list != right.list || left.begin >= right.end || right.begin >= left.end)
         continue;
-      if (op_traits[instr->op].in_place && left.root == right.root)
+      if (op_rows[instr->op].in_place && left.root == right.root)
         continue;
       return status_set(STATUS_PLAN, "%s %s %s and %s %s over the same bytes", verify_name(plan, i, i).text, verify_verb(a->access),
                         plan->buffer[a->buffer].name, verify_verb(b->access), plan->buffer[b->buffer].name);
@@ -279,18 +283,16 @@ static enum status walk_one(struct verifier *v, int time)
 {
   const struct instr *instr = &v->plan->instr[time % v->plan->n];
   enum status status = check_inside(v, time % v->plan->n);
-  for (int k = 0; k < instr->n_use && !status; k++)
-    status = check_access(v, time, &instr->use[k]);
-  for (int k = 0; k < instr->n_use && !status; k++) {
-    struct place place = place_of(v, instr->use[k].buffer);
-    if (instr->use[k].access == ACCESS_READ)
-      status = read_span(&place, time, instr->lane);
-  }
-  for (int k = 0; k < instr->n_use && !status; k++) {
-    struct place place = place_of(v, instr->use[k].buffer);
-    if (instr->use[k].access != ACCESS_READ)
-      status = write_span(&place, time);
-  }
+  for (int k = 0; k < PLAN_MAX_USE && !status; k++)
+    if (instr->use[k].buffer >= 0)
+      status = check_access(v, time, &instr->use[k]);
+  for (int change = 0; change <= 1; change++)
+    for (int k = 0; k < PLAN_MAX_USE && !status; k++) {
+      if (instr->use[k].buffer < 0 || (instr->use[k].access != ACCESS_READ) != change)
+        continue;
+      struct place place = place_of(v, instr->use[k].buffer);
+      status = change ? write_span(&place, time) : read_span(&place, time, instr->lane);
+    }
   return status;
 }
 
@@ -337,9 +339,9 @@ static enum status start(struct verifier *v)
 }
 
 /* Ranks of the shard group have all come as far. */
-static bool meets_group(enum op op)
+static bool meets_group(const struct instr *instr)
 {
-  return op == OP_REDUCE || op == OP_SUM_SHARED || op == OP_METRICS || op == OP_PUBLISH;
+  return instr->op == OP_PUBLISH || instr->op == OP_REDUCE || instr->op == OP_SUM_SHARED || instr->op == OP_METRICS;
 }
 
 /* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That
@@ -352,7 +354,7 @@ static enum status check_sharing_of(const struct verifier *v, int update)
     if (instr[f].op != OP_FETCH || instr[f].unit != instr[update].unit)
       continue;
     int c = update - 1;
-    while (c > f && !(meets_group(instr[c].op) && is_before(v, f, c) && is_before(v, c, update)))
+    while (c > f && !(meets_group(&instr[c]) && is_before(v, f, c) && is_before(v, c, update)))
       c--;
     if (c == f)
       return status_set(STATUS_PLAN, "%s writes what other ranks may still be reading by %s: no collective lies between",
@@ -365,8 +367,8 @@ static enum status check_sharing(const struct verifier *v)
 {
   const struct plan *plan = v->plan;
   enum status status = STATUS_OK;
-  for (int i = 0; i < plan->n && plan->input.shape.params_full && !status; i++)
-    if (plan->instr[i].op == OP_ADAM || plan->instr[i].op == OP_ADAM_NOW)
+  for (int i = 0; i < plan->n && plan->on_host[LANE_GATHER] && !status; i++)
+    if (plan->instr[i].op == OP_UPDATE)
       status = check_sharing_of(v, i);
   return status;
 }

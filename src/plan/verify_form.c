@@ -1,39 +1,47 @@
-/* Form: each instruction is as the table in plan.h has it, on its lane, its buffers in the tiers that the shape wants, inside of their arenas and lifetimes; and
+/* Form: each instruction is as its row in ops.c has it, on its lane, its buffers in the tiers that the shape wants, inside of their arenas and lifetimes; and
  * nothing changes what is frozen. */
-#include <string.h>
-
 #include "plan/verify.h"
 
-/* ---- the table in plan.h ---- */
+/* ---- the rows of ops.c ---- */
 
-static bool access_fits(char letter, enum plan_access access)
+static bool access_fits(enum operand_access may, enum plan_access access)
 {
-  switch (letter) {
-  case 'r': return access == ACCESS_READ;
-  case 'w': return access == ACCESS_WRITE;
-  case 'a': return access == ACCESS_ADD;
+  switch (may) {
+  case OPERAND_READ: return access == ACCESS_READ;
+  case OPERAND_WRITE: return access == ACCESS_WRITE;
+  case OPERAND_ADD: return access == ACCESS_ADD;
   default: return access != ACCESS_READ;
   }
 }
 
-static enum status check_uses(const struct plan *plan, int i)
+static enum status check_operand(const struct plan *plan, int i, int k)
 {
   const struct instr *instr = &plan->instr[i];
-  const struct op_traits *traits = &op_traits[instr->op];
-  int required = (int)strlen(traits->uses), most = required + (int)strlen(traits->more);
-  if (instr->n_use < required || instr->n_use > most)
-    return verify_fail(plan, i, "has not the uses that its operation takes");
-  for (int k = 0; k < instr->n_use; k++) {
-    const struct plan_use *use = &instr->use[k];
-    if (use->buffer < 0 || use->buffer >= plan->buffers)
-      return verify_fail(plan, i, "uses a buffer that does not exist");
-    if (!access_fits(k < required ? traits->uses[k] : traits->more[k - required], use->access))
-      return status_set(STATUS_PLAN, "%s %s %s, which its operation does not do in that place", verify_name(plan, i, i).text,
-                        verify_verb(use->access), plan->buffer[use->buffer].name);
-    if (plan->buffer[use->buffer].unit >= 0 && plan->buffer[use->buffer].unit != instr->unit)
-      return status_set(STATUS_PLAN, "%s uses %s, which belongs to another unit", verify_name(plan, i, i).text, plan->buffer[use->buffer].name);
-  }
+  const struct operand *operand = &op_rows[instr->op].operand[k];
+  const struct plan_use *use = &instr->use[k];
+  const bool wanted = operand->name && (!operand->wanted || operand->wanted(plan, instr));
+  if (use->buffer < -1 || use->buffer >= plan->buffers)
+    return verify_fail(plan, i, "uses a buffer that does not exist");
+  if (wanted != (use->buffer >= 0))
+    return status_set(STATUS_PLAN, "%s has %s operand %s", verify_name(plan, i, i).text, wanted ? "no" : "a superfluous",
+                      operand->name ? operand->name : plan->buffer[use->buffer].name);
+  if (!wanted)
+    return STATUS_OK;
+  const struct plan_buffer *buffer = &plan->buffer[use->buffer];
+  if (!access_fits(operand->access, use->access))
+    return status_set(STATUS_PLAN, "%s %s %s, which its operation does not do in that place", verify_name(plan, i, i).text,
+                      verify_verb(use->access), buffer->name);
+  if (buffer->unit >= 0 && buffer->unit != instr->unit)
+    return status_set(STATUS_PLAN, "%s uses %s, which belongs to another unit", verify_name(plan, i, i).text, buffer->name);
   return STATUS_OK;
+}
+
+static enum status check_operands(const struct plan *plan, int i)
+{
+  enum status status = STATUS_OK;
+  for (int k = 0; k < PLAN_MAX_USE && !status; k++)
+    status = check_operand(plan, i, k);
+  return status;
 }
 
 static enum status check_waits(const struct plan *plan, int i)
@@ -54,10 +62,9 @@ static enum status check_waits(const struct plan *plan, int i)
 
 static enum plan_lane lane_of(const struct plan *plan, const struct instr *instr)
 {
-  bool updates = instr->op == OP_ADAM || instr->op == OP_ADAM_NOW;
-  if (updates && plan->input.shape.host_state && !verify_on_host(plan, instr->unit))
+  if (instr->op == OP_UPDATE && verify_on_host(plan, -1) && !verify_on_host(plan, instr->unit))
     return LANE_REDUCE;
-  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit) ? LANE_HOST : op_traits[instr->op].lane;
+  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit) ? LANE_HOST : op_rows[instr->op].lane;
 }
 
 static enum status check_form(const struct plan *plan)
@@ -69,7 +76,7 @@ static enum status check_form(const struct plan *plan)
       return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
     if (instr->lane != lane_of(plan, instr))
       return verify_fail(plan, i, "is on the wrong lane");
-    enum status status = check_uses(plan, i);
+    enum status status = check_operands(plan, i);
     if (!status)
       status = check_waits(plan, i);
     if (status)
@@ -82,10 +89,12 @@ static enum status check_form(const struct plan *plan)
 
 static enum status check_lanes(const struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  bool host = shape->host_state;
-  const bool want[LANE_COUNT] = {
-      [LANE_HOST] = host, [LANE_DISK] = true, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
+  bool want[LANE_COUNT] = {[LANE_DISK] = true};
+  for (int u = 0; u < plan->input.model->units; u++) {
+    want[LANE_HOST] |= plan->policy[u].host;
+    want[LANE_REDUCE] |= plan->policy[u].sums != SUMS_DEVICE;
+    want[LANE_GATHER] |= plan->policy[u].working == WORKING_SHARED;
+  }
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (plan->on_host[lane] != want[lane])
       return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
@@ -95,60 +104,33 @@ static enum status check_lanes(const struct plan *plan)
 
 enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, SHARED = 1 << TIER_SHARED, DISK = 1 << TIER_DISK };
 
-/* What goes in and out of a step. */
-static unsigned outside_tiers(const struct plan *plan)
-{
-  return plan->input.device->host_memory ? DEVICE : HOST;
-}
-
 /* Where gradients are reduced, and the metrics with them. */
 static unsigned reduce_tiers(const struct plan *plan)
 {
   return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
 }
 
-static unsigned tiers_of_update(const struct plan *plan, enum op op, int unit, int k)
+/* The tiers, as bits, of a place. */
+static unsigned tiers_of(const struct plan *plan, enum operand_place place, int unit)
 {
-  if (!verify_on_host(plan, unit))
-    return DEVICE;
-  if (op == OP_ADAM && k == 0)
-    return reduce_tiers(plan);
-  return k == (op == OP_ADAM ? 5 : 4) ? HOST | SHARED : HOST;
-}
-
-/* Tiers, as bits, where use k of an operation may lie. */
-static unsigned tiers_of(const struct plan *plan, enum op op, int unit, int k)
-{
-  switch (op) {
-  case OP_LOAD: return outside_tiers(plan);
-  case OP_EMBED: return k == 1 ? outside_tiers(plan) : DEVICE;
-  case OP_EMBED_BACKWARD: return k == 0 ? outside_tiers(plan) : DEVICE;
-  case OP_LOGITS: return k == 3 ? outside_tiers(plan) : DEVICE;
-  case OP_LOSS: return k == 2 ? outside_tiers(plan) : DEVICE;
-  case OP_REDUCE:
-  case OP_REPLICA_REDUCE:
-  case OP_GATHER_GRADS: return reduce_tiers(plan);
-  case OP_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
-  case OP_METRICS: return k == 2 ? HOST : reduce_tiers(plan);
-  case OP_ADAM:
-  case OP_ADAM_NOW: return tiers_of_update(plan, op, unit, k);
-  case OP_FETCH: return k == 0 ? HOST | SHARED : DEVICE;
-  case OP_PUBLISH: return SHARED;
-  case OP_SAVE_ACT:
-  case OP_FETCH_LOSS: return k == 0 ? DEVICE : HOST;
-  case OP_FETCH_GRAD: return k == 0 ? DEVICE : verify_sums_shared(plan) ? SHARED : HOST;
-  case OP_SUM_SHARED: return k == 0 ? SHARED : HOST;
-  case OP_FETCH_ACT: return k == 0 ? HOST : DEVICE;
-  case OP_WRITE_ACT: return k == 0 ? HOST : DISK;
-  case OP_READ_ACT: return k == 0 ? DISK : HOST;
-  case OP_ACCUMULATE: return HOST;
-  case OP_READ_STATE: return k < 2 ? DISK : HOST;
-  case OP_WRITE_STATE: return k < 2 ? HOST : DISK;
-  default: return DEVICE;
+  switch (place) {
+  case PLACE_DEVICE: return DEVICE;
+  case PLACE_HOST: return HOST;
+  case PLACE_DISK: return DISK;
+  case PLACE_SHARED: return SHARED;
+  case PLACE_OUTSIDE: return plan->input.device->host_memory ? DEVICE : HOST;
+  case PLACE_REDUCE: return reduce_tiers(plan);
+  case PLACE_STATE: return verify_on_host(plan, unit) ? HOST : DEVICE;
+  case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
+  case PLACE_SOURCE: return HOST | SHARED;
+  case PLACE_WORKING: return verify_on_host(plan, unit) ? HOST | SHARED : DEVICE;
+  case PLACE_LANDED: return verify_sums_shared(plan, unit) ? SHARED : HOST;
   }
+  return 0;
 }
 
-/* What lands of gradients, and that alone, each member of a group has for itself in the memory that it shares. */
+/* In shared host memory only landed gradients are private to each rank. Everything else is one copy for
+ * the group. */
 static bool lands(enum op op)
 {
   return op == OP_FETCH_GRAD || op == OP_SUM_SHARED;
@@ -159,9 +141,11 @@ static enum status check_tiers(const struct plan *plan, int i)
   static const char *const names[TIER_COUNT] = {
       [TIER_DEVICE] = "on the device", [TIER_HOST] = "in host memory", [TIER_SHARED] = "in shared memory", [TIER_DISK] = "on the disk"};
   const struct instr *instr = &plan->instr[i];
-  for (int k = 0; k < instr->n_use; k++) {
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (instr->use[k].buffer < 0)
+      continue;
     const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
-    if (!(tiers_of(plan, instr->op, instr->unit, k) >> buffer->tier & 1))
+    if (!(tiers_of(plan, op_rows[instr->op].operand[k].place, instr->unit) >> buffer->tier & 1))
       return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", verify_name(plan, i, i).text,
                         verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
     if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))
@@ -186,6 +170,9 @@ static enum status check_buffer(const struct plan *plan, const struct plan_buffe
   if ((unsigned)b->tier >= TIER_COUNT)
     return status_set(STATUS_PLAN, "%s lies in no tier", b->name);
   int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
+  if (b->elements < 0 || b->bytes != b->elements * (int64_t)dtype_size(b->dtype))
+    return status_set(STATUS_PLAN, "%s has %lld bytes, which are not %lld elements in %s", b->name, (long long)b->bytes,
+                      (long long)b->elements, dtype_name(b->dtype));
   if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)
     return status_set(STATUS_PLAN, "%s does not lie inside its arena", b->name);
   if (b->parent < 0)
@@ -211,7 +198,9 @@ static enum status check_buffers(const struct plan *plan)
 static enum status check_lifetimes(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++)
-    for (int k = 0; k < plan->instr[i].n_use; k++) {
+    for (int k = 0; k < PLAN_MAX_USE; k++) {
+      if (plan->instr[i].use[k].buffer < 0)
+        continue;
       const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
       if (i < b->first || i > b->last)
         return status_set(STATUS_PLAN, "%s %s %s outside of its lifetime, #%d to #%d", verify_name(plan, i, i).text,
@@ -222,14 +211,16 @@ static enum status check_lifetimes(const struct plan *plan)
 
 /* ---- what is frozen ---- */
 
-/* Of another unit than the instruction's nothing is used: see check_uses(). */
+/* Of another unit than the instruction's nothing is used: see check_operand(). */
 static enum status check_frozen_of(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   if (instr->unit < 0 || plan->frozen[instr->unit] < 0)
     return STATUS_OK;
   const struct plan_buffer *frozen = &plan->buffer[plan->frozen[instr->unit]];
-  for (int k = 0; k < instr->n_use; k++) {
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (instr->use[k].buffer < 0)
+      continue;
     const struct plan_buffer *used = &plan->buffer[instr->use[k].buffer];
     bool meets = used->persistent && used->tier == frozen->tier && used->offset < frozen->offset + frozen->bytes &&
                  frozen->offset < used->offset + used->bytes;

@@ -3,12 +3,15 @@
 
 bool verify_on_host(const struct plan *plan, int unit)
 {
-  return plan->input.shape.host_state && (unit < 0 || unit >= plan->input.shape.resident);
+  for (int u = 0; u < plan->input.model->units && unit < 0; u++)
+    if (plan->policy[u].host)
+      return true;
+  return unit >= 0 && plan->policy[unit].host;
 }
 
 bool verify_squares_on_host(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && !plan->input.shape.cpu_reduce && plan->input.shape.micros > 1;
+  return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE && plan->input.shape.micros > 1;
 }
 
 bool verify_any_squares_on_host(const struct plan *plan)
@@ -19,10 +22,9 @@ bool verify_any_squares_on_host(const struct plan *plan)
   return false;
 }
 
-bool verify_sums_shared(const struct plan *plan)
+bool verify_sums_shared(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return shape->host_state && shape->cpu_reduce && shape->one_node && shape->group > 1;
+  return unit >= 0 && plan->policy[unit].sums == SUMS_SHARED;
 }
 
 bool verify_learns(const struct plan *plan, int unit)
@@ -46,8 +48,7 @@ bool verify_is_block(const struct plan *plan, int unit)
 
 enum deck_keep verify_keep_of(const struct plan *plan, int block)
 {
-  const struct deck_pattern *pattern = &plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(block - 1) % pattern->n] : KEEP_ACTIVATIONS;
+  return plan->policy[block].keep;
 }
 
 bool verify_recomputes(const struct plan *plan, int block)
@@ -56,32 +57,102 @@ bool verify_recomputes(const struct plan *plan, int block)
   return keep == KEEP_INPUT || keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
 }
 
-bool verify_state_on_disk(const struct plan *plan, int unit)
+bool verify_passes_back(const struct plan *plan, int block)
 {
-  return verify_learns(plan, unit) && plan->moment1[unit] >= 0 && plan->buffer[plan->moment1[unit]].tier == TIER_DISK;
+  if (verify_embedding_learns(plan))
+    return true;
+  for (int u = 1; u <= block; u++)
+    if (verify_learns(plan, u))
+      return true;
+  return false;
 }
 
-int64_t verify_members(const struct plan *plan, enum op op)
+bool verify_state_on_disk(const struct plan *plan, int unit)
+{
+  const int state = plan->states > 0 ? plan->state[0].buffer[unit] : -1;
+  return verify_learns(plan, unit) && state >= 0 && plan->buffer[state].tier == TIER_DISK;
+}
+
+bool verify_has_working(const struct plan *plan, int unit)
+{
+  return unit >= 0 && plan->policy[unit].working != WORKING_NONE;
+}
+
+enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
 {
   const struct plan_input *input = &plan->input;
-  bool whole = input->strategy == STRATEGY_NO_SHARD;
-  switch (op) {
-  case OP_GATHER: return whole ? 1 : input->shape.group;
-  case OP_REPLICA_REDUCE: return input->shape.replicas;
-  case OP_GATHER_GRADS: return whole ? input->shape.group : input->shape.replicas;
-  default: return input->shape.group;
+  const bool shards = input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
+  if (instr->op == OP_GATHER && !shards)
+    return GROUP_NONE;
+  return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE : op_rows[instr->op].group;
+}
+
+int64_t verify_members(const struct plan *plan, const struct instr *instr)
+{
+  switch (verify_group(plan, instr)) {
+  case GROUP_NONE: return 1;
+  case GROUP_REPLICAS: return plan->input.shape.replicas;
+  case GROUP_WORLD: return plan->input.ranks;
+  default: return plan->input.shape.group;
   }
 }
 
-int64_t verify_element(const struct plan *plan)
+enum dtype verify_window_type(const struct plan *plan, int unit)
 {
-  return (int64_t)dtype_size(plan->input.device->compute);
+  return plan->policy[unit < 0 ? 0 : unit].window;
 }
 
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
-  int64_t offset, element = verify_element(plan);
-  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)];
-  return window->unit == unit && window->bytes == plan->layout[unit].flat * element && offset == range.begin * element &&
-         plan->buffer[buffer].bytes == (range.end - range.begin) * element;
+  int64_t offset;
+  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)], *part = &plan->buffer[buffer];
+  return window->unit == unit && window->dtype == verify_window_type(plan, unit) && window->elements == plan->layout[unit].flat &&
+         offset == range.begin * (int64_t)dtype_size(window->dtype) && part->elements == range.end - range.begin;
+}
+
+/* ---- optional operands ---- */
+
+bool verify_wants_saved(const struct plan *plan, const struct instr *instr)
+{
+  return plan->input.mode == PLAN_TRAIN && verify_is_block(plan, instr->unit) &&
+         !verify_recomputes(plan, instr->unit) && verify_passes_back(plan, instr->unit);
+}
+
+bool verify_wants_stream_gradient(const struct plan *plan, const struct instr *instr)
+{
+  (void)instr;
+  return plan->input.mode == PLAN_TRAIN;
+}
+
+bool verify_wants_gradient(const struct plan *plan, const struct instr *instr)
+{
+  return verify_learns(plan, instr->unit);
+}
+
+bool verify_wants_squares(const struct plan *plan, const struct instr *instr)
+{
+  (void)instr;
+  return verify_any_squares_on_host(plan);
+}
+
+bool verify_wants_metrics(const struct plan *plan, const struct instr *instr)
+{
+  return instr->unit >= 0 && !plan->policy[instr->unit].immediate;
+}
+
+bool verify_wants_working(const struct plan *plan, const struct instr *instr)
+{
+  return verify_has_working(plan, instr->unit);
+}
+
+bool verify_wants_state1(const struct plan *plan, const struct instr *instr)
+{
+  (void)instr;
+  return plan->states > 0;
+}
+
+bool verify_wants_state2(const struct plan *plan, const struct instr *instr)
+{
+  (void)instr;
+  return plan->states > 1;
 }

@@ -10,10 +10,8 @@ enum kind {
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
   VALUE_GRADIENT,
-  VALUE_OLD_MOMENT1, /* as the step before has left it */
-  VALUE_OLD_MOMENT2,
-  VALUE_MOMENT1,
-  VALUE_MOMENT2,
+  VALUE_OLD_STATE, /* as the step before has left it */
+  VALUE_STATE,
   VALUE_WORKING
 };
 
@@ -23,6 +21,7 @@ struct value {
   enum kind kind;
   int unit, micro;
   int ranks, micros, embeds;
+  int state; /* of VALUE_STATE and VALUE_OLD_STATE: which */
   bool gone;
 };
 
@@ -33,10 +32,8 @@ static const char *const words_of[] = {
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
     [VALUE_GRADIENT] = "the unit's gradient",
-    [VALUE_OLD_MOMENT1] = "the unit's first moment from the disk",
-    [VALUE_OLD_MOMENT2] = "the unit's second moment from the disk",
-    [VALUE_MOMENT1] = "the unit's first moment after its update",
-    [VALUE_MOMENT2] = "the unit's second moment after its update",
+    [VALUE_OLD_STATE] = "the unit's state from the disk",
+    [VALUE_STATE] = "the unit's state after its update",
     [VALUE_WORKING] = "the unit's parameters after their update",
 };
 
@@ -103,14 +100,14 @@ static enum status expect_saved(const struct walker *w, int k)
   return expect_here(w, k, VALUE_SAVED, w->plan->instr[w->now].unit);
 }
 
-/* What a block keeps, to another tier or back. */
-static enum status move_kept(const struct walker *w)
+/* A move of what a block keeps, to another tier or back. */
+enum status value_kept(const struct walker *w)
 {
-  enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit) ? expect_input(w, 0) : expect_saved(w, 0);
+  enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit) ? expect_input(w, MOVE_FROM) : expect_saved(w, MOVE_FROM);
   if (status)
     return status;
-  set_value(w, 1, value_of(w, 0));
-  w->value[buffer_of(w, 0)].gone = true;
+  set_value(w, MOVE_TO, value_of(w, MOVE_FROM));
+  w->value[buffer_of(w, MOVE_FROM)].gone = true;
   return STATUS_OK;
 }
 
@@ -152,28 +149,45 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect(w, k, VALUE_GRADIENT, instr->unit, instr->micro < 0 ? value_of(w, k).micro : instr->micro);
 }
 
-/* What is reduced is each member's own sum; it is spent. `to`: use of the result. */
-static enum status reduce_sums(const struct walker *w, int to)
+/* What is reduced is each member's own sum; it is spent. `to`: operand of the result. */
+static enum status reduce_sums(const struct walker *w, int from, int to)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  enum status status = expect_gradient(w, 0);
+  enum status status = expect_gradient(w, from);
   if (status)
     return status;
-  struct value sum = value_of(w, 0);
-  sum.ranks *= (int)verify_members(w->plan, instr->op);
-  set_value(w, 0, (struct value){0});
+  struct value sum = value_of(w, from);
+  sum.ranks *= (int)verify_members(w->plan, instr);
+  set_value(w, from, (struct value){0});
   if (instr->use[to].access == ACCESS_ADD)
     return join_sums(w, to, sum);
   set_value(w, to, sum);
   return STATUS_OK;
 }
 
-static enum status move_gradient(const struct walker *w)
+enum status value_reduce(const struct walker *w)
 {
-  enum status status = expect_gradient(w, 0);
+  return reduce_sums(w, REDUCE_FULL, REDUCE_SHARD);
+}
+
+enum status value_sum_shared(const struct walker *w)
+{
+  return reduce_sums(w, SUM_SHARED_LANDED, SUM_SHARED_SHARD);
+}
+
+/* A gradient that moves as it is. */
+enum status value_gradient(const struct walker *w)
+{
+  enum status status = expect_gradient(w, MOVE_FROM);
   if (!status)
-    set_value(w, 1, value_of(w, 0));
+    set_value(w, MOVE_TO, value_of(w, MOVE_FROM));
   return status;
+}
+
+enum status value_accumulate(const struct walker *w)
+{
+  const enum status status = expect_gradient(w, ACCUMULATE_LANDED);
+  return status ? status : join_sums(w, ACCUMULATE_GRADS, value_of(w, ACCUMULATE_LANDED));
 }
 
 /* Every rank's and every micro-batch's, once. */
@@ -192,124 +206,145 @@ static enum status expect_whole_sum(const struct walker *w, int k)
                     w->plan->buffer[buffer_of(w, k)].name, sum.ranks, input->ranks, own ? sum.micros : sum.embeds, micros);
 }
 
-/* On the disk moments are as the step before has left them, whatever copies of them are in memory. */
-static enum status update(const struct walker *w, int first)
+enum status value_squares(const struct walker *w)
+{
+  return expect_whole_sum(w, SQUARES_GRADS);
+}
+
+static enum status expect_state(const struct walker *w, int k, enum kind kind, int state)
+{
+  const int unit = w->plan->instr[w->now].unit;
+  if (value_of(w, k).kind == kind && value_of(w, k).state != state)
+    kind = VALUE_OTHER; /* another state than the one that belongs there */
+  return expect(w, k, kind, unit, 0);
+}
+
+static void set_state(const struct walker *w, int k, enum kind kind, int state)
+{
+  set_value(w, k, (struct value){.kind = kind, .unit = w->plan->instr[w->now].unit, .state = state});
+}
+
+/* On the disk the state is as the step before has left it, whatever copies of it are in memory. */
+enum status value_update(const struct walker *w)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  bool on_disk = verify_state_on_disk(w->plan, instr->unit);
-  enum status status = expect_whole_sum(w, first);
-  if (!status && on_disk)
-    status = expect(w, first + 2, VALUE_OLD_MOMENT1, instr->unit, 0);
-  if (!status && on_disk)
-    status = expect(w, first + 3, VALUE_OLD_MOMENT2, instr->unit, 0);
-  if (status)
-    return status;
-  set_value(w, first + 2, (struct value){.kind = VALUE_MOMENT1, .unit = instr->unit});
-  set_value(w, first + 3, (struct value){.kind = VALUE_MOMENT2, .unit = instr->unit});
-  if (instr->n_use > first + 4)
-    set_value(w, first + 4, (struct value){.kind = VALUE_WORKING, .unit = instr->unit});
-  return STATUS_OK;
-}
-
-static void read_state(const struct walker *w)
-{
-  int unit = w->plan->instr[w->now].unit;
-  set_value(w, 2, (struct value){.kind = VALUE_OLD_MOMENT1, .unit = unit});
-  set_value(w, 3, (struct value){.kind = VALUE_OLD_MOMENT2, .unit = unit});
-}
-
-static enum status write_state(const struct walker *w)
-{
-  int unit = w->plan->instr[w->now].unit;
-  enum status status = expect(w, 0, VALUE_MOMENT1, unit, 0);
-  return status ? status : expect(w, 1, VALUE_MOMENT2, unit, 0);
-}
-
-static enum status walk_forward(const struct walker *w)
-{
-  const struct instr *instr = &w->plan->instr[w->now];
-  enum status status = instr->op == OP_RECOMPUTE ? expect_input(w, 1) : expect(w, 1, VALUE_STREAM, instr->unit - 1, instr->micro);
-  if (status)
-    return status;
-  if (instr->op != OP_RECOMPUTE)
-    set_value(w, 2, (struct value){.kind = VALUE_STREAM, .unit = instr->unit, .micro = instr->micro});
-  int saved = instr->op == OP_RECOMPUTE ? 3 : instr->op == OP_FORWARD && instr->n_use > 4 ? 4 : -1;
-  if (saved >= 0)
-    set_value(w, saved, (struct value){.kind = VALUE_SAVED, .unit = instr->unit, .micro = instr->micro});
-  return STATUS_OK;
-}
-
-static enum status walk_head(const struct walker *w)
-{
-  const struct instr *instr = &w->plan->instr[w->now];
-  int last = w->plan->input.model->blocks;
-  enum status status = expect(w, 1, VALUE_STREAM, last, instr->micro);
-  if (!status && instr->op == OP_LOSS)
-    status = expect(w, 2, VALUE_TOKENS, -1, instr->micro);
-  if (status || instr->op == OP_LOGITS || instr->n_use < 6)
-    return status;
-  set_value(w, 5, (struct value){.kind = VALUE_STREAM_GRADIENT, .unit = last, .micro = instr->micro});
-  return instr->n_use > 6 ? add_gradient(w, 6) : STATUS_OK;
-}
-
-static enum status walk_backward(const struct walker *w)
-{
-  const struct instr *instr = &w->plan->instr[w->now];
-  enum status status = expect_input(w, 1);
-  if (!status)
-    status = expect_saved(w, 2);
-  if (!status)
-    status = expect(w, 3, VALUE_STREAM_GRADIENT, instr->unit, instr->micro);
-  if (status)
-    return status;
-  set_value(w, 3, (struct value){.kind = VALUE_STREAM_GRADIENT, .unit = instr->unit - 1, .micro = instr->micro});
-  return instr->n_use > 5 ? add_gradient(w, 5) : STATUS_OK;
-}
-
-static enum status walk_embedding(const struct walker *w, bool back)
-{
-  int micro = w->plan->instr[w->now].micro;
-  enum status status = expect(w, back ? 0 : 1, VALUE_TOKENS, -1, micro);
-  if (!status && !back)
-    set_value(w, 2, (struct value){.kind = VALUE_STREAM, .micro = micro});
-  if (status || !back)
-    return status;
-  status = expect(w, 1, VALUE_STREAM_GRADIENT, 0, micro);
-  return status ? status : add_gradient(w, 2);
-}
-
-static enum status walk_value(const struct walker *w)
-{
-  const struct instr *instr = &w->plan->instr[w->now];
-  enum status status;
-  switch (instr->op) {
-  case OP_LOAD: set_value(w, 0, (struct value){.kind = VALUE_TOKENS, .unit = -1, .micro = instr->micro}); return STATUS_OK;
-  case OP_EMBED: return walk_embedding(w, false);
-  case OP_FORWARD:
-  case OP_DECODE:
-  case OP_RECOMPUTE: return walk_forward(w);
-  case OP_LOSS:
-  case OP_LOGITS: return walk_head(w);
-  case OP_BACKWARD: return walk_backward(w);
-  case OP_EMBED_BACKWARD: return walk_embedding(w, true);
-  case OP_SAVE_ACT:
-  case OP_WRITE_ACT:
-  case OP_READ_ACT:
-  case OP_FETCH_ACT: return move_kept(w);
-  case OP_REDUCE:
-  case OP_REPLICA_REDUCE: return reduce_sums(w, 2);
-  case OP_SUM_SHARED: return reduce_sums(w, 1);
-  case OP_GATHER_GRADS:
-  case OP_FETCH_GRAD: return move_gradient(w);
-  case OP_ACCUMULATE: status = expect_gradient(w, 0); return status ? status : join_sums(w, 1, value_of(w, 0));
-  case OP_SQUARES: return expect_whole_sum(w, 0);
-  case OP_ADAM: return update(w, 1);
-  case OP_ADAM_NOW: return update(w, 0);
-  case OP_PUBLISH: return expect(w, 0, VALUE_WORKING, instr->unit, 0);
-  case OP_READ_STATE: read_state(w); return STATUS_OK;
-  case OP_WRITE_STATE: return write_state(w);
-  default: return STATUS_OK;
+  const bool on_disk = verify_state_on_disk(w->plan, instr->unit);
+  enum status status = expect_whole_sum(w, UPDATE_GRADS);
+  for (int s = 0; s < w->plan->states && !status; s++) {
+    if (on_disk)
+      status = expect_state(w, UPDATE_STATE + s, VALUE_OLD_STATE, s);
+    if (!status)
+      set_state(w, UPDATE_STATE + s, VALUE_STATE, s);
   }
+  if (!status && instr->use[UPDATE_WORKING].buffer >= 0)
+    set_value(w, UPDATE_WORKING, (struct value){.kind = VALUE_WORKING, .unit = instr->unit});
+  return status;
+}
+
+enum status value_publish(const struct walker *w)
+{
+  return expect(w, MOVE_FROM, VALUE_WORKING, w->plan->instr[w->now].unit, 0);
+}
+
+enum status value_read_state(const struct walker *w)
+{
+  for (int s = 0; s < w->plan->states; s++)
+    set_state(w, STATE_TO + s, VALUE_OLD_STATE, s);
+  return STATUS_OK;
+}
+
+enum status value_write_state(const struct walker *w)
+{
+  enum status status = STATUS_OK;
+  for (int s = 0; s < w->plan->states && !status; s++)
+    status = expect_state(w, STATE_FROM + s, VALUE_STATE, s);
+  return status;
+}
+
+/* ---- the forward and the backward pass ---- */
+
+/* The value that a stream has after a unit. */
+static struct value stream(const struct instr *instr, enum kind kind, int unit)
+{
+  return (struct value){.kind = kind, .unit = unit, .micro = instr->micro};
+}
+
+enum status value_load(const struct walker *w)
+{
+  set_value(w, LOAD_TOKENS, stream(&w->plan->instr[w->now], VALUE_TOKENS, -1));
+  return STATUS_OK;
+}
+
+enum status value_embed(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const enum status status = expect(w, EMBED_TOKENS, VALUE_TOKENS, -1, instr->micro);
+  if (!status)
+    set_value(w, EMBED_OUT, stream(instr, VALUE_STREAM, 0));
+  return status;
+}
+
+/* FORWARD and DECODE, whose operands up to `out` are the same. */
+enum status value_forward(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const enum status status = expect(w, FORWARD_IN, VALUE_STREAM, instr->unit - 1, instr->micro);
+  if (status)
+    return status;
+  set_value(w, FORWARD_OUT, stream(instr, VALUE_STREAM, instr->unit));
+  if (instr->op == OP_FORWARD && instr->use[FORWARD_SAVED].buffer >= 0)
+    set_value(w, FORWARD_SAVED, stream(instr, VALUE_SAVED, instr->unit));
+  return STATUS_OK;
+}
+
+enum status value_recompute(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const enum status status = expect_input(w, FORWARD_IN);
+  if (!status)
+    set_value(w, FORWARD_SAVED, stream(instr, VALUE_SAVED, instr->unit));
+  return status;
+}
+
+enum status value_logits(const struct walker *w)
+{
+  return expect(w, LOGITS_IN, VALUE_STREAM, w->plan->input.model->blocks, w->plan->instr[w->now].micro);
+}
+
+enum status value_loss(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const int last = w->plan->input.model->blocks;
+  enum status status = expect(w, LOSS_IN, VALUE_STREAM, last, instr->micro);
+  if (!status)
+    status = expect(w, LOSS_TOKENS, VALUE_TOKENS, -1, instr->micro);
+  if (status || instr->use[LOSS_D].buffer < 0)
+    return status;
+  set_value(w, LOSS_D, stream(instr, VALUE_STREAM_GRADIENT, last));
+  return instr->use[LOSS_GRADS].buffer < 0 ? STATUS_OK : add_gradient(w, LOSS_GRADS);
+}
+
+enum status value_backward(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  enum status status = expect_input(w, BACKWARD_IN);
+  if (!status)
+    status = expect_saved(w, BACKWARD_SAVED);
+  if (!status)
+    status = expect(w, BACKWARD_D, VALUE_STREAM_GRADIENT, instr->unit, instr->micro);
+  if (status)
+    return status;
+  set_value(w, BACKWARD_D, stream(instr, VALUE_STREAM_GRADIENT, instr->unit - 1));
+  return instr->use[BACKWARD_GRADS].buffer < 0 ? STATUS_OK : add_gradient(w, BACKWARD_GRADS);
+}
+
+enum status value_embed_backward(const struct walker *w)
+{
+  const int micro = w->plan->instr[w->now].micro;
+  enum status status = expect(w, EMBED_BACKWARD_TOKENS, VALUE_TOKENS, -1, micro);
+  if (!status)
+    status = expect(w, EMBED_BACKWARD_D, VALUE_STREAM_GRADIENT, 0, micro);
+  return status ? status : add_gradient(w, EMBED_BACKWARD_GRADS);
 }
 
 enum status verify_values(const struct plan *plan)
@@ -325,7 +360,7 @@ enum status verify_values(const struct plan *plan)
     verify_families(plan, next);
   }
   for (; w.now < plan->n && !status; w.now++)
-    status = walk_value(&w);
+    status = op_rows[plan->instr[w.now].op].value ? op_rows[plan->instr[w.now].op].value(&w) : STATUS_OK;
   mem_free(next);
   mem_free(value);
   return status;

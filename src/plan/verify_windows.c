@@ -12,21 +12,17 @@ struct windows {
   int *next;       /* by buffer: see verify_families() */
 };
 
-static bool reads_params(enum op op)
-{
-  return op == OP_EMBED || op == OP_FORWARD || op == OP_RECOMPUTE || op == OP_LOSS || op == OP_LOGITS || op == OP_DECODE || op == OP_BACKWARD;
-}
-
 /* Whether one of the two parts of a whole unit is there: on this rank all the time, where fp32 is computed with, or brought into the buffer or a part of it. */
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
   int u = plan->buffer[buffer].unit, mine = frozen ? plan->frozen[u] : plan->master[u];
-  int64_t trained = plan->layout[u].trained * verify_element(plan), all = plan->layout[u].flat * verify_element(plan);
+  const int64_t size = (int64_t)dtype_size(plan->buffer[buffer].dtype);
+  int64_t trained = plan->layout[u].trained * size, all = plan->layout[u].flat * size;
   int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
   if (begin == end)
     return true;
-  bool stays = mine >= 0 && plan->input.device->compute == DTYPE_F32;
+  bool stays = mine >= 0 && plan->buffer[mine].dtype == plan->buffer[buffer].dtype;
   if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
     return true;
   for (int b = buffer; b >= 0; b = w->next[b])
@@ -42,7 +38,7 @@ static enum status check_params(const struct windows *w, int i, int buffer)
   int unit = plan->instr[i].unit;
   if (params->unit != unit)
     return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", verify_name(plan, i, i).text, params->name);
-  if (params->bytes != plan->layout[unit].flat * verify_element(plan))
+  if (params->elements != plan->layout[unit].flat)
     return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", verify_name(plan, i, i).text, params->name);
   if (!part_is_there(w, buffer, false) || !part_is_there(w, buffer, true))
     return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", verify_name(plan, i, i).text, params->name);
@@ -52,19 +48,19 @@ static enum status check_params(const struct windows *w, int i, int buffer)
 /* Which elements of the unit a FETCH brings; none: it reads what no parameters are. */
 static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
-  if (plan->input.shape.params_full)
+  if (plan->policy[unit].working == WORKING_SHARED)
     return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat} : (struct layout_range){0, 0};
   if (buffer == plan->frozen[unit])
     return plan->frozen_owned[unit];
-  bool master = plan->input.device->compute == DTYPE_F32;
-  return buffer == (master ? plan->master[unit] : plan->working[unit]) ? plan->owned[unit] : (struct layout_range){0, 0};
+  const int source = verify_has_working(plan, unit) ? plan->working[unit] : plan->master[unit];
+  return buffer == source ? plan->owned[unit] : (struct layout_range){0, 0};
 }
 
 /* Shards that are cast on their way wait outside of windows. */
 static bool waits_outside(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
-  return b->unit == unit && b->parent < 0 && b->bytes == (range.end - range.begin) * (int64_t)sizeof(float);
+  return b->unit == unit && b->parent < 0 && b->dtype == DTYPE_F32 && b->elements == range.end - range.begin;
 }
 
 static enum status fetch(const struct windows *w, int i)
@@ -72,14 +68,14 @@ static enum status fetch(const struct windows *w, int i)
   const struct plan *plan = w->plan;
   const struct instr *instr = &plan->instr[i];
   const struct layout_unit *layout = &plan->layout[instr->unit];
-  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  int from = instr->use[MOVE_FROM].buffer, to = instr->use[MOVE_TO].buffer;
   struct layout_range range = range_of_source(plan, instr->unit, from);
   bool frozen = range.begin >= layout->trained, placed = verify_is_place(plan, instr->unit, to, range);
   if (range.begin == range.end)
     return status_set(STATUS_PLAN, "%s reads %s in the place of the unit's parameters", verify_name(plan, i, i).text, plan->buffer[from].name);
   if (!placed && !(frozen && waits_outside(plan, instr->unit, to, range)))
     return status_set(STATUS_PLAN, "%s fetches %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[to].name);
-  if (plan->buffer[from].bytes != plan->buffer[to].bytes)
+  if (plan->buffer[from].bytes != plan->buffer[to].bytes || plan->buffer[from].dtype != plan->buffer[to].dtype)
     return status_set(STATUS_PLAN, "%s copies the %lld bytes of %s into the %lld of %s", verify_name(plan, i, i).text,
                       (long long)plan->buffer[from].bytes, plan->buffer[from].name, (long long)plan->buffer[to].bytes, plan->buffer[to].name);
   if (w->held[to] != HELD_NOT)
@@ -95,7 +91,7 @@ static enum status check_fetched(const struct windows *w, int i)
   const struct plan *plan = w->plan;
   const struct instr *instr = &plan->instr[i];
   const struct layout_unit *layout = &plan->layout[instr->unit];
-  int from = instr->use[0].buffer, to = instr->use[1].buffer;
+  int from = instr->use[GATHER_SHARD].buffer, to = instr->use[GATHER_WHOLE].buffer;
   bool frozen = w->held[from] == HELD_FROZEN_SHARD;
   if (w->held[from] != HELD_SHARD && !frozen)
     return status_set(STATUS_PLAN, "%s gathers from %s, which nothing has fetched", verify_name(plan, i, i).text, plan->buffer[from].name);
@@ -109,7 +105,7 @@ static enum status check_fetched(const struct windows *w, int i)
 static enum status gather(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
-  int from = plan->instr[i].use[0].buffer, to = plan->instr[i].use[1].buffer;
+  int from = plan->instr[i].use[GATHER_SHARD].buffer, to = plan->instr[i].use[GATHER_WHOLE].buffer;
   if (w->held[to] != HELD_NOT)
     return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
   enum status status = verify_on_host(plan, plan->instr[i].unit) ? check_fetched(w, i) : STATUS_OK;
@@ -122,7 +118,7 @@ static enum status gather(const struct windows *w, int i)
 static enum status close_window(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
-  int buffer = plan->instr[i].use[0].buffer, closed = 0;
+  int buffer = plan->instr[i].use[RELEASE_PARAMS].buffer, closed = 0;
   for (int b = buffer; b >= 0; b = w->next[b])
     if (w->held[b] == HELD_WHOLE && plan_root(plan, b, NULL) == buffer) {
       w->held[b] = HELD_NOT;
@@ -140,7 +136,7 @@ static enum status check_window(const struct windows *w, int i)
   case OP_FETCH: return fetch(w, i);
   case OP_GATHER: return gather(w, i);
   case OP_RELEASE: return close_window(w, i);
-  default: return reads_params(instr->op) ? check_params(w, i, instr->use[0].buffer) : STATUS_OK;
+  default: return op_rows[instr->op].params ? check_params(w, i, instr->use[0].buffer) : STATUS_OK;
   }
 }
 

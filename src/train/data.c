@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "io/checkpoint.h"
-#include "train/origin.h"
+#include "io/checkpoint/checkpoint.h"
+#include "job/model_source.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)
 {
@@ -97,7 +97,8 @@ static enum status identify_old_data(struct comm *comm, const char *path, const 
   struct deck deck = {0};
   struct token_set *set = NULL;
   enum status status = comm_agree(comm, deck_load_text(&deck, path, text, strlen(text), 0, NULL));
-  int64_t there = !status && comm_rank(comm) == 0 && origin_holds(deck.data.train, "prepare.json");
+  int64_t there =
+      !status && comm_rank(comm) == 0 && model_source_holds(deck.data.train, "prepare.json");
   if (!status)
     status = comm_max_i64(comm, &there, 1);
   if (!status && there && token_set_open(comm, deck.data.train, SPLIT_TRAIN, &set) == STATUS_OK)
@@ -121,7 +122,7 @@ static enum status identify_checkpoint(struct comm *comm, const char *path,
 
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out)
 {
-  int64_t folder = comm_rank(comm) == 0 && origin_is_folder(path);
+  int64_t folder = comm_rank(comm) == 0 && model_source_is_folder(path);
   *out = (struct data_maker){.of = path};
   enum status status = comm_max_i64(comm, &folder, 1);
   if (status || !*path)
@@ -177,7 +178,7 @@ static enum status refuse_maker(const struct tokenizer_id *id, const char *key, 
       "%s: %s was made with another tokenizer (%s) than %s (%s), so its ids mean other texts: "
       "prepare the text again with %s%s",
       key, dir, tokenizer_id_text(id).text, maker->of, tokenizer_id_text(&maker->id).text, cure,
-      origin_is_folder(maker->of) ? import : "");
+      model_source_is_folder(maker->of) ? import : "");
   mem_free(cure);
   return status;
 }

@@ -1,10 +1,10 @@
-/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its reader's thread (train/reader.h) is the one that reads the set. */
+/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its prefetch thread (job/prefetch.h) is the one that reads the set. */
 #ifndef SLUICE_TRAIN_DATA_H
 #define SLUICE_TRAIN_DATA_H
 
 #include "comm/comm.h"
 #include "deck/deck.h"
-#include "io/tokens.h"
+#include "io/tokens/tokens.h"
 
 /* Sample (first_sample + (step - first_step) * batch + position) of the data order; position = rank, then micro-batch, then sequence: the samples of a step do not depend
  * on the number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */

@@ -2,9 +2,9 @@
 #ifndef SLUICE_TRAIN_EVALUATE_H
 #define SLUICE_TRAIN_EVALUATE_H
 
-#include "io/tokens.h"
+#include "io/tokens/tokens.h"
+#include "job/job.h"
 #include "train/data.h"
-#include "train/job.h"
 
 struct evaluation {
   double loss;          /* mean negative log likelihood a token, nats */

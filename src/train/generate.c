@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
+#include "io/text/utf8.h"
 
 /* What rank 0 tells the others after each step. */
 struct word {

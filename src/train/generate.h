@@ -2,8 +2,8 @@
 #ifndef SLUICE_TRAIN_GENERATE_H
 #define SLUICE_TRAIN_GENERATE_H
 
-#include "io/tokenizer.h"
-#include "train/job.h"
+#include "io/tokenizer/tokenizer.h"
+#include "job/job.h"
 #include "train/sample.h"
 
 struct generate_options {

@@ -1,5 +1,5 @@
-/* Whether a run has to leave before its last step: a signal on any rank, a file STOP in its folder, or the end of the job that it runs in. What is decided here is decided on rank 0,
- * and told to the others at the boundary of a step (train_leave.c). */
+/* Whether a run must stop before its last step: a signal on any rank, a file STOP in its folder, or
+ * the end of its job. Rank 0 decides, and tells the others at the end of a step (leave.c). */
 #ifndef SLUICE_TRAIN_STOP_H
 #define SLUICE_TRAIN_STOP_H
 

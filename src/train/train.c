@@ -1,5 +1,5 @@
 /* The training loop: a step, what follows it, and how a run begins and ends. */
-#include "train/train_private.h"
+#include "train/private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -233,14 +233,14 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
-    status = saver_create(run->job, run->checkpoint_dir, &run->saver);
+    status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
   watchdog_started(run->job->start);
   return status;
 }
 
 static void release(struct train_run *run)
 {
-  saver_destroy(run->saver);
+  checkpoint_writer_destroy(run->writer);
   if (run->job)
     job_destroy(run->job);
   evaluator_close(&run->evaluator);
@@ -260,8 +260,8 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   enum status status = prepare_loop(run);
   if (!status)
     status = loop(run, &leaving, end);
-  if (!status && run->job->tally)
-    status = comm_agree(run->comm, train_record_tally(run));
+  if (!status && run->job->counters)
+    status = comm_agree(run->comm, train_record_counters(run));
   if (!status && run->deck->train.trace.n > 0)
     status = comm_agree(run->comm, train_record_trace(run));
   const bool done = !status;

@@ -16,7 +16,7 @@ BEGIN { FS = "\t"; from = 3; calls = 0 }
 function wrong(text) { if (complaints++ < 8) print text }
 function word(line, first, width) { line = substr(line, first, width); gsub(/ /, "", line); return line }
 
-# The plan: "#3     gather   GATHER         h.0    m0   uses  <- #26 ADAM root (step before)", in columns.
+# The plan: "#3     gather   GATHER         h.0    m0   uses  <- #26 UPDATE root (step before)", in columns.
 FNR == NR {
   if ($0 !~ /^#[0-9]/) next
   index_ = word($0, 2, 5); lane = word($0, 8, 8); unit = word($0, 32, 6); micro = word($0, 39, 4)

@@ -71,7 +71,7 @@ accepts spied record
 # Memory, taken by anybody.
 after 5 "FORWARD h.0 m0" "T alloc cuMemAlloc_v2" > record
 refuses "memory inside of steps: cuMemAlloc_v2 (alloc) on thread 3, of lane compute" spied record
-after 8 "ADAM h.0" "T alloc cuMemAlloc_v2" > record
+after 8 "UPDATE h.0" "T alloc cuMemAlloc_v2" > record
 refuses "memory inside of steps: cuMemAlloc_v2 (alloc)" spied record
 after 3 "LOAD m1" "99 alloc cuMemCreate" > record
 refuses "memory inside of steps: cuMemCreate (alloc) on thread 99" spied record
@@ -85,7 +85,7 @@ after 4 "FORWARD h.0 m0" "T sync cudaStreamSynchronize" > record
 refuses "lane compute: its thread calls cudaStreamSynchronize in step 4" spied record
 after 7 "METRICS" "T sync cuEventSynchronize" > record
 refuses "lane reduce: its thread calls cuEventSynchronize in step 7" spied record
-after 3 "ADAM root" "T sync cuMemcpyDtoH_v2" > record
+after 3 "UPDATE root" "T sync cuMemcpyDtoH_v2" > record
 refuses "lane host: its thread calls cuMemcpyDtoH_v2 in step 3" spied record
 after 5 "LOAD m0" "T sync cuEventSynchronize" > record
 refuses "step 5: the loop waits 9 times, 8 are enough: 2 for LOADs, 5 lanes, METRICS" spied record
@@ -101,7 +101,7 @@ awk -F '\t' '$4 ~ /^METRICS/ { getline; next } { print }' good > record
 refuses "lane reduce begins" spied record
 sed "s/${tab}FORWARD h.0 m0 (/${tab}FORWARD h.0 (/" good > record
 refuses "is a range, but no instruction of the plan" spied record
-awk -F '\t' '{ print } $4 ~ /^ADAM h.1/ && ++n == 8 { getline }' good > record
+awk -F '\t' '{ print } $4 ~ /^UPDATE h.1/ && ++n == 8 { getline }' good > record
 refuses "was never ended" spied record
 awk -F '\t' '$4 ~ /^SQUARES h.1/ && ++n == 4 { sub(/\t[0-9]+\t/, "\t77\t") } { print }' good > record
 refuses "is on thread 77, the lane began on thread" spied record

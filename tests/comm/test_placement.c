@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "comm/collect.h"
 #include "comm/ops.h"
-#include "comm/survey.h"
 #include "fixture.h"
 
 enum { NODES = 2, MOST_RANKS = 5 };
@@ -43,7 +43,7 @@ static void ranks_are_numbered_node_by_node(void **state)
   assert_int_equal(launched(), first ? first_node[rank] : second_node[rank - on_first]);
   assert_int_equal(comm_local_rank(job), first ? rank : rank - on_first);
   assert_int_equal(comm_local_ranks(job), first ? on_first : comm_ranks(job) - on_first);
-  assert_int_equal(comm_survey_node(job), first ? 0 : on_first);
+  assert_int_equal(comm_node_leader(job), first ? 0 : on_first);
 }
 
 /* And it is said, on all ranks, because the launcher's messages name ranks otherwise. */
@@ -65,7 +65,7 @@ static void a_group_of_a_node_does_not_leave_it(void **state)
     return;
   must(comm_group_create(job, COMM_SHARD, 2, &group));
   must(comm_group_is_on_one_node(group, &one_node));
-  assert_true(one_node && group->mailbox != NULL);
+  assert_true(one_node && group->carrier_data != NULL);
   comm_group_destroy(group);
   must(comm_group_create(job, COMM_REPLICA, 2, &group));
   must(comm_group_is_on_one_node(group, &one_node));
@@ -80,7 +80,7 @@ static void the_communicator_has_these_ranks(void **state)
   int rank, all[MOST_RANKS] = {0};
   assert_int_equal(MPI_Comm_rank(*(MPI_Comm *)comm_mpi(job), &rank), MPI_SUCCESS);
   assert_int_equal(rank, comm_rank(job));
-  must(comm_survey_gather(job, &rank, sizeof rank, all));
+  must(comm_collect_bytes(job, &rank, sizeof rank, all));
   for (int r = 0; rank == 0 && r < comm_ranks(job); r++)
     assert_int_equal(all[r], r);
 }

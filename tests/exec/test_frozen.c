@@ -283,7 +283,7 @@ static void hand_run(struct hand *h)
 static int grads_of(const struct plan *plan, int unit)
 {
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_ADAM && plan->instr[i].unit == unit)
+    if (plan->instr[i].op == OP_UPDATE && plan->instr[i].unit == unit)
       return plan->instr[i].use[1].buffer;
   return -1;
 }

@@ -338,7 +338,7 @@ static void round_moments(const struct job *job)
 {
   uint16_t rounded[4096];
   for (int u = 0; u < job->model->units; u++) {
-    float *const moments[] = {exec_pointer(job->exec, job->plan->moment1[u]), exec_pointer(job->exec, job->plan->moment2[u])};
+    float *const moments[] = {exec_pointer(job->exec, job->plan->state[0].buffer[u]), exec_pointer(job->exec, job->plan->state[1].buffer[u])};
     const int64_t n = job->plan->owned[u].end - job->plan->owned[u].begin;
     assert_in_range(n, 1, 4096);
     for (int i = 0; i < 2; i++) {

@@ -3,9 +3,7 @@
 out = tests/fuzz/bin
 CFLAGS = -std=gnu17 -O1 -g -fno-omit-frame-pointer -ffp-contract=off
 sanitizers = address,undefined,float-cast-overflow
-# Parts of the layers that no parser needs.
-unneeded = io/bpe_train% io/checkpoint% io/hdf5% io/prepare% io/tokens%
-objects = $(patsubst %.c,$(out)/obj/%.o,$(filter-out $(unneeded),$(filter %.c,$(sources))))
+objects = $(patsubst %.c,$(out)/obj/%.o,$(filter %.c,$(sources)))
 targets_objects = $(patsubst %,$(out)/obj/tests/fuzz/fuzz_%.o,$(targets)) $(out)/obj/tests/fuzz/fuzz.o
 programs = $(addprefix $(out)/fuzz_,$(targets))
 
@@ -22,7 +20,7 @@ $(out)/libsluice.a: $(objects)
 
 # Only the libraries that a target needs, and small ones as archives, so that the program can be carried to another machine.
 archive = $(or $(shell f=lib$(1).a; p=`$(CC) -print-file-name=$$f`; test "$$p" = "$$f" || echo "$$p"),-l$(1))
-libraries := $(foreach lib,$(libs),$(if $(filter -lyaml -lpcre2-8 -lz -ljson-c -lutf8proc,$(lib)),$(call archive,$(patsubst -l%,%,$(lib))),$(lib)))
+libraries := $(foreach lib,$(libs),$(if $(filter -lyaml -lpcre2-8 -lz -lutf8proc,$(lib)),$(call archive,$(patsubst -l%,%,$(lib))),$(lib)))
 
 $(programs): $(out)/fuzz_%: $(out)/obj/tests/fuzz/fuzz_%.o $(out)/obj/tests/fuzz/fuzz.o $(out)/libsluice.a
 	@echo "  FUZZLD   $@"

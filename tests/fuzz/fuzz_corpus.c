@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/text.h"
-#include "io/text_input.h"
-#include "io/tokenizer.h"
+#include "io/text/input.h"
+#include "io/text/text.h"
+#include "io/text/utf8.h"
 
 static uint64_t hash(uint64_t so_far, const char *text, size_t bytes)
 {

@@ -3,7 +3,8 @@
 
 #include "base/mem.h"
 #include "fuzz.h"
-#include "io/tokenizer.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/tokenizer.h"
 
 static void check_round_trip(struct tokenizer *tokenizer, struct fuzz_piece text)
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/json_tree.h"
+#include "io/text/json_tree.h"
 
 static void look(const struct json_node *node)
 {

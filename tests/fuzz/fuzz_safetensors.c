@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/safetensors.h"
+#include "io/huggingface/safetensors.h"
 
 static const char second[] = "\x48\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}             \0\1\2\3\4\5\6\7";
 

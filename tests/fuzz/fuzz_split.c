@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "io/split.h"
-#include "io/tokenizer.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/split.h"
 
 static size_t next(struct split *split, struct fuzz_piece text, size_t at)
 {

@@ -4,7 +4,8 @@
 
 #include "base/mem.h"
 #include "fuzz.h"
-#include "io/tokenizer.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/tokenizer.h"
 
 struct bytes {
   char *data;

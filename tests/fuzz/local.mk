@@ -30,12 +30,14 @@ FUZZ_CC = clang
 FUZZ_SECONDS = 60
 FUZZ_JOBS = 1
 fuzz_sources = \
-	$(io_libio_a_SOURCES) \
+	$(io_huggingface_libhuggingface_a_SOURCES) \
+	$(io_text_libtext_a_SOURCES) \
+	$(io_tokenizer_libtokenizer_a_SOURCES) \
 	$(src_base_libbase_a_SOURCES) \
 	$(src_deck_libdeck_a_SOURCES) \
 	$(src_layout_liblayout_a_SOURCES) \
-	src/model/hf_family.c \
 	src/model/hf_keys.c \
+	src/model/hf_names.c \
 	src/model/hf_print.c \
 	src/model/hf_read.c \
 	src/model/hf_rope.c \

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "gpu/cuda.h"
@@ -1753,6 +1754,39 @@ static void test_sum_parts(void **state)
   assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F16, NULL, 1, false, NULL), STATUS_UNSUPPORTED);
 }
 
+/* Messages of both devices and the sums of them are the same bits. */
+static void codec_as_the_host(const char *name, int parts, int64_t n)
+{
+  struct codec codec;
+  must(codec_find(name, &codec));
+  const int64_t bytes = codec.ops->bytes(&codec, n);
+  const bool accumulate = parts % 2 == 0;
+  struct twin x = sums(n * parts, true), messages = sums(n * parts, false), out = sums(n, true);
+  must(codec.ops->encode(&codec, host_lane, n, parts, x.here, messages.here));
+  must(codec.ops->encode(&codec, gpu_lane, n, parts, x.there, messages.there));
+  expect_bits(name, messages.there, messages.here, (size_t)(parts * bytes));
+  must(codec.ops->decode_sum(&codec, host_lane, n, parts, messages.here, bytes, accumulate,
+                             out.here));
+  must(codec.ops->decode_sum(&codec, gpu_lane, n, parts, messages.there, bytes, accumulate,
+                             out.there));
+  expect_bits(name, out.there, out.here, (size_t)n * 4);
+  twin_free(&x);
+  twin_free(&messages);
+  twin_free(&out);
+}
+
+static void test_codecs(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"none", "bf16"};
+  static const int64_t lengths[] = {1, 3, 17, 65537};
+  static const int parts[] = {1, 2, 3, 5};
+  for (int c = 0; c < 2; c++)
+    for (int l = 0; l < 4; l++)
+      for (int p = 0; p < 4; p++)
+        codec_as_the_host(names[c], parts[p], lengths[l]);
+}
+
 static void expect_normalized(const struct exactsum *sum)
 {
   for (int d = 0; d + 1 < EXACTSUM_DIGITS; d++)
@@ -2240,6 +2274,7 @@ int main(int argc, char **argv)
                                        TEST(test_orthogonalize),
                                        TEST(test_adamw_refusals),
                                        TEST(test_sum_parts),
+                                       TEST(test_codecs),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),
                                        TEST(test_merge_exact),

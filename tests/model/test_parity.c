@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "engine.h"
-#include "io/json_tree.h"
-#include "io/safetensors.h"
+#include "io/huggingface/safetensors.h"
+#include "io/text/json_tree.h"
 #include "model/hf.h"
 
 static const double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, run_bound = 1e-5;

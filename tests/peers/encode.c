@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "io/file.h"
-#include "io/tokenizer.h"
+#include "io/text/file.h"
+#include "io/tokenizer/tokenizer.h"
 
 struct tokens {
   int32_t *id;

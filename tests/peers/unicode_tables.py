@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the tables of io/split_classes.c (`split`) and io/nfc.c (`nfc`) as the Rust library `tokenizers` sees the characters: its regular expressions are those of
+"""Print the tables of io/tokenizer/split_classes.c (`split`) and io/tokenizer/nfc.c (`nfc`) as the Rust library `tokenizers` sees the characters: its regular expressions are those of
 Oniguruma, its normalizer is of an older Unicode.
 
 split: where the class changes, the code point, followed by a hexadecimal digit for the class from there on: 0 other, 1 letter, 2 number, 3 white space.

@@ -86,6 +86,13 @@ void broken_spread(struct plan *plan)
   assert_int_equal(plan_order(plan), STATUS_OK);
 }
 
+void broken_resize(struct plan *plan, int buffer, int64_t elements)
+{
+  struct plan_buffer *b = &plan->buffer[buffer];
+  b->elements = elements;
+  b->bytes = elements * (int64_t)dtype_size(b->dtype);
+}
+
 void broken_delete(struct plan *plan, int i)
 {
   plan->n--;

@@ -15,6 +15,8 @@ int broken_end(void **state); /* the teardown of the program's tests */
 void broken_settle(struct plan *plan);
 /* And every buffer with bytes of its own all the time, so that what is written over gives nothing away. */
 void broken_spread(struct plan *plan);
+/* Another number of elements of the same type. */
+void broken_resize(struct plan *plan, int buffer, int64_t elements);
 /* Without instruction i, settled. */
 void broken_delete(struct plan *plan, int i);
 /* The plan is refused with these words, and destroyed. */

@@ -1,17 +1,17 @@
 check_PROGRAMS += \
 	tests/plan/test_build \
+	tests/plan/test_free_space \
 	tests/plan/test_meaning \
 	tests/plan/test_memory \
 	tests/plan/test_plan \
 	tests/plan/test_print \
 	tests/plan/test_schedule \
 	tests/plan/test_simulate \
-	tests/plan/test_space \
+	tests/plan/test_traffic \
 	tests/plan/test_verify \
 	tests/plan/test_verify_bytes \
 	tests/plan/test_verify_host \
-	tests/plan/test_verify_whole \
-	tests/plan/test_wire
+	tests/plan/test_verify_whole
 plan_fixture = \
 	tests/plan/fixture.c \
 	tests/plan/fixture.h
@@ -27,12 +27,12 @@ tests_plan_test_plan_SOURCES = tests/plan/test_plan.c $(plan_fixture)
 tests_plan_test_print_SOURCES = tests/plan/test_print.c $(plan_fixture)
 tests_plan_test_schedule_SOURCES = tests/plan/test_schedule.c $(plan_fixture)
 tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
-tests_plan_test_space_SOURCES = tests/plan/test_space.c
+tests_plan_test_free_space_SOURCES = tests/plan/test_free_space.c
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_broken)
 tests_plan_test_verify_bytes_SOURCES = tests/plan/test_verify_bytes.c $(plan_broken)
 tests_plan_test_verify_host_SOURCES = tests/plan/test_verify_host.c $(plan_broken)
 tests_plan_test_verify_whole_SOURCES = tests/plan/test_verify_whole.c $(plan_broken)
-tests_plan_test_wire_SOURCES = tests/plan/test_wire.c $(plan_fixture)
+tests_plan_test_traffic_SOURCES = tests/plan/test_traffic.c $(plan_fixture)
 EXTRA_DIST += \
 	tests/plan/golden/bf16.txt \
 	tests/plan/golden/bf16_kept.txt \

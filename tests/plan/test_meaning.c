@@ -429,7 +429,7 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
   for (int rank = 0; rank < m->ranks; rank++) {
     loss += use_words(m, rank, i, 0).at[0];
     const struct instr *instr = &m->plan[rank]->instr[i];
-    norm += (instr->use[1].access == ACCESS_ADD ? use_words(m, rank, i, 1).at[0] : 0) + (instr->n_use > 2 ? use_words(m, rank, i, 2).at[0] : 0);
+    norm += (instr->use[1].access == ACCESS_ADD ? use_words(m, rank, i, 1).at[0] : 0) + (instr->use[METRICS_SQUARES].buffer >= 0 ? use_words(m, rank, i, METRICS_SQUARES).at[0] : 0);
   }
   for (int rank = 0; rank < m->ranks; rank++)
     use_words(m, rank, i, 1).at[0] = mix(norm, loss);
@@ -454,24 +454,25 @@ static void copy(struct words from, struct words to)
   memcpy(to.at, from.at, (size_t)to.n * sizeof(uint32_t));
 }
 
-/* Uses from the gradient on. */
 static void run_adam(const struct machine *m, struct words *w, bool works, uint32_t metrics)
 {
-  for (int64_t i = 0; i < w[0].n; i++) {
-    uint32_t g = w[0].at[i], first = adam_m(element(w[2], i, m->half_moments), g, m->half_moments),
-             second = adam_v(element(w[3], i, m->half_moments), g, m->half_moments);
+  const struct words grads = w[UPDATE_GRADS], master = w[UPDATE_MASTER], moment1 = w[UPDATE_STATE],
+                     moment2 = w[UPDATE_STATE + 1], working = w[UPDATE_WORKING];
+  for (int64_t i = 0; i < grads.n; i++) {
+    uint32_t g = grads.at[i], first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
+             second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);
     if (m->half_moments) {
-      halves(w[2])[i] = (uint16_t)first;
-      halves(w[3])[i] = (uint16_t)second;
+      halves(moment1)[i] = (uint16_t)first;
+      halves(moment2)[i] = (uint16_t)second;
     } else {
-      w[2].at[i] = first;
-      w[3].at[i] = second;
+      moment1.at[i] = first;
+      moment2.at[i] = second;
     }
-    w[1].at[i] += adam_step(first, second, metrics);
+    master.at[i] += adam_step(first, second, metrics);
     if (works && m->half)
-      halves(w[4])[i] = cast(w[1].at[i]);
+      halves(working)[i] = cast(master.at[i]);
     else if (works)
-      w[4].at[i] = w[1].at[i];
+      working.at[i] = master.at[i];
   }
 }
 
@@ -480,26 +481,26 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   const struct instr *instr = &m->plan[rank]->instr[i];
   struct words w[PLAN_MAX_USE];
   uint32_t seed;
-  for (int k = 0; k < instr->n_use; k++)
-    w[k] = use_words(m, rank, i, k);
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    w[k] = instr->use[k].buffer < 0 ? (struct words){0} : use_words(m, rank, i, k);
   const uint32_t params = digest_params(w[0], m->half);
   switch (instr->op) {
   case OP_LOAD: fill(w[0], load_seed(step, rank, instr->micro), false); break;
   case OP_EMBED: fill(w[2], embed_seed(params, digest(w[1])), false); break;
   case OP_FORWARD:
     fill(w[2], forward_seed(params, digest(w[1])), false);
-    if (instr->n_use > 4)
-      fill(w[4], saved_seed(params, digest(w[1])), false);
+    if (instr->use[FORWARD_SAVED].buffer >= 0)
+      fill(w[FORWARD_SAVED], saved_seed(params, digest(w[1])), false);
     spoil(w[3]);
     break;
   case OP_RECOMPUTE:
-    fill(w[3], saved_seed(params, digest(w[1])), false);
-    spoil(w[2]);
+    fill(w[FORWARD_SAVED], saved_seed(params, digest(w[1])), false);
+    spoil(w[FORWARD_WORK]);
     break;
-  case OP_LOSS: run_head(w, instr->use, instr->n_use > 6, m->half); break;
+  case OP_LOSS: run_head(w, instr->use, instr->use[LOSS_GRADS].buffer >= 0, m->half); break;
   case OP_BACKWARD:
     seed = backward_seed(params, digest(w[1]), digest(w[2]), digest(w[3]));
-    if (instr->n_use > 5)
+    if (instr->use[BACKWARD_GRADS].buffer >= 0)
       fill(w[5], seed, instr->use[5].access == ACCESS_ADD);
     fill(w[3], seed + 1, true);
     spoil(w[4]);
@@ -510,8 +511,7 @@ static void run_local(const struct machine *m, int rank, int i, int step)
       spoil(w[0]);
     break;
   case OP_SQUARES: w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]); break;
-  case OP_ADAM: run_adam(m, w + 1, instr->n_use > 5, w[0].at[0]); break;
-  case OP_ADAM_NOW: run_adam(m, w, instr->n_use > 4, 0); break;
+  case OP_UPDATE: run_adam(m, w, w[UPDATE_WORKING].n > 0, w[UPDATE_METRICS].n > 0 ? w[UPDATE_METRICS].at[0] : 0); break;
   case OP_FETCH:
   case OP_SAVE_ACT:
   case OP_WRITE_ACT:
@@ -625,8 +625,8 @@ static void compare_with_truth(const struct machine *m, const struct truth *t, c
       compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false, false, point);
       compare_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half, true, point);
       compare_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half, true, point);
-      compare_part(m, rank, plan->moment1[u], plan->owned[u], &t->m[u], m->half_moments, false, point);
-      compare_part(m, rank, plan->moment2[u], plan->owned[u], &t->v[u], m->half_moments, false, point);
+      compare_part(m, rank, plan->state[0].buffer[u], plan->owned[u], &t->m[u], m->half_moments, false, point);
+      compare_part(m, rank, plan->state[1].buffer[u], plan->owned[u], &t->v[u], m->half_moments, false, point);
     }
 }
 

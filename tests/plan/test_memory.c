@@ -112,8 +112,8 @@ static void owned_ranges_are_those_of_the_masters(void **state)
         assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
         assert_int_equal(plan->owned[u].begin, strategy == STRATEGY_NO_SHARD ? 0 : rank % group * part);
         assert_int_equal(plan->buffer[plan->master[u]].bytes, part * 4);
-        assert_int_equal(plan->buffer[plan->moment1[u]].bytes, part * 4);
-        assert_int_equal(plan->buffer[plan->moment2[u]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->state[0].buffer[u]].bytes, part * 4);
+        assert_int_equal(plan->buffer[plan->state[1].buffer[u]].bytes, part * 4);
       }
       plan_destroy(plan);
     }
@@ -156,12 +156,12 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
       for (int u = 0; u < mine.units; u++) {
         bool learns = plan->layout[u].trained > 0, stays = plan->layout[u].flat > plan->layout[u].trained;
         assert_int_equal(plan->master[u] >= 0, learns);
-        assert_int_equal(plan->moment1[u] >= 0, learns);
-        assert_int_equal(plan->moment2[u] >= 0, learns);
+        assert_int_equal(plan->state[0].buffer[u] >= 0, learns);
+        assert_int_equal(plan->state[1].buffer[u] >= 0, learns);
         assert_int_equal(plan->frozen[u] >= 0, stays);
         if (stays)
           assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
-        assert_int_equal(fixture_find(plan, OP_ADAM, u, -1) >= 0, learns);
+        assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_REDUCE, u, -1) >= 0, learns);
       }
@@ -176,11 +176,11 @@ static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
   (void)state;
   static const struct {
     enum freeze freeze;
-    int backward[2], embed[2], saved, loss_uses[2]; /* tied, untied */
+    int backward[2], embed[2], saved, head_learns[2]; /* tied, untied */
   } row[] = {
-      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {7, 7}},  {FREEZE_ODD, {3, 3}, {1, 1}, 3, {7, 7}}, {FREEZE_LOW, {2, 2}, {0, 0}, 2, {7, 7}},
-      {FREEZE_MIDDLE, {3, 3}, {1, 1}, 3, {7, 6}}, /* a tied head is the embedding's matrix, which is trained */
-      {FREEZE_BUT_HEAD, {0, 0}, {0, 0}, 0, {7, 7}},
+      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {1, 1}},  {FREEZE_ODD, {3, 3}, {1, 1}, 3, {1, 1}}, {FREEZE_LOW, {2, 2}, {0, 0}, 2, {1, 1}},
+      {FREEZE_MIDDLE, {3, 3}, {1, 1}, 3, {1, 0}}, /* a tied head is the embedding's matrix, which is trained */
+      {FREEZE_BUT_HEAD, {0, 0}, {0, 0}, 0, {1, 1}},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++)
     for (int untied = 0; untied < 2; untied++) {
@@ -192,9 +192,11 @@ static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
       assert_int_equal(fixture_count(plan, OP_BACKWARD), row[r].backward[untied]);
       assert_int_equal(fixture_count(plan, OP_EMBED_BACKWARD), row[r].embed[untied]);
       for (int u = 1; u <= 3; u++)
-        saved += plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].n_use > 4;
+        saved += plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].use[FORWARD_SAVED].buffer >= 0;
       assert_int_equal(saved, row[r].saved);
-      assert_int_equal(plan->instr[fixture_find(plan, OP_LOSS, mine.head, 0)].n_use, row[r].loss_uses[untied]);
+      const struct plan_use *loss = plan->instr[fixture_find(plan, OP_LOSS, mine.head, 0)].use;
+      assert_true(loss[LOSS_D].buffer >= 0);
+      assert_int_equal(loss[LOSS_GRADS].buffer >= 0, row[r].head_learns[untied]);
       plan_destroy(plan);
       fixture_free(&mine);
     }
@@ -312,10 +314,7 @@ static void check_depth(const struct point *point)
 static int64_t room_of_backward(const struct plan *plan, int unit)
 {
   const struct instr *backward = &plan->instr[fixture_find(plan, OP_BACKWARD, unit, -1)];
-  for (int k = 0; k < backward->n_use; k++)
-    if (plan->buffer[backward->use[k].buffer].purpose == PURPOSE_WORK)
-      return plan->buffer[backward->use[k].buffer].bytes;
-  return -1;
+  return plan->buffer[backward->use[BACKWARD_WORK].buffer].bytes;
 }
 
 /* Oracle: what the fixture's blocks ask for. Only the last block's backward pass is tight: it is the first one, and behind it there is what it has given back. */
@@ -481,11 +480,11 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
         assert_int_equal(other->master[u], train->master[u]);
         assert_int_equal(other->buffer[other->master[u]].offset, train->buffer[train->master[u]].offset);
         assert_int_equal(other->buffer[other->master[u]].bytes, train->buffer[train->master[u]].bytes);
-        assert_int_equal(other->moment1[u], -1);
       }
+      assert_int_equal(other->states, 0);
       int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
-      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->moment1[0]].offset);
+      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->state[0].buffer[0]].offset);
       plan_destroy(other);
     }
     plan_destroy(train);

@@ -169,7 +169,7 @@ static void an_instruction_is_named_by_what_it_has(void **state)
   plan_instr_name(plan, plan->n - 3, name, sizeof name);
   assert_string_equal(name, "METRICS (#8, reduce)");
   plan_instr_name(plan, plan->n - 1, name, sizeof name);
-  assert_string_equal(name, "ADAM h.0 (#10, host)");
+  assert_string_equal(name, "UPDATE h.0 (#10, host)");
   plan_destroy(plan);
   fixture_free(&model);
 }

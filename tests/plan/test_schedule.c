@@ -7,6 +7,7 @@
 
 #include "fixture.h"
 #include "plan/internal.h"
+#include "plan/ops.h"
 
 enum { BLOCKS = FIXTURE_BLOCKS };
 
@@ -17,7 +18,7 @@ static void one_rank_has_nobody_to_talk_to(void **state)
     struct plan *plan =
         fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
     for (int op = 0; op < OP_COUNT; op++)
-      if (op_traits[op].collective)
+      if (op_rows[op].collective != COLLECTIVE_NONE)
         assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
     assert_int_equal(fixture_count(plan, OP_RELEASE), 0);
     assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_GRAD_WINDOW, false), 0);
@@ -130,10 +131,10 @@ static void blocks_are_recomputed_every_kth(void **state)
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
       int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0), backward = fixture_find(plan, OP_BACKWARD, u, 0);
-      assert_int_equal(plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].n_use, again ? 4 : 5);
+      assert_int_equal(plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].use[FORWARD_SAVED].buffer < 0, again);
       assert_int_equal(recompute, again ? backward - 1 : -1);
       if (again)
-        assert_int_equal(plan->instr[recompute].use[3].buffer, plan->instr[backward].use[2].buffer);
+        assert_int_equal(plan->instr[recompute].use[FORWARD_SAVED].buffer, plan->instr[backward].use[BACKWARD_SAVED].buffer);
     }
     plan_destroy(plan);
   }
@@ -145,7 +146,7 @@ static void updates_come_in_the_order_of_their_next_use(void **state)
   struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
   int metrics = fixture_find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
-    assert_int_equal(fixture_find(plan, OP_ADAM, u, -1), metrics + 1 + u);
+    assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1), metrics + 1 + u);
   assert_int_equal(metrics + 2 + BLOCKS, plan->n);
   plan_destroy(plan);
 }
@@ -228,7 +229,7 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
       assert_true(independent(plan, fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_REDUCE, u, -1), next));
-      const int update = fixture_find(plan, OP_ADAM_NOW, u, -1);
+      const int update = fixture_find(plan, OP_UPDATE, u, -1);
       if (u == 6) /* every fourth, from the last one on, waits for the next forward pass */
         assert_true(update > fixture_find(plan, OP_METRICS, -1, -1));
       else
@@ -255,7 +256,7 @@ static void a_head_of_its_own_is_updated_at_once(void **state)
     struct model tower;
     fixture_model_of(&tower, blocks, &point);
     struct plan *plan = fixture_plan(&tower, &point, 0);
-    const int adam = fixture_find(plan, OP_ADAM_NOW, 1 + blocks, -1);
+    const int adam = fixture_find(plan, OP_UPDATE, 1 + blocks, -1);
     assert_true(adam >= 0 && adam < fixture_find(plan, OP_BACKWARD, 1, 0));
     plan_destroy(plan);
     fixture_free(&tower);
@@ -272,7 +273,7 @@ static void the_next_step_begins_while_updates_go_on(void **state)
         &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = full}, 0);
     for (int u = 0; u <= BLOCKS; u++) {
       const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
-      int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_ADAM, u, -1);
+      int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_UPDATE, u, -1);
       for (int w = 0; w < fetch->n_wait; w++) {
         seen += fetch->wait[w].back == 1 && fetch->wait[w].instr == latest;
         assert_true(fetch->wait[w].back == 0 || fetch->wait[w].instr <= latest);
@@ -358,7 +359,7 @@ static void the_next_step_begins_without_the_host(void **state)
                                 .immediate = immediate};
     struct plan *plan = fixture_plan(&fixture_small, &point, 0);
     const struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)];
-    const int adam = fixture_find(plan, immediate ? OP_ADAM_NOW : OP_ADAM, 0, -1);
+    const int adam = fixture_find(plan, OP_UPDATE, 0, -1);
     bool updated = false;
     for (int w = 0; w < gather->n_wait; w++) {
       const struct instr *before = &plan->instr[gather->wait[w].instr];

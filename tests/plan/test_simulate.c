@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "fixture.h"
-#include "plan/internal.h"
+#include "plan/ops.h"
 
 enum { BLOCKS = 8 };
 
@@ -181,27 +181,31 @@ static void hand_make(struct hand *hand, int ranks)
                              .buffer = hand->buffer,
                              .buffers = 8};
   hand->plan.input.device = &fixture_half;
-  hand->plan.input.shape.host_state = true;
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < 8; b++)
-    hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .bytes = 1000 * (b + 1)};
+    hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .elements = 250 * (b + 1), .bytes = 1000 * (b + 1)};
 }
 
 /* The same with sums on the hosts, which share memory. */
 static void hand_make_shared(struct hand *hand)
 {
   hand_make(hand, 4);
-  hand->plan.input.shape.cpu_reduce = hand->plan.input.shape.one_node = true;
   hand->plan.on_host[LANE_REDUCE] = true;
 }
 
-/* `uses`: of buffers 0, 1, ..., as in internal.h. */
+/* `uses`: of buffers 0, 1, ..., r read, w written, a added to, - absent. */
 static struct instr *hand_add(struct hand *hand, enum op op, enum plan_lane lane, const char *uses)
 {
   struct instr *instr = &hand->instr[hand->plan.n++];
   *instr = (struct instr){.op = op, .lane = lane, .unit = 1, .micro = -1};
-  for (int k = 0; uses[k]; k++)
-    instr->use[instr->n_use++] = (struct plan_use){k, uses[k] == 'r' ? ACCESS_READ : uses[k] == 'w' ? ACCESS_WRITE : ACCESS_ADD};
+  instr->attr.group = op_rows[op].group;
+  for (int k = 0, left = 1; k < PLAN_MAX_USE; k++) {
+    left = left && uses[k];
+    const char use = left ? uses[k] : '-';
+    instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r' ? ACCESS_READ : use == 'w' ? ACCESS_WRITE : ACCESS_ADD};
+    if (use != '-' && op_rows[op].operand[k].place == PLACE_DISK)
+      hand->buffer[k].tier = TIER_DISK;
+  }
   return instr;
 }
 
@@ -247,9 +251,9 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       {OP_READ_ACT, LANE_DISK, "rw", 1000 / 4e3},
       {OP_WRITE_STATE, LANE_DISK, "rrww", (3000 + 4000) / 1e3},
       {OP_READ_STATE, LANE_DISK, "rrww", (1000 + 2000) / 4e3},
-      {OP_ADAM, LANE_HOST, "rraaaw", (1000 + 2000 + 2 * (3000 + 4000 + 5000) + 6000) / 1e4},
-      {OP_ADAM, LANE_HOST, "rraaa", (1000 + 2000 + 2 * (3000 + 4000 + 5000)) / 1e4},
-      {OP_ADAM_NOW, LANE_HOST, "raaaw", (1000 + 2 * (2000 + 3000 + 4000) + 5000) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rrawaa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (5000 + 6000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rra-aa", (1000 + 2000 + 2 * (3000 + 5000 + 6000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "-rawaa", (2000 + 2 * 3000 + 4000 + 2 * (5000 + 6000)) / 1e4},
       {OP_ACCUMULATE, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
@@ -277,7 +281,6 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
     hand_make(&hand, 4);
-    hand.plan.input.shape.cpu_reduce = true;
     hand.plan.on_host[LANE_REDUCE] = true;
     hand_add(&hand, OP_REDUCE, LANE_REDUCE, uses[adds]);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
@@ -296,17 +299,16 @@ static void gradients_in_bf16_take_half_the_link(void **state)
   const double link = 500 * 3 / 4.0, latency = 3e-3;
   struct hand hand;
   hand_make(&hand, 4);
-  hand_add(&hand, OP_REDUCE, LANE_REDUCE, "aww")->wire = DTYPE_BF16;
+  hand_add(&hand, OP_REDUCE, LANE_REDUCE, "aww")->attr.wire = DTYPE_BF16;
   const struct plan_rates device = {.link_bytes = 4e3, .link_latency_s = 1e-3, .memory_bytes = 1e4};
   struct plan_forecast f = hand_forecast(&hand, &device);
   expect_near(f.step_s, link / 4e3 + latency + 1500 / 1e4);
   expect_near(f.exposed_comm_s, link / 4e3 + latency);
-  hand.plan.input.shape.cpu_reduce = true;
   hand.plan.on_host[LANE_REDUCE] = true;
   expect_near(hand_forecast(&hand, &all_rates).step_s,
               link / 8e3 + latency + (1500 + 500 + 3000) / 1e4);
   hand_make_shared(&hand);
-  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw")->wire = DTYPE_BF16;
+  hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw")->attr.wire = DTYPE_BF16;
   expect_near(hand_forecast(&hand, &all_rates).step_s, 2 * 4e-3 + (1500 + 500 + 2000) / 1e4);
 }
 
@@ -364,8 +366,9 @@ static void what_lies_in_its_window_is_not_cast(void **state)
   struct hand hand;
   hand_make(&hand, 4);
   hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
+  hand.buffer[1].dtype = DTYPE_BF16;
   expect_near(hand_forecast(&hand, &rates).step_s, 250 * 6 / 1e6); /* from fp32 to bf16 */
-  hand.buffer[0].parent = 1;
+  hand.buffer[0].dtype = DTYPE_BF16;
   expect_near(hand_forecast(&hand, &rates).step_s, 0);
 }
 
@@ -378,6 +381,8 @@ static void what_is_kept_in_its_type_is_not_cast(void **state)
   hand_make(&hand, 4);
   hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
   hand.buffer[0].purpose = PURPOSE_WORKING;
+  hand.buffer[0].dtype = hand.buffer[1].dtype = DTYPE_BF16;
+  hand.buffer[0].elements = 500;
   expect_near(hand_forecast(&hand, &rates).step_s, 0);
   hand.plan.input.shape.group = 1;
   expect_near(hand_forecast(&hand, &rates).step_s, 2 * 1000 / 1e6);
@@ -413,7 +418,7 @@ static void what_is_not_hidden_is_exposed(void **state)
   hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
   hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
   hand_add(&hand, OP_SAVE_ACT, LANE_D2H, "rw");
-  hand_add(&hand, OP_ADAM, LANE_HOST, "rraaa");
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "rraaa");
   hand_wait(&hand, 1, 0, 0);
   hand_wait(&hand, 2, 1, 0);
   struct plan_forecast f = hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
@@ -499,7 +504,7 @@ static void hand_share(struct hand *hand, const char *update)
 {
   hand_make_shared(hand);
   hand_add(hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
-  hand_add(hand, OP_ADAM_NOW, LANE_HOST, update);
+  hand_add(hand, OP_UPDATE, LANE_HOST, update);
   hand_add(hand, OP_FORWARD, LANE_COMPUTE, "rrww");
   hand_wait(hand, SUM, PASS, 1);
   hand_wait(hand, UPDATE, PASS, 1);
@@ -540,7 +545,7 @@ static void a_step_shares_the_host_s_memory_with_the_next(void **state)
   hand_make_shared(&hand);
   hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
   hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "rr");
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr");
   hand_wait(&hand, REDUCE, FORWARD, 1);
   hand_wait(&hand, FORWARD, REDUCE, 0);
   hand_wait(&hand, ADAM, FORWARD, 0);
@@ -556,7 +561,7 @@ static void the_plan_s_order_is_not_that_of_time(void **state)
   struct hand hand;
   hand_make_shared(&hand);
   hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
-  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "rr");
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr");
   hand_add(&hand, OP_SUM_SHARED, LANE_REDUCE, "aw");
   hand_wait(&hand, ADAM, FORWARD, 0);
   hand_wait(&hand, ADAM, REDUCE, 0);
@@ -598,7 +603,7 @@ static void what_keeps_others_apart_is_not_exposed(void **state)
   enum { ADAM, GATHER, FETCH, FORWARD };
   struct hand hand;
   hand_make(&hand, 4);
-  hand_add(&hand, OP_ADAM_NOW, LANE_HOST, "a");
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "a");
   hand_add(&hand, OP_GATHER, LANE_GATHER, "rw");
   hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
   hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");

@@ -15,19 +15,19 @@ static void form_is_held_against_the_table(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_ADAM, -1, -1)].lane = LANE_COMPUTE;
+  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].lane = LANE_COMPUTE;
   broken_refused(plan, "wrong lane");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].n_use -= 2;
-  broken_refused(plan, "has not the uses");
+  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_WORK].buffer = -1;
+  broken_refused(plan, "has no operand work");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_LOSS, -1, -1)].n_use++;
-  broken_refused(plan, "has not the uses");
+  plan->instr[fixture_find(plan, OP_RELEASE, -1, -1)].use[RELEASE_PARAMS + 1] = (struct plan_use){plan->loss, ACCESS_READ};
+  broken_refused(plan, "has a superfluous operand loss");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[3].access = ACCESS_READ;
+  plan->instr[fixture_find(plan, OP_BACKWARD, -1, -1)].use[BACKWARD_D].access = ACCESS_READ;
   broken_refused(plan, "reads d, which its operation does not do");
 
   plan = broken_start(&broken_full_shard);
@@ -35,7 +35,7 @@ static void form_is_held_against_the_table(void **state)
   broken_refused(plan, "does not exist");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_ADAM, -1, -1)].use[3].buffer = plan->moment1[1];
+  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer = plan->state[0].buffer[1];
   broken_refused(plan, "another unit");
 
   plan = broken_start(&broken_full_shard);
@@ -69,7 +69,7 @@ static void buffers_must_lie_where_they_belong(void **state)
   broken_refused(plan, "loss does not lie inside its arena");
 
   plan = broken_start(&broken_full_shard);
-  plan->buffer[plan->moment1[1]].offset = plan->buffer[plan->moment1[2]].offset;
+  plan->buffer[plan->state[0].buffer[1]].offset = plan->buffer[plan->state[0].buffer[2]].offset;
   broken_refused(plan, "m.h.0 and m.h.1 are persistent and share bytes");
 
   plan = broken_start(&broken_no_shard);
@@ -136,7 +136,7 @@ static void what_is_missing_is_said(void **state)
 {
   (void)state;
   const struct point *hybrid = &broken_hybrid_shard;
-  broken_without(&broken_full_shard, OP_ADAM, 1, "h.0 has no ADAM: its parameters would never change");
+  broken_without(&broken_full_shard, OP_UPDATE, 1, "h.0 has no UPDATE: its parameters would never change");
   broken_without(&broken_full_shard, OP_SQUARES, 1, "h.0 has no SQUARES: the gradient norm would lack a part");
   broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0, "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
   broken_without(&broken_full_shard, OP_REDUCE, 2, "REDUCE h.1 m1");
@@ -159,14 +159,14 @@ static void what_is_done_twice_is_said(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
-  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)] = plan->instr[fixture_find(plan, OP_ADAM, 2, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] = plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
   broken_settle(plan);
-  broken_refused(plan, "h.0 has no ADAM");
+  broken_refused(plan, "h.0 has no UPDATE");
 
   plan = broken_start(&broken_no_shard);
-  plan->instr[fixture_find(plan, OP_ADAM, 2, -1)] = plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   broken_settle(plan);
-  broken_refused(plan, "h.0 has 2 ADAM for the whole step where there must be 1");
+  broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
 
   plan = broken_start(&broken_full_shard);
   plan->instr[3].micro = 2;
@@ -177,15 +177,15 @@ static void buffers_have_their_roles(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
-  struct instr *adam = &plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
-  adam->use[3].buffer = plan->moment2[1];
-  adam->use[4].buffer = plan->moment1[1];
+  struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
+  adam->use[UPDATE_STATE].buffer = plan->state[1].buffer[1];
+  adam->use[UPDATE_STATE + 1].buffer = plan->state[0].buffer[1];
   broken_settle(plan);
   broken_refused(plan, "changes v.h.0 in the place of m.h.0");
 
   plan = broken_start(&broken_no_shard);
   struct instr *squares = &plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)];
-  squares->use[0].buffer = plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[1].buffer;
+  squares->use[0].buffer = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer;
   broken_settle(plan);
   broken_refused(plan, "of grads.h.0 where");
 
@@ -201,13 +201,13 @@ static void collectives_have_their_sizes(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   const struct plan_use *use = plan->instr[fixture_find(plan, OP_REDUCE, 0, -1)].use;
-  plan->buffer[use[1].buffer].bytes = plan->buffer[use[0].buffer].bytes - 4;
+  broken_resize(plan, use[REDUCE_STAGING].buffer, plan->buffer[use[REDUCE_FULL].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "receives into staging, which is smaller than dparams.");
 
   plan = broken_start(&broken_no_shard);
   use = plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].use;
-  plan->buffer[use[2].buffer].bytes -= 4;
+  broken_resize(plan, use[REDUCE_SHARD].buffer, plan->buffer[use[REDUCE_SHARD].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "shard.h.0 where there must be");
 }
@@ -220,29 +220,29 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
   const struct point alone = {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2};
   struct point point = alone;
   struct plan *plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)].n_use--;
+  plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)].use[BACKWARD_GRADS].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "BACKWARD h.1 m1 (#12, compute) writes no gradient of its unit, which is trained");
+  broken_refused(plan, "BACKWARD h.1 m1 (#12, compute) has no operand grads");
 
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_LOSS, 0, 1)].n_use--;
+  plan->instr[fixture_find(plan, OP_LOSS, 0, 1)].use[LOSS_GRADS].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "compute) writes no gradient of its unit, which is trained");
+  broken_refused(plan, "compute) has no operand grads");
 
   point.freeze = FREEZE_BUT_HEAD; /* nobody would miss it */
   point.head = UNTIED;
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_LOSS, 3, 1)].n_use -= 2;
+  plan->instr[fixture_find(plan, OP_LOSS, 3, 1)].use[LOSS_D].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "passes no gradient on");
+  broken_refused(plan, "has no operand d");
 
   point.freeze = FREEZE_MIDDLE;
   plan = broken_start(&point);
   struct instr *backward = &plan->instr[fixture_find(plan, OP_BACKWARD, 2, 1)];
-  assert_int_equal(backward->n_use, 5);
-  backward->use[backward->n_use++] = (struct plan_use){plan->metrics, ACCESS_WRITE};
+  assert_int_equal(backward->use[BACKWARD_GRADS].buffer, -1);
+  backward->use[BACKWARD_GRADS] = (struct plan_use){plan->metrics, ACCESS_WRITE};
   broken_settle(plan);
-  broken_refused(plan, "writes a gradient where there is none");
+  broken_refused(plan, "has a superfluous operand grads");
 
   plan = broken_start(&alone);
   plan->owned[1].begin += 256;
@@ -254,13 +254,13 @@ static void what_is_frozen_stays(void **state)
   (void)state;
   const struct point odd = {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&odd);
-  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[2].buffer = plan_root(plan, plan->master[1], NULL);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer = plan_root(plan, plan->master[1], NULL);
   broken_settle(plan);
   broken_refused(plan, "changes params.h.0, but frozen.h.0 never changes");
 
   const struct point shards = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   plan = broken_start(&shards);
-  struct instr *adam = &plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
+  struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   adam->use[2].buffer = plan->frozen[1];
   broken_settle(plan);
   broken_refused(plan, "changes frozen.h.0, but frozen.h.0 never changes");
@@ -291,6 +291,12 @@ static void each_part_is_gathered_to_its_place(void **state)
   broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
 }
 
+static void keep_no_copies(struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->policy[u].working = WORKING_NONE;
+}
+
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in each step. */
 static void the_copy_that_is_kept_is_written_and_gathered(void **state)
 {
@@ -298,10 +304,10 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   const struct point point = {
       .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .keep_working = true};
   struct plan *plan = broken_start(&point);
-  const int adam = fixture_find(plan, OP_ADAM, 1, -1), gather = fixture_find(plan, OP_GATHER, 1, -1);
-  plan->instr[adam].n_use--;
+  const int adam = fixture_find(plan, OP_UPDATE, 1, -1), gather = fixture_find(plan, OP_GATHER, 1, -1);
+  plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "does not write what is computed with");
+  broken_refused(plan, "has no operand working");
 
   plan = broken_start(&point);
   plan->instr[gather].use[0].buffer = plan->master[1];
@@ -314,20 +320,24 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "uses working.h.1, which belongs to another unit");
 
   plan = broken_start(&point);
-  plan->buffer[plan->working[1]].bytes -= 2;
+  broken_resize(plan, plan->working[1], plan->buffer[plan->working[1]].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "of working.h.0 where there must be");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER)
       plan->instr[i].use[0].buffer = plan->master[plan->instr[i].unit];
   broken_settle(plan);
-  broken_refused(plan, "writes a copy that nobody computes with");
+  broken_refused(plan, "has a superfluous operand working");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_UPDATE)
+      plan->instr[i].use[UPDATE_WORKING].buffer = -1;
+  broken_settle(plan);
   broken_refused(plan, "reads working.root in the place of master.root");
 }
 
@@ -338,10 +348,15 @@ static void keys_and_values_have_their_place(void **state)
   struct plan *plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->master[1];
   broken_settle(plan);
-  broken_refused(plan, "changes master.h.0 in the place of its keys and values");
+  broken_refused(plan, "changes master.h.0 in fp32 where there must be uint8");
 
   plan = broken_start(&point);
-  plan->buffer[plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer].bytes -= 4;
+  plan->buffer[plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer].purpose = PURPOSE_STATE;
+  broken_refused(plan, "changes cache.h.0 in the place of its keys and values");
+
+  plan = broken_start(&point);
+  const int cache = plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer;
+  broken_resize(plan, cache, plan->buffer[cache].elements - 4);
   broken_refused(plan, "adds to cache.h.0, which is too small for 40 tokens");
 
   plan = broken_start(&point);
@@ -355,13 +370,13 @@ static void gradients_travel_in_one_type(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_hybrid_shard);
-  plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, 1, -1)].wire = DTYPE_BF16;
+  plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, 1, -1)].attr.wire = DTYPE_BF16;
   broken_refused(plan, "sends gradients in bf16, and this job's travel in fp32");
 
   struct point point = broken_host_one_node;
   point.wire = DTYPE_BF16;
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].wire = DTYPE_F32;
+  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.wire = DTYPE_F32;
   broken_refused(plan, "sends gradients in fp32, and this job's travel in bf16");
 }
 

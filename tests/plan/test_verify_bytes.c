@@ -100,8 +100,8 @@ static void a_race_with_the_step_before_is_said_to_be_one(void **state)
 
 static bool uses_family(const struct plan *plan, int i, int buffer)
 {
-  for (int k = 0; k < plan->instr[i].n_use; k++)
-    if (plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer)
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (plan->instr[i].use[k].buffer >= 0 && plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer)
       return true;
   return false;
 }
@@ -146,8 +146,8 @@ static void shorten(const struct point *point, int buffer)
 
 static bool only_writes(const struct plan *plan, int i, int buffer)
 {
-  for (int k = 0; k < plan->instr[i].n_use; k++)
-    if (plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer && plan->instr[i].use[k].access != ACCESS_WRITE)
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (plan->instr[i].use[k].buffer >= 0 && plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer && plan->instr[i].use[k].access != ACCESS_WRITE)
       return false;
   return true;
 }

@@ -21,11 +21,11 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
 
   plan = broken_start(&broken_host_device);
   int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, -1);
-  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[1].buffer = plan->instr[fetch].use[0].buffer;
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer = plan->instr[fetch].use[0].buffer;
   broken_refused(plan, "reads shard.h.0, which lies on the device, where it must not lie");
 
   plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[3].buffer = plan->moment1[1];
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer = plan->state[0].buffer[1];
   broken_refused(plan, "changes m.h.0, which lies on the disk, where it must not lie");
 
   plan = broken_start(&broken_host_device);
@@ -45,16 +45,16 @@ static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&resident);
-  plan->instr[fixture_find(plan, OP_ADAM, 0, -1)].lane = LANE_HOST;
-  broken_refused(plan, "ADAM root (#");
+  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)].lane = LANE_HOST;
+  broken_refused(plan, "UPDATE root (#");
 
   plan = broken_start(&resident);
-  plan->instr[fixture_find(plan, OP_ADAM, 2, -1)].lane = LANE_REDUCE;
+  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)].lane = LANE_REDUCE;
   broken_refused(plan, "is on the wrong lane");
 
   plan = broken_start(&resident);
-  plan->buffer[plan->moment1[1]].tier = TIER_HOST;
-  plan->buffer[plan->moment1[1]].offset = 0;
+  plan->buffer[plan->state[0].buffer[1]].tier = TIER_HOST;
+  plan->buffer[plan->state[0].buffer[1]].offset = 0;
   broken_refused(plan, "changes m.h.0, which lies in host memory, where it must not lie");
 
   plan = broken_start(&resident);
@@ -66,14 +66,14 @@ static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
   broken_refused(plan, "metrics, which lies on the device, where it must not lie");
 
   plan = broken_start(&resident);
-  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].n_use--;
-  broken_refused(plan, "does not read the squares");
+  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].use[METRICS_SQUARES].buffer = -1;
+  broken_refused(plan, "has no operand squares");
 
   plan = broken_start(&resident);
-  int adam = fixture_find(plan, OP_ADAM, 0, -1);
-  plan->instr[adam] = plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
+  int adam = fixture_find(plan, OP_UPDATE, 0, -1);
+  plan->instr[adam] = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   broken_settle(plan);
-  broken_refused(plan, "root has no ADAM");
+  broken_refused(plan, "root has no UPDATE");
 }
 
 static void shift(struct plan *plan, int buffer, int64_t bytes)
@@ -87,7 +87,7 @@ static void parameters_are_fetched_to_their_place(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   int fetch = fixture_find(plan, OP_FETCH, 1, -1);
-  plan->instr[fetch].use[0].buffer = plan->moment1[1];
+  plan->instr[fetch].use[0].buffer = plan->state[0].buffer[1];
   broken_settle(plan);
   broken_refused(plan, "reads m.h.0 in the place of the unit's parameters");
 
@@ -98,7 +98,7 @@ static void parameters_are_fetched_to_their_place(void **state)
   broken_refused(plan, "fetches mine.h.0 to the wrong place in the unit");
 
   plan = broken_start(&broken_host_device);
-  plan->buffer[plan->master[1]].bytes -= 4;
+  broken_resize(plan, plan->master[1], plan->buffer[plan->master[1]].elements - 1);
   broken_refused(plan, "bytes of master.h.0 into the");
 
   plan = broken_start(&broken_host_device);
@@ -135,18 +135,17 @@ static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_host_shared);
-  int adam = fixture_find(plan, OP_ADAM, 1, -1);
-  plan->instr[adam].n_use--;
+  int adam = fixture_find(plan, OP_UPDATE, 1, -1);
+  plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "does not write what is computed with");
+  broken_refused(plan, "has no operand working");
 
   plan = broken_start(&broken_host_device);
-  struct instr *update = &plan->instr[fixture_find(plan, OP_ADAM, 1, -1)];
-  update->use[update->n_use++] = (struct plan_use){plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, -1)].use[1].buffer, ACCESS_WRITE};
-  update->use[1].buffer = update->use[update->n_use - 1].buffer;
-  plan->instr[fixture_find(plan, OP_ADAM, 1, -1)].use[5].buffer = plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, 1)].use[1].buffer;
+  const int landed = plan->instr[fixture_find(plan, OP_FETCH_GRAD, 1, 1)].use[MOVE_TO].buffer;
+  adam = fixture_find(plan, OP_UPDATE, 1, -1);
+  plan->instr[adam].use[UPDATE_WORKING] = (struct plan_use){landed, ACCESS_WRITE};
   broken_settle(plan);
-  broken_refused(plan, "writes a copy that nobody computes with");
+  broken_refused(plan, "has a superfluous operand working");
 
   plan = broken_start(&broken_host_shared);
   shift(plan, plan->working[1], -plan->buffer[plan->working[1]].bytes);
@@ -164,10 +163,16 @@ static void the_shared_copy_is_not_written_while_others_read_it(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_ADAM, 0, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
   plan->instr[fixture_find(plan, OP_PUBLISH, 0, -1)] = plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "writes what other ranks may still be reading by FETCH h.0");
+}
+
+static void sum_in(struct plan *plan, enum sums sums)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->policy[u].sums = sums;
 }
 
 /* What members add up where each has landed it. */
@@ -186,24 +191,24 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_refused(plan, "reads landed.h.0, of which each member of its group has one of its own");
 
   plan = broken_start(&broken_host_one_node);
-  plan->input.shape.one_node = false;
+  sum_in(plan, SUMS_HOST);
   broken_refused(plan, "writes landed.h.1, which lies in shared memory, where it must not lie");
 
   struct point point = broken_host_one_node;
   point.one_node = false;
   plan = broken_start(&point);
-  plan->input.shape.one_node = true;
+  sum_in(plan, SUMS_SHARED);
   broken_refused(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
 
   plan = broken_start(&broken_host_one_node);
-  plan->buffer[plan->instr[sum].use[0].buffer].bytes -= 4;
+  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_LANDED].buffer, 4);
   broken_settle(plan);
-  broken_refused(plan, "bytes of landed.h.0 where there must be");
+  broken_refused(plan, "elements of landed.h.0 where there must be");
 
   plan = broken_start(&broken_host_one_node);
-  plan->buffer[plan->instr[sum].use[1].buffer].bytes -= 4;
+  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_SHARD].buffer, 4);
   broken_settle(plan);
-  broken_refused(plan, "bytes of grads.h.0 where there must be");
+  broken_refused(plan, "elements of grads.h.0 where there must be");
 
   plan = broken_start(&broken_host_one_node); /* a gradient that comes before the others have read the one in its place */
   const int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, 1), second = fixture_find(plan, OP_SUM_SHARED, 1, 1);
@@ -228,11 +233,11 @@ static void what_comes_to_the_host_is_counted(void **state)
   broken_without(&point, OP_FETCH_GRAD, 1, "changes grads.h.0, but SAVE_ACT h.0 m0"); /* which has had its bytes */
   broken_without(&broken_host_one_node, OP_SUM_SHARED, 1, "grads.h.0 before anything has written it in this step");
   broken_without(&broken_host_shared, OP_PUBLISH, 1, "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
-  broken_without(&broken_host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its moments would never change");
+  broken_without(&broken_host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its state would never change");
   broken_without(&broken_host_shared, OP_WRITE_ACT, 1, "slot.h.0 before anything has written it in this step");
   broken_without(&broken_host_shared, OP_FETCH_LOSS, -1, "loss_host before anything has written it in this step");
   point.immediate = true;
-  broken_without(&point, OP_ADAM_NOW, 2, "h.1 has no ADAM_NOW: its parameters would never change");
+  broken_without(&point, OP_UPDATE, 2, "h.1 has no UPDATE: its parameters would never change");
   point.host = point.immediate = false;
   point.keep = KEEP_INPUT_NVME;
   broken_without(&point, OP_RECOMPUTE, 1, "BACKWARD h.0 m0");
@@ -254,15 +259,15 @@ static void metrics_read_the_squares_of_the_host(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   struct instr *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
-  metrics->n_use--;
+  metrics->use[METRICS_SQUARES].buffer = -1;
   broken_settle(plan);
-  broken_refused(plan, "does not read the squares");
+  broken_refused(plan, "has no operand squares");
 
   plan = broken_start(&broken_host_shared);
   metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
-  metrics->use[metrics->n_use++] = (struct plan_use){plan->tokens[0], ACCESS_READ};
+  metrics->use[METRICS_SQUARES] = (struct plan_use){plan->tokens[0], ACCESS_READ};
   broken_settle(plan);
-  broken_refused(plan, "reads squares that are in the metrics");
+  broken_refused(plan, "has a superfluous operand squares");
 
   plan = broken_start(&broken_no_shard);
   metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)];
@@ -309,14 +314,14 @@ static void values_are_what_they_are_taken_for(void **state)
   broken_refused(plan, "adds to grads.root, which is not the sum over the micro-batches before it");
 
   plan = broken_start(&broken_host_shared);
-  int adam = fixture_find(plan, OP_ADAM, 1, -1), write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
+  int adam = fixture_find(plan, OP_UPDATE, 1, -1), write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
   swap_instr(plan, adam, write);
-  broken_refused(plan, "reads m_here.h.0, which is not the unit's first moment after its update");
+  broken_refused(plan, "reads m_here.h.0, which is not the unit's state after its update");
 
   plan = broken_start(&broken_host_shared);
   swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
   assert_int_equal(plan_verify(plan), STATUS_OK); /* in any order */
-  swap_instr(plan, fixture_find(plan, OP_ADAM, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
+  swap_instr(plan, fixture_find(plan, OP_UPDATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
   broken_refused(plan, "reads working_mine.h.0, which is not the unit's parameters after their update");
 }
 

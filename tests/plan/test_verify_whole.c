@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "broken.h"
+#include "plan/ops.h"
 #include "plan/internal.h"
 
 static const struct point whole[] = {
@@ -128,8 +129,8 @@ static bool names_one(const struct plan *plan, const struct instr *instr)
     return true;
   if (instr->unit >= 0 && strstr(status_text(), plan->input.model->unit[instr->unit].name))
     return true;
-  for (int k = 0; k < instr->n_use; k++)
-    if (strstr(status_text(), plan->buffer[instr->use[k].buffer].name))
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (instr->use[k].buffer >= 0 && strstr(status_text(), plan->buffer[instr->use[k].buffer].name))
       return true;
   return false;
 }
@@ -189,9 +190,9 @@ static void no_access_can_be_exchanged(void **state)
   for (int p = 0; p < WHOLE; p++) {
     struct plan *plan = broken_start(&whole[p]);
     for (int i = 0; i < plan->n; i++)
-      for (int k = 0; k < plan->instr[i].n_use; k++) {
+      for (int k = 0; k < PLAN_MAX_USE; k++) {
         struct instr kept = plan->instr[i];
-        if (kept.use[k].access == ACCESS_READ)
+        if (kept.use[k].buffer < 0 || kept.use[k].access == ACCESS_READ)
           continue;
         bool write = kept.use[k].access == ACCESS_WRITE;
         plan->instr[i].use[k].access = write ? ACCESS_ADD : ACCESS_WRITE;
@@ -206,12 +207,49 @@ static void no_access_can_be_exchanged(void **state)
   assert_true(begun > 100 && added > 100);
 }
 
+/* Of all operands of all rows: one that must be there cannot be absent, and the other way round. A
+ * buffer cannot hold elements of another type of the same size. */
+static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **state)
+{
+  static const enum dtype other[DTYPE_COUNT] = {[DTYPE_F32] = DTYPE_I32, [DTYPE_I32] = DTYPE_F32, [DTYPE_BF16] = DTYPE_F16,
+                                                [DTYPE_F16] = DTYPE_BF16, [DTYPE_U8] = DTYPE_F8_E4M3};
+  bool seen[OP_COUNT][PLAN_MAX_USE] = {{false}};
+  (void)state;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = broken_start(&whole[p]);
+    for (int i = 0; i < plan->n; i++)
+      for (int k = 0; k < PLAN_MAX_USE; k++) {
+        struct plan_use *use = &plan->instr[i].use[k];
+        const struct plan_use kept = *use;
+        const struct instr was = plan->instr[i];
+        seen[was.op][k] |= kept.buffer >= 0;
+        *use = kept.buffer < 0 ? (struct plan_use){plan->tokens[0], ACCESS_READ} : (struct plan_use){-1, ACCESS_READ};
+        expect_change_seen(plan, &whole[p], &was, kept.buffer < 0 ? "a superfluous operand" : "an absent operand");
+        *use = kept;
+        if (kept.buffer < 0)
+          continue;
+        enum dtype *type = &plan->buffer[kept.buffer].dtype;
+        const enum dtype right = *type;
+        *type = other[right];
+        expect_change_seen(plan, &whole[p], &was, "another type");
+        *type = right;
+      }
+    broken_settle(plan);
+    assert_int_equal(plan_verify(plan), STATUS_OK);
+    plan_destroy(plan);
+  }
+  for (int op = 0; op < OP_COUNT; op++)
+    for (int k = 0; k < PLAN_MAX_USE; k++)
+      if (seen[op][k] != (op_rows[op].operand[k].name != NULL))
+        fail_msg("no plan has %s of %s", op_rows[op].operand[k].name, op_rows[op].name);
+}
+
 /* What nobody reads: any memory will do. */
 static bool is_scratch(const struct plan *plan, int i, int k)
 {
   int buffer = plan->instr[i].use[k].buffer, reads = 0;
   for (int j = 0; j < plan->n; j++)
-    for (int l = 0; l < plan->instr[j].n_use; l++)
+    for (int l = 0; l < PLAN_MAX_USE; l++)
       reads += plan->instr[j].use[l].buffer == buffer && plan->instr[j].use[l].access != ACCESS_WRITE;
   return reads == 0 && plan->buffer[buffer].parent < 0 && !plan->buffer[buffer].persistent;
 }
@@ -237,8 +275,8 @@ static void no_buffer_can_be_exchanged(void **state)
     struct plan *plan = broken_start(&whole[p]);
     broken_spread(plan);
     for (int i = 0; i < plan->n; i++)
-      for (int k = 0; k < plan->instr[i].n_use; k++)
-        for (int b = 0; b < plan->buffers && !is_scratch(plan, i, k); b++) {
+      for (int k = 0; k < PLAN_MAX_USE; k++)
+        for (int b = 0; b < plan->buffers && plan->instr[i].use[k].buffer >= 0 && !is_scratch(plan, i, k); b++) {
           const struct plan_buffer *old = &plan->buffer[plan->instr[i].use[k].buffer], *new = &plan->buffer[b];
           if (new == old || new->bytes != old->bytes)
             continue;
@@ -256,6 +294,7 @@ int main(void)
       cmocka_unit_test(no_instruction_can_be_spared),
       cmocka_unit_test(no_operation_can_be_spared_in_all_units),
       cmocka_unit_test(no_access_can_be_exchanged),
+      cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
       cmocka_unit_test(no_buffer_can_be_exchanged),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "train/train_private.h"
+#include "train/private.h"
 
 int __wrap_flock(int fd, int operation);
 int __real_flock(int fd, int operation);

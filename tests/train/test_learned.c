@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "fixture.h"
-#include "io/file.h"
-#include "io/tokens_shard.h"
+#include "io/text/file.h"
+#include "io/tokens/shard.h"
+#include "tests/job/fixture.h"
 #include "train/train.h"
 
 static struct comm *comm;

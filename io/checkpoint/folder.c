@@ -1,0 +1,287 @@
+/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside those of another history. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+
+#define NAME_FORMAT "step-%08lld.h5"
+enum { NAME_BYTES = 64 };
+
+char *checkpoint_folder_path(const char *dir, int64_t step)
+{
+  return mem_printf("%s/" NAME_FORMAT, dir, (long long)step);
+}
+
+char *checkpoint_folder_temporary(const char *dir, int64_t step)
+{
+  return mem_printf("%s/." NAME_FORMAT ".tmp", dir, (long long)step);
+}
+
+/* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not touched. */
+static bool parse_name(const char *name, const char *format, int64_t *step)
+{
+  char again[NAME_BYTES];
+  const char *digits = strstr(name, "step-");
+  if (!digits)
+    return false;
+  errno = 0;
+  long long value = strtoll(digits + strlen("step-"), NULL, 10);
+  if (errno != 0 || value < 0)
+    return false;
+  snprintf(again, sizeof again, format, value);
+  *step = value;
+  return strcmp(name, again) == 0;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+  int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+  return (left > right) - (left < right);
+}
+
+/* "-JOB-PROCESS.lock" and ".locktest.RANK": of files beside the one that they are for, in which ranks on several nodes keep their common position by way of Open MPI. */
+static bool is_of_mpi(const char *suffix)
+{
+  static const char digit[] = "0123456789", test[] = ".locktest.";
+  if (strncmp(suffix, test, strlen(test)) == 0) {
+    const char *number = suffix + strlen(test);
+    return *number && number[strspn(number, digit)] == '\0';
+  }
+  const size_t first = suffix[0] == '-' ? strspn(suffix + 1, digit) : 0;
+  const char *rest = suffix + 1 + first;
+  const size_t second = first > 0 && rest[0] == '-' ? strspn(rest + 1, digit) : 0;
+  return second > 0 && strcmp(rest + 1 + second, ".lock") == 0;
+}
+
+/* What a save has in the folder before it is complete, and what MPI-IO has beside that. */
+static bool is_temporary(const char *name)
+{
+  char own[NAME_BYTES];
+  int64_t step;
+  const char *end = strstr(name, ".tmp");
+  if (!end)
+    return false;
+  end += strlen(".tmp");
+  snprintf(own, sizeof own, "%.*s", (int)(end - name), name);
+  return parse_name(own, "." NAME_FORMAT ".tmp", &step) && (!*end || is_of_mpi(end));
+}
+
+static enum status remove_temporary(const char *dir, const char *name)
+{
+  char *path = mem_printf("%s/%s", dir, name);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s, which an interrupted job left: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **steps, int64_t *n)
+{
+  int64_t room = 0, step;
+  enum status status = STATUS_OK;
+  errno = 0; /* which alone tells the end from a failure */
+  for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
+    if (clean && is_temporary(item->d_name)) {
+      status = remove_temporary(dir, item->d_name);
+    } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
+      if (*n == room)
+        status = mem_resize(MEM_META, (size_t)(room = 2 * room + 16) * sizeof **steps, (void **)steps);
+      if (status == STATUS_OK)
+        (*steps)[(*n)++] = step;
+    }
+  }
+  if (status == STATUS_OK && errno != 0)
+    status = status_set(STATUS_IO, "cannot list the folder %s: %s", dir, strerror(errno));
+  return status;
+}
+
+enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n)
+{
+  int64_t *list = NULL, count = 0;
+  DIR *folder = opendir(dir);
+  if (!folder && errno != ENOENT)
+    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  if (folder) {
+    enum status status = scan(folder, dir, clean, steps ? &list : NULL, &count);
+    closedir(folder); /* was only read */
+    if (status != STATUS_OK) {
+      mem_free(list);
+      return status;
+    }
+  }
+  if (!steps)
+    return STATUS_OK;
+  if (count > 1)
+    qsort(list, (size_t)count, sizeof *list, compare_steps);
+  *steps = list;
+  *n = count;
+  return STATUS_OK;
+}
+
+enum status checkpoint_count(const char *dir, int64_t *n)
+{
+  int64_t *steps = NULL;
+  *n = 0;
+  const enum status status = checkpoint_folder_scan(dir, false, &steps, n);
+  mem_free(steps);
+  return status;
+}
+
+static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
+{
+  enum status status = comm_broadcast(comm, n, sizeof *n, 0);
+  if (status != STATUS_OK)
+    return status;
+  if (comm_rank(comm) != 0)
+    status = mem_alloc(MEM_META, (size_t)*n * sizeof **steps, (void **)steps);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK && *n > 0)
+    status = comm_broadcast(comm, *steps, *n * (int64_t)sizeof **steps, 0);
+  return status;
+}
+
+/* A folder whose checkpoints are all damaged is not empty: starting afresh in it would lose them.
+ * `resumes`: the caller continues a run. The current sentence says what is wrong with the last one
+ * tried. */
+static enum status refuse_all(const char *dir, int64_t n, bool resumes)
+{
+  return status_set(STATUS_INPUT,
+                    "none of the %lld checkpoint%s in %s can be used: %s (the last one tried: %s)",
+                    (long long)n, n == 1 ? "" : "s", dir,
+                    resumes ? "name a good one by --resume FILE, or move these away to start afresh"
+                            : "name a good one from elsewhere, or restore one from a copy",
+                    status_text());
+}
+
+/* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
+static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n,
+                              bool resumes, checkpoint_use *use, void *arg, char **path_out)
+{
+  for (int64_t i = n - 1; i >= 0; i--) {
+    char *path = checkpoint_folder_path(dir, steps[i]);
+    enum status status = comm_agree(comm, path ? STATUS_OK : STATUS_MEMORY);
+    bool damaged = false;
+    if (status == STATUS_OK)
+      status = use(arg, path, &damaged);
+    if (status == STATUS_OK) {
+      *path_out = path;
+      return STATUS_OK;
+    }
+    mem_free(path);
+    if (!damaged || (status != STATUS_INPUT && status != STATUS_IO))
+      return status;
+    if (comm_rank(comm) == 0)
+      log_warn("passed over a checkpoint: %s", status_text());
+  }
+  return n > 0 ? refuse_all(dir, n, resumes) : STATUS_OK;
+}
+
+enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out)
+{
+  int64_t *steps = NULL, n = 0;
+  *path_out = NULL;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, clean, &steps, &n) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = share_steps(comm, &steps, &n);
+  if (status == STATUS_OK)
+    status = try_newest(comm, dir, steps, n, clean, use, arg, path_out);
+  mem_free(steps);
+  return status;
+}
+
+static enum status verify(void *arg, const char *path, bool *damaged)
+{
+  *damaged = true;
+  return checkpoint_verify(arg, path);
+}
+
+enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out)
+{
+  return checkpoint_use_newest(comm, dir, clean, verify, comm, path_out);
+}
+
+static enum status rename_stale(const char *dir, int64_t step)
+{
+  char *path = checkpoint_folder_path(dir, step), *stale = path ? mem_printf("%s.stale", path) : NULL;
+  enum status status = stale ? STATUS_OK : STATUS_MEMORY;
+  if (status == STATUS_OK && rename(path, stale) != 0)
+    status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
+  mem_free(stale);
+  mem_free(path);
+  return status;
+}
+
+static enum status sync_folder(const char *dir)
+{
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool done = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has no such thing */
+  enum status status = done ? STATUS_OK : status_set(STATUS_IO, "cannot flush the folder %s to the disk: %s", dir, strerror(errno));
+  if (fd >= 0)
+    close(fd); /* was only read */
+  return status;
+}
+
+/* Newest first: if it fails midway, what is left has no gap. */
+static enum status set_aside(const char *dir, int64_t after)
+{
+  int64_t *steps = NULL, n = 0, aside = 0;
+  enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
+  for (int64_t i = n - 1; i >= 0 && steps[i] > after && status == STATUS_OK; i--) {
+    status = rename_stale(dir, steps[i]);
+    if (status == STATUS_OK)
+      aside++;
+  }
+  mem_free(steps);
+  if (aside == 0)
+    return status;
+  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale", dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
+  return status == STATUS_OK ? sync_folder(dir) : status;
+}
+
+enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? set_aside(dir, step) : STATUS_OK);
+}
+
+static enum status remove_checkpoint(const char *dir, int64_t step)
+{
+  char *path = checkpoint_folder_path(dir, step);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
+{
+  int64_t *steps = NULL, n = 0;
+  enum status status = keep > 0 ? checkpoint_folder_scan(dir, false, &steps, &n) : STATUS_OK;
+  int64_t excess = n - keep;
+  for (int64_t i = 0; i < n && excess > 0 && status == STATUS_OK; i++) {
+    if (steps[i] == saved)
+      continue;
+    excess--;
+    if (keep_every <= 0 || steps[i] % keep_every != 0)
+      status = remove_checkpoint(dir, steps[i]);
+  }
+  mem_free(steps);
+  return status;
+}
+
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
+{
+  return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every, saved) : STATUS_OK);
+}

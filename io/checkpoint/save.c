@@ -1,0 +1,612 @@
+/* Writing a checkpoint.
+ *
+ * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all ranks. So nothing that HDF5 does collectively can fail on one rank only
+ * and leave the others waiting: the parallel phase writes raw data into space that is already allocated, each rank by itself, and has no metadata to
+ * flush. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "base/open.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
+
+enum {
+  EMPTY_BYTES = 65536, /* more than a file without datasets has */
+  ALIGN_BYTES = 65536, /* as in io/hdf5/file.c */
+  HEADER_BYTES = 1024, /* more than a dataset's header and link have, without the name */
+  REST_BYTES = 131072  /* the root, the groups, blocks of metadata that are not full */
+};
+
+void (*checkpoint_test_hook)(enum checkpoint_phase phase);
+
+static void reached(enum checkpoint_phase phase)
+{
+  if (checkpoint_test_hook)
+    checkpoint_test_hook(phase);
+}
+
+/* What a process does for a save, and whether it can go on by itself. Of the one that is under way: there is one at a time. */
+struct work {
+  const char *doing;
+  bool waits;
+};
+static const struct work preparing = {"preparing it", false}, comparing = {"waiting for what the other ranks have", true},
+                         adding = {"making checksums of its data", false}, laying_out = {"laying out the file", false},
+                         waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
+                         opening = {"opening the file with all ranks", true}, writing = {"writing its data", false},
+                         waiting_for_data = {"waiting for the data of the other ranks", true}, flushing = {"bringing its data to the disk", false},
+                         closing = {"closing the file with all ranks", true}, completing = {"completing the file", false},
+                         waiting_for_end = {"waiting for rank 0, which completes the file", true};
+static _Atomic(const struct work *) under_way;
+static _Atomic int64_t moves;
+
+static void now_at(const struct work *work)
+{
+  atomic_store(&under_way, work);
+  atomic_fetch_add(&moves, 1);
+}
+
+void checkpoint_progress(int64_t *moved, const char **doing, bool *waits)
+{
+  const struct work *work = atomic_load(&under_way);
+  *moved = atomic_load(&moves);
+  *doing = work ? work->doing : NULL;
+  *waits = work && work->waits;
+}
+
+struct save {
+  struct comm *comm;
+  const char *dir;  /* of a run's checkpoints, or NULL: */
+  const char *path; /* a file by itself */
+  const struct checkpoint_meta *meta;
+  int n;
+  const struct io_tensor *tensors;
+  struct checkpoint_table table;
+  struct checkpoint_piece *pieces; /* [n] room */
+  int64_t *sums;                   /* [2 n] */
+  hid_t *opened;                   /* [n] datasets, while the data is written */
+  void *buffer;                    /* for tensors that are moved by pieces */
+  int64_t written;                 /* bytes since they were last brought to the disk */
+  char *temporary, *final;
+};
+
+static bool writes(const struct io_tensor *tensor)
+{
+  return tensor->writer && tensor->range.begin < tensor->range.end;
+}
+
+static enum status prepare(struct save *save)
+{
+  enum status status = checkpoint_table_from(save->n, save->tensors, &save->table);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->pieces, (void **)&save->pieces);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, 2 * (size_t)save->n * sizeof *save->sums, (void **)&save->sums);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->opened, (void **)&save->opened);
+  if (status == STATUS_OK)
+    status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
+  if (status != STATUS_OK)
+    return status;
+  save->temporary = save->path ? mem_printf("%s.tmp", save->path) : checkpoint_folder_temporary(save->dir, save->meta->step);
+  save->final = save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
+  return save->temporary && save->final ? STATUS_OK : STATUS_MEMORY;
+}
+
+static int64_t hash(const void *data, int64_t bytes)
+{
+  return bytes > 0 ? (int64_t)crc32_z(0, data, (size_t)bytes) : 0;
+}
+
+static int64_t hash_text(const char *text)
+{
+  return text ? hash(text, (int64_t)strlen(text)) : 0;
+}
+
+static enum status check_same(struct save *save)
+{
+  const struct checkpoint_table *table = &save->table;
+  const struct checkpoint_meta *meta = save->meta;
+  const int64_t words[] = {meta->step,
+                           meta->samples,
+                           meta->skipped,
+                           (int64_t)meta->seed,
+                           hash_text(meta->deck),
+                           hash_text(meta->version),
+                           (int64_t)meta->data.tokenizer.meaning,
+                           meta->data.tokens,
+                           meta->data.crc32,
+                           hash_text(meta->compute),
+                           table->n,
+                           hash(table->entry, table->n * (int64_t)sizeof *table->entry),
+                           hash(table->names, table->names_bytes),
+                           hash_text(save->final)};
+  return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words, sizeof words);
+}
+
+/* The bytes of a piece, where they are or filled into the buffer. */
+static enum status get_piece(const struct save *save, const struct io_tensor *tensor, struct layout_range piece, const void **data)
+{
+  atomic_fetch_add(&moves, 1);
+  *data = tensor->move ? save->buffer : tensor->data;
+  return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
+}
+
+static enum status find_checksum(const struct save *save, const struct io_tensor *tensor, int64_t *crc)
+{
+  uLong sum = 0;
+  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
+    const void *data = NULL;
+    piece = checkpoint_piece_at(tensor, piece.end);
+    enum status status = get_piece(save, tensor, piece, &data);
+    if (status != STATUS_OK)
+      return status;
+    sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+  }
+  *crc = (int64_t)sum;
+  return STATUS_OK;
+}
+
+/* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make whole tensors. */
+static enum status find_checksums(struct save *save)
+{
+  int64_t n = 0;
+  enum status status = STATUS_OK;
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+    const struct io_tensor *tensor = &save->tensors[t];
+    if (!writes(tensor))
+      continue;
+    save->pieces[n] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
+    status = find_checksum(save, tensor, &save->pieces[n++].crc);
+  }
+  now_at(&comparing);
+  status = comm_agree(save->comm, status);
+  if (status != STATUS_OK)
+    return status;
+  status = checkpoint_crc_combine(save->comm, &save->table, n, save->pieces, false, save->sums);
+  if (status != STATUS_OK)
+    return status;
+  for (int t = 0; t < save->n; t++) {
+    int64_t fault = save->sums[2 * t + 1];
+    if (fault)
+      return status_set(STATUS_INTERNAL, "element %lld of tensor %s is not written by exactly one rank", (long long)(fault - 1),
+                        checkpoint_table_name(&save->table, t));
+    save->table.entry[t].crc = save->sums[2 * t];
+  }
+  return STATUS_OK;
+}
+
+/* Rank 0: metadata. */
+
+/* A bound of the file's size. */
+static int64_t bound_bytes(const struct save *save)
+{
+  const struct checkpoint_table *table = &save->table;
+  int64_t deck = save->meta->deck ? (int64_t)strlen(save->meta->deck) : 0;
+  int64_t bytes = checkpoint_table_bytes(table) + table->names_bytes + table->n * HEADER_BYTES + deck + REST_BYTES;
+  for (int64_t t = 0; t < table->n; t++)
+    if (table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) >= ALIGN_BYTES)
+      bytes += ALIGN_BYTES;
+  return bytes;
+}
+
+static enum status write_stream(hid_t file, const struct token_stream *data)
+{
+  struct token_stream copy = *data;
+  struct checkpoint_number numbers[CHECKPOINT_DATA_NUMBERS];
+  checkpoint_data_numbers(&copy, numbers);
+  enum status status = hdf5_set_text(file, "tokenizer", data->tokenizer.name);
+  for (int i = 0; i < CHECKPOINT_DATA_NUMBERS && status == STATUS_OK; i++)
+    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  return status;
+}
+
+static enum status write_header(hid_t file, const struct save *save)
+{
+  const struct checkpoint_meta *meta = save->meta;
+  const int32_t version = CHECKPOINT_VERSION, incomplete = 0;
+  const int64_t ranks = comm_ranks(save->comm);
+  const struct {
+    const char *name;
+    enum dtype type;
+    const void *value;
+  } numbers[] = {
+      {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},   {"step", DTYPE_I64, &meta->step},
+      {"samples", DTYPE_I64, &meta->samples},  {"skipped", DTYPE_I64, &meta->skipped}, {"ranks", DTYPE_I64, &ranks},
+      {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
+  };
+  enum status status = hdf5_set_text(file, "format", CHECKPOINT_FORMAT);
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
+    status = hdf5_set_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  if (status == STATUS_OK)
+    status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
+  if (status == STATUS_OK && *meta->data.tokenizer.name)
+    status = write_stream(file, &meta->data);
+  if (status == STATUS_OK && *meta->compute)
+    status = hdf5_set_text(file, "compute", meta->compute);
+  if (status == STATUS_OK)
+    status = hdf5_write_text(file, "deck", meta->deck ? meta->deck : "");
+  return status;
+}
+
+static enum status enter_group(hid_t file, const char *name, hid_t *out)
+{
+  hdf5_lock();
+  htri_t there = H5Lexists(file, name, H5P_DEFAULT);
+  enum status status = hdf5_check(there, STATUS_IO, "look for the group %s", name);
+  hdf5_unlock();
+  if (status != STATUS_OK)
+    return status;
+  return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
+}
+
+static enum status create_tensor(hid_t group, const struct io_tensor *tensor, const struct checkpoint_entry *entry)
+{
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  uint32_t crc = (uint32_t)entry->crc;
+  enum status status = hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
+  if (status != STATUS_OK)
+    return status;
+  status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(dataset.id, "elements", DTYPE_I64, &entry->elements);
+  return hdf5_close(dataset.id, status);
+}
+
+static enum status create_tensors(hid_t file, const struct save *save)
+{
+  hid_t group = H5I_INVALID_HID;
+  enum status status = STATUS_OK;
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+    if (t == 0 || strcmp(save->tensors[t].group, save->tensors[t - 1].group) != 0) {
+      status = hdf5_close(group, status);
+      group = H5I_INVALID_HID;
+      if (status == STATUS_OK)
+        status = enter_group(file, save->tensors[t].group, &group);
+    }
+    if (status == STATUS_OK)
+      status = create_tensor(group, &save->tensors[t], &save->table.entry[t]);
+  }
+  return hdf5_close(group, status);
+}
+
+static enum status prepare_folder(const struct save *save)
+{
+  enum status status = file_make_folders(save->dir);
+  return status == STATUS_OK ? checkpoint_folder_scan(save->dir, true, NULL, NULL) : status;
+}
+
+static enum status prepare_path(const struct save *save)
+{
+  if (file_exists(save->path))
+    return status_set(STATUS_USAGE, "there is such a file already; remove it or choose another name");
+  const char *slash = strrchr(save->path, '/');
+  if (!slash || slash == save->path)
+    return STATUS_OK;
+  char *folder = mem_printf("%.*s", (int)(slash - save->path), save->path);
+  enum status status = folder ? file_make_folders(folder) : STATUS_MEMORY;
+  mem_free(folder);
+  return status;
+}
+
+static enum status lay_out(const struct save *save)
+{
+  hid_t file = H5I_INVALID_HID;
+  enum status status = save->path ? prepare_path(save) : prepare_folder(save);
+  if (status == STATUS_OK)
+    status =
+        file_create(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
+  if (status == STATUS_OK)
+    status = hdf5_create(save->temporary, &file);
+  if (status == STATUS_OK)
+    status = file_reserve(save->temporary, bound_bytes(save));
+  if (status == STATUS_OK) {
+    reached(CHECKPOINT_BEGUN);
+    status = write_header(file, save);
+  }
+  if (status == STATUS_OK)
+    status = create_tensors(file, save);
+  status = hdf5_finish(file, status);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_LAID_OUT);
+  return status;
+}
+
+/* All ranks: data. */
+
+static enum status check_access(const char *path)
+{
+  if (access(path, R_OK | W_OK) == 0)
+    return STATUS_OK;
+  return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share", path,
+                    strerror(errno));
+}
+
+/* Every rank's bytes reach the disk from the node that holds them. */
+static enum status bring_to_disk(struct save *save)
+{
+  now_at(&flushing);
+  save->written = 0;
+  return file_sync(save->temporary);
+}
+
+/* As the data is written, and not all of it at the end: what a node's memory took may be hundreds of GB, and who watches sees nothing move in one call, however long. */
+static enum status count_written(struct save *save, int64_t bytes)
+{
+  save->written += bytes;
+  if (save->written < checkpoint_flush_bytes)
+    return STATUS_OK;
+  enum status status = bring_to_disk(save);
+  now_at(&writing);
+  return status;
+}
+
+static enum status write_pieces(struct save *save, const struct hdf5_dataset *dataset, const struct io_tensor *tensor)
+{
+  enum status status = STATUS_OK;
+  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end && status == STATUS_OK;) {
+    const void *data = NULL;
+    piece = checkpoint_piece_at(tensor, piece.end);
+    status = get_piece(save, tensor, piece, &data);
+    if (status == STATUS_OK)
+      status = hdf5_write(dataset, piece, data);
+    if (status == STATUS_OK)
+      status = count_written(save, (piece.end - piece.begin) * (int64_t)dtype_size(tensor->type));
+  }
+  return status;
+}
+
+/* All at once: HDF5 reads metadata collectively, and once the writing has begun no rank is to wait in HDF5 for another one, since its other threads would wait for it. A
+ * rank that failed before, or has no part, still opens. */
+static enum status open_tensors(hid_t file, struct save *save)
+{
+  enum status status = STATUS_OK;
+  char sentence[2048] = ""; /* of the first failure: it may cause others */
+  for (int t = 0; t < save->n; t++) {
+    const char *name = checkpoint_table_name(&save->table, t);
+    hdf5_lock();
+    save->opened[t] = H5Dopen2(file, name, H5P_DEFAULT);
+    enum status one = hdf5_check(save->opened[t], STATUS_IO, "open the dataset %s", name);
+    hdf5_unlock();
+    if (status == STATUS_OK && one != STATUS_OK)
+      snprintf(sentence, sizeof sentence, "%s", status_text());
+    if (status == STATUS_OK)
+      status = one;
+  }
+  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+}
+
+static enum status close_tensors(const struct save *save, enum status status)
+{
+  for (int t = 0; t < save->n; t++)
+    status = hdf5_close(save->opened[t], status);
+  return status;
+}
+
+static enum status write_tensor(struct save *save, int t)
+{
+  const struct io_tensor *tensor = &save->tensors[t];
+  const struct checkpoint_entry *entry = &save->table.entry[t];
+  struct hdf5_dataset dataset = {.id = save->opened[t], .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
+  memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
+  enum status status = write_pieces(save, &dataset, tensor);
+  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", checkpoint_table_name(&save->table, t));
+}
+
+static enum status write_tensors(hid_t file, struct save *save)
+{
+  enum status status = open_tensors(file, save);
+  now_at(&writing);
+  for (int t = 0; t < save->n && status == STATUS_OK; t++) {
+    if (!writes(&save->tensors[t]))
+      continue;
+    status = write_tensor(save, t);
+    reached(CHECKPOINT_WROTE);
+  }
+  return close_tensors(save, status);
+}
+
+static enum status explain(const struct save *save, enum status status)
+{
+  if (save->path)
+    return status_prefix(status, "%s was not written", save->path);
+  return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step,
+                       save->dir);
+}
+
+/* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
+static void remove_temporary(struct save *save)
+{
+  if (comm_rank(save->comm) == 0)
+    (void)unlink(save->temporary);
+  (void)comm_barrier(save->comm);
+}
+
+/* With the file open on some ranks only, or not to be written to when it is closed, HDF5 has no way back: it waits for the other ranks, or crashes when the process ends.
+ * All ranks are here, one speaks. */
+static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
+{
+  remove_temporary(save);
+  if (comm_rank(save->comm) != 0)
+    (void)comm_barrier(save->comm);
+  comm_abort(save->comm, explain(save, status));
+}
+
+static enum status open_on_all(struct save *save, hid_t *file)
+{
+  enum status mine = hdf5_open_parallel(save->temporary, comm_mpi(save->comm), file);
+  int64_t opened = mine == STATUS_OK;
+  enum status status = comm_agree(save->comm, mine);
+  if (status == STATUS_OK)
+    return STATUS_OK;
+  if (comm_max_i64(save->comm, &opened, 1) != STATUS_OK || opened)
+    give_up(save, status);
+  return status;
+}
+
+/* Closing writes the superblock once more, over itself, on rank 0; should that fail, the other ranks would wait for rank 0 for ever. A full disk lets it pass, a dead one does
+ * not: write a byte over itself first. */
+static bool can_be_closed(const struct save *save)
+{
+  char byte;
+  int fd = -1;
+  if (comm_rank(save->comm) == 0)
+    (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
+  bool good = fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
+  if (fd >= 0)
+    close(fd);
+  int64_t flag = good;
+  return comm_max_i64(save->comm, &flag, 1) == STATUS_OK && flag; /* rank 0's */
+}
+
+static enum status close_on_all(struct save *save, hid_t file, enum status status)
+{
+  char sentence[2048] = "";
+  if (status != STATUS_OK) {
+    snprintf(sentence, sizeof sentence, "%s", status_text());
+    if (!can_be_closed(save))
+      give_up(save, status_set(status, "%s", sentence));
+  }
+  enum status closed = hdf5_close(file, STATUS_OK);
+  if (closed != STATUS_OK)
+    comm_abort(save->comm, explain(save, closed)); /* the other ranks wait inside */
+  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+}
+
+static enum status flush(hid_t file)
+{
+  hdf5_lock();
+  enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
+  hdf5_unlock();
+  return status;
+}
+
+/* HDF5's flush holds the lock and waits for all ranks: it comes when no rank has anything left to bring. */
+static enum status flush_on_all(struct save *save, hid_t file)
+{
+  enum status status = bring_to_disk(save);
+  now_at(&waiting_for_data);
+  status = comm_agree(save->comm, status);
+  if (status == STATUS_OK)
+    status = comm_agree(save->comm, flush(file));
+  return status;
+}
+
+static enum status write_data(struct save *save)
+{
+  hid_t file = H5I_INVALID_HID;
+  enum status status = comm_agree(save->comm, check_access(save->temporary));
+  if (status == STATUS_OK)
+    status = open_on_all(save, &file);
+  if (status != STATUS_OK)
+    return status;
+  reached(CHECKPOINT_OPENED);
+  status = write_tensors(file, save);
+  now_at(&waiting_for_data);
+  status = comm_agree(save->comm, status);
+  if (status == STATUS_OK)
+    status = flush_on_all(save, file);
+  now_at(&closing);
+  status = close_on_all(save, file, status);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_CLOSED);
+  return status;
+}
+
+/* Rank 0: make it a checkpoint. */
+
+static enum status complete(const struct save *save)
+{
+  const int32_t yes = 1;
+  hid_t file = H5I_INVALID_HID;
+  enum status status = hdf5_open(save->temporary, true, &file);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, "complete", DTYPE_I32, &yes);
+  status = hdf5_finish(file, status);
+  if (status != STATUS_OK)
+    return status;
+  reached(CHECKPOINT_COMPLETED);
+  if (truncate(save->temporary, file_size(save->temporary)) != 0) /* gives back what was reserved beyond the end */
+    return status_set(STATUS_IO, "cannot set the size of %s: %s", save->temporary, strerror(errno));
+  status = file_sync_rename(save->temporary, save->final);
+  if (status == STATUS_OK)
+    reached(CHECKPOINT_RENAMED);
+  return status;
+}
+
+static enum status save_all(struct save *save)
+{
+  bool first = comm_rank(save->comm) == 0;
+  now_at(&preparing);
+  enum status status = prepare(save);
+  now_at(&comparing);
+  status = comm_agree(save->comm, status);
+  if (status == STATUS_OK)
+    status = check_same(save);
+  now_at(&adding);
+  if (status == STATUS_OK)
+    status = find_checksums(save);
+  if (status != STATUS_OK)
+    return status;
+  now_at(first ? &laying_out : &waiting_for_layout);
+  status = comm_agree(save->comm, first ? lay_out(save) : STATUS_OK);
+  now_at(&opening);
+  if (status == STATUS_OK)
+    status = write_data(save);
+  now_at(first ? &completing : &waiting_for_end);
+  if (status == STATUS_OK)
+    status = comm_agree(save->comm, first ? complete(save) : STATUS_OK);
+  int64_t broken = hdf5_is_broken();
+  if (status != STATUS_OK && (comm_max_i64(save->comm, &broken, 1) != STATUS_OK || broken))
+    give_up(save, status);
+  if (status != STATUS_OK)
+    remove_temporary(save);
+  return status;
+}
+
+static void free_save(struct save *save)
+{
+  mem_free(save->pieces);
+  mem_free(save->sums);
+  mem_free(save->opened);
+  mem_free(save->buffer);
+  mem_free(save->temporary);
+  mem_free(save->final);
+  checkpoint_table_free(&save->table);
+}
+
+static enum status save_or_explain(struct save *save)
+{
+  if (!comm_mpi(save->comm))
+    return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
+  enum status status = save_all(save);
+  now_at(NULL);
+  return status == STATUS_OK ? STATUS_OK : explain(save, status);
+}
+
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors,
+                            char **path_out)
+{
+  struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
+  enum status status = save_or_explain(&save);
+  if (status == STATUS_OK && path_out) {
+    *path_out = save.final;
+    save.final = NULL;
+  }
+  free_save(&save);
+  return status;
+}
+
+enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors)
+{
+  struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
+  enum status status = save_or_explain(&save);
+  free_save(&save);
+  return status;
+}

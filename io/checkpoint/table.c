@@ -1,0 +1,277 @@
+/* The list of tensors: from the caller, from a file, from rank 0. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/printable.h"
+#include "io/checkpoint/private.h"
+
+int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20, checkpoint_flush_bytes = 1 << 30;
+
+const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
+{
+  return table->names + table->entry[i].name;
+}
+
+int64_t checkpoint_table_bytes(const struct checkpoint_table *table)
+{
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < table->n; i++)
+    bytes += table->entry[i].elements * (int64_t)dtype_size((enum dtype)table->entry[i].type);
+  return bytes;
+}
+
+void checkpoint_table_free(struct checkpoint_table *table)
+{
+  mem_free(table->entry);
+  mem_free(table->names);
+  *table = (struct checkpoint_table){0};
+}
+
+/* A growing table. */
+struct builder {
+  struct checkpoint_table table;
+  int64_t entries_room, names_room;
+  int64_t bytes; /* of the tensors of a file */
+};
+
+static enum status grow(int64_t used, int64_t more, size_t size, int64_t *room, void **data)
+{
+  if (used + more <= *room)
+    return STATUS_OK;
+  int64_t wanted = 2 * (used + more) + 64;
+  enum status status = mem_resize(MEM_META, (size_t)wanted * size, data);
+  if (status == STATUS_OK)
+    *room = wanted;
+  return status;
+}
+
+static enum status append(struct builder *builder, const char *group, const char *name, struct checkpoint_entry entry)
+{
+  struct checkpoint_table *table = &builder->table;
+  size_t group_bytes = strlen(group), name_bytes = strlen(name);
+  int64_t bytes = (int64_t)(group_bytes + 1 + name_bytes + 1);
+  enum status status = grow(table->n, 1, sizeof *table->entry, &builder->entries_room, (void **)&table->entry);
+  if (status == STATUS_OK)
+    status = grow(table->names_bytes, bytes, 1, &builder->names_room, (void **)&table->names);
+  if (status != STATUS_OK)
+    return status;
+  char *text = table->names + table->names_bytes;
+  memcpy(text, group, group_bytes);
+  text[group_bytes] = '/';
+  memcpy(text + group_bytes + 1, name, name_bytes + 1);
+  entry.name = table->names_bytes;
+  table->names_bytes += bytes;
+  table->entry[table->n++] = entry;
+  return STATUS_OK;
+}
+
+/* From the caller. */
+
+static bool is_good_name(const char *name)
+{
+  return name && name[0] && !strchr(name, '/') && strcmp(name, ".") != 0;
+}
+
+static enum status check_tensor(const struct io_tensor *tensor, int64_t *elements)
+{
+  if (!is_good_name(tensor->group) || !is_good_name(tensor->name) || strcmp(tensor->group, "deck") == 0)
+    return status_set(STATUS_INTERNAL, "a tensor is named %s in group %s; a name is not empty, not '.' and has no '/', and no group is called deck",
+                      tensor->name ? tensor->name : "NULL", tensor->group ? tensor->group : "NULL");
+  if (tensor->ndim < 1 || tensor->ndim > LAYOUT_MAX_DIMS)
+    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible", tensor->group, tensor->name, tensor->ndim,
+                      LAYOUT_MAX_DIMS);
+  int64_t n = 1, bytes = 0;
+  for (int d = 0; d < tensor->ndim; d++) {
+    if (tensor->shape[d] < 1)
+      return status_set(STATUS_INTERNAL, "dimension %d of tensor %s/%s is %lld", d, tensor->group, tensor->name, (long long)tensor->shape[d]);
+    enum status status = layout_mul(n, tensor->shape[d], &n);
+    if (status != STATUS_OK)
+      return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
+  }
+  enum status status = layout_mul(n, (int64_t)dtype_size(tensor->type), &bytes);
+  if (status != STATUS_OK)
+    return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
+  struct layout_range range = tensor->range;
+  if (range.begin < range.end && (range.begin < 0 || range.end > n))
+    return status_set(STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements", (long long)range.begin,
+                      (long long)range.end, tensor->group, tensor->name, (long long)n);
+  *elements = n;
+  return STATUS_OK;
+}
+
+enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out)
+{
+  for (int t = 0; t < n; t++)
+    if (tensors[t].move)
+      return mem_alloc(MEM_IO, (size_t)checkpoint_piece_bytes, out);
+  return STATUS_OK;
+}
+
+struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
+{
+  const int64_t bytes = tensor->move ? checkpoint_piece_bytes : checkpoint_call_bytes, most = bytes / (int64_t)dtype_size(tensor->type);
+  return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
+}
+
+enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out)
+{
+  struct builder builder = {0};
+  enum status status = STATUS_OK;
+  for (int i = 0; i < n && status == STATUS_OK; i++) {
+    struct checkpoint_entry entry = {.type = tensors[i].type, .ndim = tensors[i].ndim};
+    status = check_tensor(&tensors[i], &entry.elements);
+    if (status != STATUS_OK)
+      break;
+    for (int d = 0; d < tensors[i].ndim; d++)
+      entry.shape[d] = tensors[i].shape[d];
+    status = append(&builder, tensors[i].group, tensors[i].name, entry);
+  }
+  if (status != STATUS_OK) {
+    checkpoint_table_free(&builder.table);
+    return status;
+  }
+  *out = builder.table;
+  return STATUS_OK;
+}
+
+/* From a file. */
+
+struct walk {
+  struct builder builder;
+  const char *group;
+  enum status status;
+};
+
+static enum status check_name(const char *what, const char *name)
+{
+  if (printable_is(name))
+    return STATUS_OK;
+  return status_set(STATUS_INPUT, "the name of %s %s holds control characters", what, name);
+}
+
+static enum status read_entry(hid_t group, const char *group_name, const char *name, struct builder *builder)
+{
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  enum status status = check_name("dataset", name);
+  if (status == STATUS_OK)
+    status = hdf5_open_dataset(group, name, &dataset);
+  if (status != STATUS_OK)
+    return status;
+  struct checkpoint_entry entry = {.type = dataset.type, .ndim = dataset.ndim, .elements = dataset.elements};
+  memcpy(entry.shape, dataset.shape, sizeof entry.shape);
+  uint32_t crc = 0;
+  int64_t elements = 0;
+  status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  if (status == STATUS_OK)
+    status = hdf5_get_number(dataset.id, "elements", DTYPE_I64, &elements);
+  if (status != STATUS_OK)
+    status = status_prefix(status, "dataset %s", name);
+  else if (elements != dataset.elements)
+    status =
+        status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld", name, (long long)dataset.elements, (long long)elements);
+  status = hdf5_close(dataset.id, status);
+  if (status != STATUS_OK)
+    return status;
+  if (__builtin_add_overflow(builder->bytes, dataset.elements * (int64_t)dtype_size(dataset.type), &builder->bytes))
+    return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
+  entry.crc = crc;
+  return append(builder, group_name, name, entry);
+}
+
+/* H5Literate stops at the first callback that returns something negative. */
+static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link, void *arg)
+{
+  (void)link; /* hdf5_open_dataset() looks at it */
+  struct walk *walk = arg;
+  walk->status = read_entry(group, walk->group, name, &walk->builder);
+  if (walk->status != STATUS_OK)
+    walk->status = status_prefix(walk->status, "group %s", walk->group);
+  return walk->status == STATUS_OK ? 0 : -1;
+}
+
+/* Native order, because HDF5 1.10 builds a table of the links for any other order. If a block of the
+ * group's index is damaged, it frees entries of the table that it has not filled. */
+static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
+{
+  hdf5_lock();
+  herr_t done = H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit, walk);
+  if (walk->status == STATUS_OK)
+    walk->status = hdf5_check(done, STATUS_INPUT, "list what is in it");
+  hdf5_unlock();
+  return walk->status;
+}
+
+static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, void *arg)
+{
+  (void)link;
+  struct walk *walk = arg;
+  if (strcmp(name, "deck") == 0)
+    return 0;
+  hid_t group = H5I_INVALID_HID;
+  walk->status = check_name("group", name);
+  if (walk->status == STATUS_OK)
+    walk->status = hdf5_open_group(root, name, &group);
+  if (walk->status != STATUS_OK)
+    return -1;
+  walk->group = name;
+  walk->status = hdf5_close(group, iterate(group, visit_tensor, walk));
+  return walk->status == STATUS_OK ? 0 : -1;
+}
+
+static int compare_entries(const void *a, const void *b, void *arg)
+{
+  const char *names = arg;
+  return strcmp(names + ((const struct checkpoint_entry *)a)->name, names + ((const struct checkpoint_entry *)b)->name);
+}
+
+enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out)
+{
+  struct walk walk = {.status = STATUS_OK};
+  enum status status = iterate(file, visit_group, &walk);
+  struct checkpoint_table table = walk.builder.table;
+  if (status != STATUS_OK) {
+    checkpoint_table_free(&table);
+    return status;
+  }
+  if (table.n > 0)
+    qsort_r(table.entry, (size_t)table.n, sizeof *table.entry, compare_entries, table.names);
+  *out = table;
+  return STATUS_OK;
+}
+
+int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *name)
+{
+  int64_t low = 0, high = table->n;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    int order = strcmp(name, checkpoint_table_name(table, middle));
+    if (order == 0)
+      return middle;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return -1;
+}
+
+enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *table)
+{
+  int64_t sizes[2] = {table->n, table->names_bytes};
+  enum status status = comm_broadcast(comm, sizes, sizeof sizes, 0);
+  if (status != STATUS_OK)
+    return status;
+  if (comm_rank(comm) != 0) {
+    *table = (struct checkpoint_table){.n = sizes[0], .names_bytes = sizes[1]};
+    status = mem_alloc(MEM_META, (size_t)sizes[0] * sizeof *table->entry, (void **)&table->entry);
+    if (status == STATUS_OK)
+      status = mem_alloc(MEM_META, (size_t)sizes[1], (void **)&table->names);
+  }
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK && sizes[0] > 0)
+    status = comm_broadcast(comm, table->entry, sizes[0] * (int64_t)sizeof *table->entry, 0);
+  if (status == STATUS_OK && sizes[1] > 0)
+    status = comm_broadcast(comm, table->names, sizes[1], 0);
+  return status;
+}

@@ -1,0 +1,317 @@
+/* Datasets: making, opening, moving their elements; texts. */
+#include <string.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "io/hdf5/private.h"
+
+int64_t hdf5_transfer_bytes = (int64_t)256 << 20;
+
+static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t space, hid_t *out)
+{
+  hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
+  int64_t done = creation;
+  if (done >= 0)
+    done = H5Pset_layout(creation, H5D_CONTIGUOUS);
+  if (done >= 0)
+    done = H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+  if (done >= 0)
+    done = H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
+  if (done >= 0)
+    done = H5Pset_obj_track_times(creation, false);
+  enum status status = hdf5_check(done, STATUS_LIBRARY, "set up an HDF5 dataset");
+  hid_t dataset = H5I_INVALID_HID;
+  if (status == STATUS_OK) {
+    dataset = H5Dcreate2(parent, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    status = hdf5_check(dataset, STATUS_IO, "create the dataset %s", name);
+  }
+  status = hdf5_close(creation, status);
+  if (status != STATUS_OK)
+    return hdf5_close(dataset, status);
+  *out = dataset;
+  return STATUS_OK;
+}
+
+static enum status count_elements(const char *name, enum dtype type, int ndim, const int64_t *shape, int64_t *out)
+{
+  int64_t elements = 1, bytes;
+  if (ndim < 1 || ndim > LAYOUT_MAX_DIMS)
+    return status_set(STATUS_INPUT, "%s has %d dimensions; 1 to %d are possible", name, ndim, LAYOUT_MAX_DIMS);
+  for (int d = 0; d < ndim; d++) {
+    if (shape[d] < 1)
+      return status_set(STATUS_INPUT, "dimension %d of %s is %lld; it must be at least 1", d, name, (long long)shape[d]);
+    enum status status = layout_mul(elements, shape[d], &elements);
+    if (status != STATUS_OK)
+      return status_prefix(status, "%s", name);
+  }
+  enum status status = layout_mul(elements, (int64_t)dtype_size(type), &bytes);
+  if (status != STATUS_OK)
+    return status_prefix(status, "%s", name);
+  *out = elements;
+  return STATUS_OK;
+}
+
+enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim, const int64_t *shape, struct hdf5_dataset *out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
+  enum status status = count_elements(name, type, ndim, shape, &dataset.elements);
+  if (status != STATUS_OK)
+    return status;
+  hsize_t dims[LAYOUT_MAX_DIMS];
+  for (int d = 0; d < ndim; d++)
+    dims[d] = (hsize_t)(dataset.shape[d] = shape[d]);
+  hid_t file_type = H5I_INVALID_HID;
+  status = hdf5_type(type, &file_type);
+  if (status != STATUS_OK)
+    return status;
+  hid_t space = H5Screate_simple(ndim, dims, NULL);
+  status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace");
+  if (status == STATUS_OK)
+    status = create_with(parent, name, file_type, space, &dataset.id);
+  status = hdf5_close(file_type, hdf5_close(space, status));
+  if (status != STATUS_OK)
+    return hdf5_close(dataset.id, status);
+  *out = dataset;
+  return STATUS_OK;
+}
+
+/* Contiguous, in this file, and all its bytes are there. */
+static enum status check_storage(hid_t id, const char *name, uint64_t bytes)
+{
+  hid_t creation = H5Dget_create_plist(id);
+  enum status status = hdf5_check(creation, STATUS_INPUT, "read how %s is stored", name);
+  if (status == STATUS_OK && (H5Pget_layout(creation) != H5D_CONTIGUOUS || H5Pget_external_count(creation) != 0 || H5Pget_nfilters(creation) != 0))
+    status = status_set(STATUS_INPUT, "%s is not stored contiguously and uncompressed", name);
+  if (status == STATUS_OK && H5Dget_storage_size(id) != bytes)
+    status = status_set(STATUS_INPUT, "%s stores %llu bytes; its shape and type need %llu", name, (unsigned long long)H5Dget_storage_size(id),
+                        (unsigned long long)bytes);
+  return hdf5_close(creation, status);
+}
+
+static enum status describe(const char *name, struct hdf5_dataset *dataset)
+{
+  hsize_t dims[H5S_MAX_RANK] = {0};
+  hid_t type = H5Dget_type(dataset->id), space = H5Dget_space(dataset->id);
+  enum status status = hdf5_check(type < space ? type : space, STATUS_INPUT, "read type and shape of %s", name);
+  int found = status == STATUS_OK ? hdf5_type_find(type) : 0;
+  if (found < 0)
+    status = status_set(STATUS_INPUT, "%s has a number type that Sluice does not write", name);
+  if (status == STATUS_OK) {
+    dataset->type = (enum dtype)found;
+    dataset->ndim = H5Sis_simple(space) > 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : 0;
+    for (int d = 0; d < dataset->ndim && d < LAYOUT_MAX_DIMS; d++)
+      dataset->shape[d] = dims[d] > INT64_MAX ? 0 : (int64_t)dims[d];
+    status = count_elements(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements);
+  }
+  if (status != STATUS_OK)
+    status = STATUS_INPUT; /* an overflow is the file's fault here */
+  return hdf5_close(type, hdf5_close(space, status));
+}
+
+enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset.id);
+  if (status == STATUS_OK)
+    status = describe(name, &dataset);
+  if (status == STATUS_OK)
+    status = check_storage(dataset.id, name, (uint64_t)dataset.elements * dtype_size(dataset.type));
+  if (status != STATUS_OK)
+    return hdf5_close(dataset.id, status);
+  *out = dataset;
+  return STATUS_OK;
+}
+
+enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
+{
+  hdf5_lock();
+  const haddr_t offset = H5Dget_offset(dataset->id);
+  hdf5_unlock();
+  if (offset == HADDR_UNDEF || offset > INT64_MAX)
+    return status_set(STATUS_INPUT, "a dataset's bytes are not in it");
+  *out = (int64_t)offset;
+  return STATUS_OK;
+}
+
+/* Transfers. */
+
+static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space, const struct layout_box *box, void *read_to,
+                                const void *write_from, int64_t *moved)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
+  for (int d = 0; d < dataset->ndim; d++) {
+    start[d] = (hsize_t)box->start[d];
+    count[d] = (hsize_t)box->count[d];
+    elements *= count[d];
+  }
+  hid_t memory = H5Screate_simple(1, &elements, NULL);
+  int64_t done = memory;
+  if (done >= 0)
+    done = H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
+  if (done >= 0)
+    done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to)
+                   : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
+  enum status status = hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write", (unsigned long long)elements);
+  *moved = (int64_t)elements;
+  return hdf5_close(memory, status);
+}
+
+static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type, hid_t *space)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  *type = H5Dget_type(dataset->id);
+  *space = H5Dget_space(dataset->id);
+  return hdf5_check(*type < *space ? *type : *space, STATUS_IO, "read type and shape");
+}
+
+/* The lock is free between calls of HDF5: others need not wait for all of a big range. */
+static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range, void *read_to, const void *write_from)
+{
+  if (range.begin >= range.end)
+    return STATUS_OK;
+  if (range.begin < 0 || range.end > dataset->elements)
+    return status_set(STATUS_INTERNAL, "elements %lld to %lld of a dataset of %lld are asked for", (long long)range.begin, (long long)range.end,
+                      (long long)dataset->elements);
+  size_t size = dtype_size(dataset->type);
+  int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;
+  hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID;
+  enum status status = open_type_and_space(dataset, &type, &space);
+  for (int64_t at = range.begin; at < range.end && status == STATUS_OK;) {
+    struct layout_box boxes[2 * LAYOUT_MAX_DIMS];
+    struct layout_range piece = {at, range.end - at > most ? at + most : range.end};
+    int n = layout_boxes(dataset->ndim, dataset->shape, piece, boxes);
+    for (int i = 0; i < n && status == STATUS_OK; i++) {
+      size_t offset = (size_t)(at - range.begin) * size;
+      int64_t moved;
+      status = transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL,
+                            write_from ? (const char *)write_from + offset : NULL, &moved);
+      at += moved;
+    }
+    if (status == STATUS_OK && at != piece.end)
+      status = status_set(STATUS_INTERNAL, "the hyperslabs of a range end at element %lld, not %lld", (long long)at, (long long)piece.end);
+  }
+  return hdf5_close(type, hdf5_close(space, status));
+}
+
+enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range, const void *data)
+{
+  return transfer(dataset, range, NULL, data);
+}
+
+enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data)
+{
+  return transfer(dataset, range, data, NULL);
+}
+
+/* Rows of numbers. */
+
+enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n, const void *data)
+{
+  struct hdf5_dataset dataset;
+  if (n == 0)
+    return STATUS_OK;
+  const uint32_t crc = (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type));
+  enum status status = hdf5_create_dataset(parent, name, type, 1, &n, &dataset);
+  if (status)
+    return status;
+  status = hdf5_write(&dataset, (struct layout_range){0, n}, data);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
+  return hdf5_close(dataset.id, status);
+}
+
+enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n, struct hdf5_dataset *out, uint32_t *crc)
+{
+  struct hdf5_dataset dataset;
+  enum status status = hdf5_open_dataset(parent, name, &dataset);
+  if (status)
+    return status;
+  if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
+    status = status_set(STATUS_INPUT, "'%s' is not a row of %lld numbers of type %s", name, (long long)n, dtype_name(type));
+  if (status == STATUS_OK)
+    status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
+  if (status)
+    return hdf5_close(dataset.id, status);
+  *out = dataset;
+  return STATUS_OK;
+}
+
+enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64_t n, void *data)
+{
+  struct hdf5_dataset dataset;
+  uint32_t crc;
+  enum status status = hdf5_open_row(parent, name, type, n, &dataset, &crc);
+  if (status)
+    return status;
+  status = hdf5_read(&dataset, (struct layout_range){0, n}, data);
+  if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
+    status = status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);
+  return hdf5_close(dataset.id, status);
+}
+
+/* Text datasets. */
+
+enum status hdf5_write_text(hid_t parent, const char *name, const char *text)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  size_t bytes = strlen(text);
+  uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)text, bytes);
+  hid_t type = H5I_INVALID_HID, dataset = H5I_INVALID_HID;
+  enum status status = hdf5_text_type(bytes + 1, &type);
+  if (status != STATUS_OK)
+    return status;
+  hid_t space = H5Screate(H5S_SCALAR);
+  status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace");
+  if (status == STATUS_OK)
+    status = create_with(parent, name, type, space, &dataset);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(dataset, "crc32", DTYPE_U32, &crc);
+  if (status == STATUS_OK)
+    status = hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text), STATUS_IO, "write the text %s", name);
+  status = hdf5_close(dataset, status);
+  return hdf5_close(type, hdf5_close(space, status));
+}
+
+static enum status read_text(hid_t dataset, const char *name, size_t most, char **text)
+{
+  hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+  size_t bytes = 0;
+  enum status status = hdf5_check(type < space ? type : space, STATUS_INPUT, "read the type of %s", name);
+  if (status == STATUS_OK)
+    status = hdf5_text_size(type, name, most, &bytes);
+  if (status == STATUS_OK && H5Sget_simple_extent_type(space) != H5S_SCALAR)
+    status = status_set(STATUS_INPUT, "%s is not one text", name);
+  if (status == STATUS_OK)
+    status = check_storage(dataset, name, bytes);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, bytes + 1, (void **)text);
+  if (status == STATUS_OK)
+    status = hdf5_check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text), STATUS_INPUT, "read the text %s", name);
+  return hdf5_close(type, hdf5_close(space, status));
+}
+
+enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  hid_t dataset = H5I_INVALID_HID;
+  uint32_t crc = 0;
+  char *text = NULL;
+  enum status status = hdf5_open_object(parent, name, H5I_DATASET, "dataset", &dataset);
+  if (status != STATUS_OK)
+    return status;
+  status = read_text(dataset, name, most, &text);
+  if (status == STATUS_OK)
+    status = hdf5_get_number(dataset, "crc32", DTYPE_U32, &crc);
+  if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
+    status = status_set(STATUS_INPUT, "the text %s does not match its checksum: the file is damaged", name);
+  status = hdf5_close(dataset, status);
+  if (status != STATUS_OK) {
+    mem_free(text);
+    return status;
+  }
+  *out = text;
+  return STATUS_OK;
+}

@@ -1,0 +1,257 @@
+/* Files: making, opening, ending. */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/hdf5/private.h"
+#include "io/text/file.h"
+
+enum {
+  ALIGN_BYTES = 65536,      /* objects of this size or more begin at a multiple of it: whole pages and file-system blocks */
+  META_BLOCK_BYTES = 32768, /* metadata lies together, so that a reader fetches few blocks */
+  MOST_COMPACT = 64
+};
+
+/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state that no later flush accepts, not the one in H5Fclose either, whose failure leaves
+ * tables half taken down that are walked again, into freed memory, when the process ends. So no flush may fail: room is made first, and where something has failed already
+ * the file is flushed into memory. */
+
+static bool broken;
+
+bool hdf5_is_broken(void)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  return broken;
+}
+
+static enum status descriptor_of(hid_t file, int **out)
+{
+  return hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)out), STATUS_IO, "find its descriptor");
+}
+
+static enum status make_room(hid_t file, int fd)
+{
+  hsize_t bytes = 0;
+  enum status status = hdf5_check(H5Fget_filesize(file, &bytes), STATUS_IO, "find its size");
+  return status == STATUS_OK ? file_reserve_open(fd, "it", (int64_t)bytes) : status;
+}
+
+static void redirect_to_memory(int fd)
+{
+  int scratch = memfd_create("discarded", MFD_CLOEXEC);
+  if (scratch < 0)
+    return;
+  dup2(scratch, fd);
+  close(scratch);
+}
+
+static enum status flush_and_close(hid_t file)
+{
+  enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "write it");
+  if (status == STATUS_OK)
+    status = hdf5_check(H5Fclose(file), STATUS_IO, "close it");
+  broken = broken || status != STATUS_OK;
+  return status;
+}
+
+enum status hdf5_finish(hid_t file, enum status so_far)
+{
+  if (file < 0)
+    return so_far;
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  int *fd = NULL;
+  enum status found = descriptor_of(file, &fd), status = so_far;
+  if (status == STATUS_OK)
+    status = found;
+  if (status == STATUS_OK)
+    status = make_room(file, *fd);
+  if (status == STATUS_OK)
+    return flush_and_close(file);
+  if (found == STATUS_OK)
+    redirect_to_memory(*fd);
+  broken = broken || H5Fclose(file) < 0;
+  return status;
+}
+
+enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final, enum status so_far)
+{
+  const enum status status = hdf5_finish(file, so_far);
+  if (!status)
+    return file_sync_rename(temporary, final);
+  unlink(temporary);
+  return status_prefix(status, "%s", temporary);
+}
+
+/* Making and opening. */
+
+/* Strong closing: whatever a failure left open inside the file goes with it. */
+static enum status access_list(int64_t alignment, hid_t *out)
+{
+  if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
+    return status_set(STATUS_LIBRARY, "cannot silence HDF5's error stack: the HDF5 library is not working");
+  hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+  enum status status = hdf5_check(list, STATUS_LIBRARY, "make an HDF5 property list");
+  if (status != STATUS_OK)
+    return status;
+  int64_t done = H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
+  if (done >= 0)
+    done = H5Pset_fclose_degree(list, H5F_CLOSE_STRONG);
+  if (done >= 0)
+    done = H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment);
+  if (done >= 0)
+    done = H5Pset_meta_block_size(list, META_BLOCK_BYTES);
+  if (done >= 0)
+    done = H5Pset_sieve_buf_size(list, 0); /* so that a failed write of data fails in H5Dwrite and not in H5Dclose, which HDF5 does not survive */
+#if H5_VERSION_GE(1, 10, 7)
+  /* Finished files never change, and many cluster file systems have no locks. */
+  if (done >= 0)
+    done = H5Pset_file_locking(list, false, true);
+#endif
+  status = hdf5_check(done, STATUS_LIBRARY, "set up HDF5's file access");
+  if (status != STATUS_OK)
+    return hdf5_close(list, status);
+  *out = list;
+  return STATUS_OK;
+}
+
+static enum status create_file(const char *path, hid_t access, hid_t *out)
+{
+  hid_t creation = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
+  enum status status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
+  if (status == STATUS_OK)
+    status = hdf5_check(H5Pset_obj_track_times(creation, false), STATUS_LIBRARY, "set up an HDF5 file");
+  if (status == STATUS_OK) /* the root's attributes stay in its header */
+    status = hdf5_check(H5Pset_attr_phase_change(creation, MOST_COMPACT, MOST_COMPACT / 2), STATUS_LIBRARY, "set up an HDF5 file");
+  if (status == STATUS_OK) {
+    file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+    status = hdf5_check(file, STATUS_IO, "create it");
+  }
+  status = hdf5_close(creation, status);
+  if (status != STATUS_OK)
+    return hdf5_close(file, status);
+  *out = file;
+  return STATUS_OK;
+}
+
+enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  hid_t access = H5I_INVALID_HID, file = H5I_INVALID_HID;
+  enum status status = access_list(alignment, &access);
+  if (status == STATUS_OK && mpi_comm)
+    status = hdf5_check(H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL), STATUS_LIBRARY, "set up parallel HDF5");
+  if (status == STATUS_OK)
+    status = create_file(path, access, &file);
+  status = hdf5_close(access, status);
+  if (status != STATUS_OK)
+    return hdf5_close(file, status);
+  *out = file;
+  return STATUS_OK;
+}
+
+enum status hdf5_create(const char *path, hid_t *out)
+{
+  return hdf5_create_aligned(path, NULL, ALIGN_BYTES, out);
+}
+
+static const char *looks_like(const unsigned char *head, size_t bytes)
+{
+  static const struct {
+    size_t at, length;
+    const char *magic, *what;
+  } known[] = {
+      {0, 4, "PK\3\4", "a zip archive (PyTorch and NumPy write such)"},
+      {0, 2, "\x1f\x8b", "gzip data"},
+      {0, 4, "\x28\xb5\x2f\xfd", "Zstandard data"},
+      {0, 6, "\x93NUMPY", "a NumPy array"},
+      {0, 4,
+       "\x7f"
+       "ELF",
+       "a program"},
+      {0, 4, "GGUF", "a GGUF model"},
+      {0, 3, "CDF", "a classic netCDF file"},
+      {257, 5, "ustar", "a tar archive"},
+      {8, 2, "{\"", "a safetensors file"},
+      {0, 2, "\x80\2", "a Python pickle"},
+      {0, 2, "\x80\4", "a Python pickle"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    if (bytes >= known[i].at + known[i].length && memcmp(head + known[i].at, known[i].magic, known[i].length) == 0)
+      return known[i].what;
+  size_t text = 0, zero = 0;
+  for (size_t i = 0; i < bytes; i++) {
+    bool stray = (head[i] & 0xc0) == 0x80 && (i == 0 || head[i - 1] < 0x80); /* a byte that continues no UTF-8 character */
+    text += (head[i] >= 32 && !stray) || isspace(head[i]);
+    zero += head[i] == 0;
+  }
+  return zero == bytes ? "zeros" : text == bytes ? "text" : "binary data of another kind";
+}
+
+/* What can be said of a path without HDF5, in words that HDF5 does not have. */
+static enum status check_is_hdf5(const char *path, bool write)
+{
+  static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  struct stat info;
+  unsigned char head[512];
+  if (stat(path, &info) != 0)
+    return status_set(errno == ENOENT ? STATUS_INPUT : STATUS_IO, "cannot open it: %s", strerror(errno));
+  if (S_ISDIR(info.st_mode))
+    return status_set(STATUS_INPUT, "it is a folder; an HDF5 file is expected");
+  if (!S_ISREG(info.st_mode))
+    return status_set(STATUS_INPUT, "it is not a regular file; an HDF5 file is expected");
+  int fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+  if (fd < 0)
+    return status_set(STATUS_IO, "cannot open it: %s%s", strerror(errno), errno == EACCES ? "; check its permissions" : "");
+  ssize_t got = pread(fd, head, sizeof head, 0);
+  int reason = errno;
+  close(fd);
+  if (got < 0)
+    return status_set(STATUS_IO, "cannot read it: %s", strerror(reason));
+  if (got == 0)
+    return status_set(STATUS_INPUT, "it is empty (0 bytes); an HDF5 file is expected");
+  if (got < (ssize_t)sizeof signature || memcmp(head, signature, sizeof signature) != 0)
+    return status_set(STATUS_INPUT, "it is not an HDF5 file; it looks like %s", looks_like(head, (size_t)got));
+  return STATUS_OK;
+}
+
+static enum status open_with(const char *path, bool write, hid_t access, hid_t *out)
+{
+  hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
+  enum status status = hdf5_check(file, STATUS_INPUT, "open it as HDF5 (it is truncated or damaged)");
+  status = hdf5_close(access, status);
+  if (status != STATUS_OK)
+    return hdf5_close(file, status);
+  *out = file;
+  return STATUS_OK;
+}
+
+enum status hdf5_open(const char *path, bool write, hid_t *out)
+{
+  hid_t access = H5I_INVALID_HID;
+  enum status status = check_is_hdf5(path, write);
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  if (status == STATUS_OK)
+    status = access_list(ALIGN_BYTES, &access);
+  return status == STATUS_OK ? open_with(path, write, access, out) : status;
+}
+
+enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
+{
+  int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+  hid_t access = H5I_INVALID_HID;
+  enum status status = access_list(ALIGN_BYTES, &access);
+  if (status != STATUS_OK)
+    return status;
+  int64_t done = H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL);
+  if (done >= 0)
+    done = H5Pset_all_coll_metadata_ops(access, true); /* one rank reads and tells the others */
+  status = hdf5_check(done, STATUS_LIBRARY, "set up parallel HDF5");
+  if (status != STATUS_OK)
+    return hdf5_close(access, status);
+  return open_with(path, true, access, out);
+}

@@ -1,0 +1,22 @@
+/* What the files of io/hdf5 share. Private to them. */
+#ifndef SLUICE_IO_HDF5_PRIVATE_H
+#define SLUICE_IO_HDF5_PRIVATE_H
+
+#include "io/hdf5/hdf5.h"
+
+/* A function that begins with
+ *   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
+ * holds the lock until it returns. */
+int hdf5_take(void);
+void hdf5_release(int *held);
+
+/* With the lock held: */
+
+/* The type of text of fixed length, to be closed. `bytes`: with its NUL. */
+enum status hdf5_text_type(size_t bytes, hid_t *out);
+/* Bytes that a fixed-length string type holds, at most `most` and a NUL. `name`: whose type it is. */
+enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *out);
+/* A name that lies in this file, and is of the wanted kind ("group"): links into other files are not followed. Close *out. */
+enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name, hid_t *out);
+
+#endif

@@ -1,0 +1,324 @@
+#include "io/results/results.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/open.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "io/text/utf8.h"
+
+enum { FIRST_ROOM = 8192 };
+
+struct results {
+  int fd;
+  char *path, *line;
+  size_t used, room;
+  enum status status; /* of the fields so far */
+};
+
+/* Writing. */
+
+static void append_bytes(struct results *results, const char *bytes, size_t n)
+{
+  if (results->status != STATUS_OK)
+    return;
+  if (results->used + n > results->room) {
+    size_t room = 2 * (results->used + n);
+    results->status = mem_resize(MEM_META, room, (void **)&results->line);
+    if (results->status != STATUS_OK)
+      return;
+    results->room = room;
+  }
+  memcpy(results->line + results->used, bytes, n);
+  results->used += n;
+}
+
+static void append_literal(struct results *results, const char *text)
+{
+  append_bytes(results, text, strlen(text));
+}
+
+static void __attribute__((format(printf, 2, 3))) append_number(struct results *results, const char *format, ...)
+{
+  char text[64];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  append_literal(results, text);
+}
+
+static void append_escaped(struct results *results, const char *text, size_t n)
+{
+  static const char *const names[32] = {['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t"};
+  for (size_t i = 0; i < n; i++) {
+    unsigned char c = (unsigned char)text[i];
+    if (c == '"' || c == '\\') {
+      append_literal(results, "\\");
+      append_bytes(results, text + i, 1);
+    } else if (c >= 32) {
+      append_bytes(results, text + i, 1);
+    } else if (names[c]) {
+      append_literal(results, names[c]);
+    } else {
+      append_number(results, "\\u%04x", c);
+    }
+  }
+}
+
+/* JSON is UTF-8; a file's name need not be. */
+static void append_string(struct results *results, const char *text)
+{
+  append_literal(results, "\"");
+  for (size_t left = strlen(text); left > 0;) {
+    int64_t bad = utf8_find_invalid(text, left);
+    size_t good = bad < 0 ? left : (size_t)bad;
+    append_escaped(results, text, good);
+    if (bad >= 0)
+      append_literal(results, "\\ufffd");
+    size_t done = good + (bad >= 0);
+    text += done;
+    left -= done;
+  }
+  append_literal(results, "\"");
+}
+
+static void append_key(struct results *results, const char *key)
+{
+  append_literal(results, results->used > 1 ? "," : "");
+  append_string(results, key);
+  append_literal(results, ":");
+}
+
+void results_begin(struct results *results, const char *kind)
+{
+  results->used = 0;
+  results->status = STATUS_OK;
+  append_literal(results, "{");
+  results_text(results, "kind", kind);
+}
+
+void results_int(struct results *results, const char *key, int64_t value)
+{
+  append_key(results, key);
+  append_number(results, "%" PRId64, value);
+}
+
+void results_real(struct results *results, const char *key, double value)
+{
+  append_key(results, key);
+  if (isfinite(value))
+    append_number(results, "%.17g", value);
+  else
+    append_literal(results, "null");
+}
+
+void results_text(struct results *results, const char *key, const char *value)
+{
+  append_key(results, key);
+  append_string(results, value);
+}
+
+static enum status write_line(struct results *results)
+{
+  for (size_t done = 0; done < results->used;) {
+    ssize_t n = write(results->fd, results->line + done, results->used - done);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return status_set(STATUS_IO, "cannot write to %s: %s%s", results->path, strerror(errno),
+                        errno == ENOSPC || errno == EDQUOT ? "; free some space" : "");
+    done += (size_t)n;
+  }
+  return STATUS_OK;
+}
+
+enum status results_end(struct results *results)
+{
+  append_literal(results, "}\n");
+  if (results->status != STATUS_OK)
+    return results->status;
+  off_t before = lseek(results->fd, 0, SEEK_END);
+  enum status status = before < 0 ? status_set(STATUS_IO, "cannot find the end of %s: %s", results->path, strerror(errno)) : write_line(results);
+  if (status != STATUS_OK && before >= 0 && ftruncate(results->fd, before) != 0)
+    return status_prefix(status, "a part of a line is left in %s (%s)", results->path, strerror(errno));
+  return status;
+}
+
+/* Opening. */
+
+/* How much of the file is whole lines. */
+static enum status whole_lines(int fd, off_t *end)
+{
+  struct stat info;
+  if (fstat(fd, &info) != 0)
+    return status_set(STATUS_IO, "%s", strerror(errno));
+  off_t at = info.st_size;
+  while (at > 0) {
+    char part[4096];
+    off_t begin = at > (off_t)sizeof part ? at - (off_t)sizeof part : 0;
+    ssize_t n = pread(fd, part, (size_t)(at - begin), begin);
+    if (n < at - begin)
+      return status_set(STATUS_IO, "%s", n < 0 ? strerror(errno) : "it shrinks while it is read");
+    const char *newline = memrchr(part, '\n', (size_t)n);
+    if (newline) {
+      at = begin + (newline - part) + 1;
+      break;
+    }
+    at = begin;
+  }
+  *end = at;
+  return STATUS_OK;
+}
+
+static enum status open_file(const char *path, int *out)
+{
+  off_t end = 0;
+  int fd = -1;
+  enum status status = open_regular(path, OPEN_APPEND, &fd);
+  if (status)
+    return status;
+  status = whole_lines(fd, &end);
+  if (status == STATUS_OK && ftruncate(fd, end) != 0)
+    status = status_set(STATUS_IO, "%s", strerror(errno));
+  if (status != STATUS_OK) {
+    close(fd);
+    return status_prefix(status, "cannot cut the last line of %s, which an interrupted run left unfinished", path);
+  }
+  *out = fd;
+  return STATUS_OK;
+}
+
+enum status results_open(const char *path, struct results **out)
+{
+  struct results *results = NULL;
+  enum status status = mem_alloc(MEM_META, sizeof *results, (void **)&results);
+  if (status != STATUS_OK)
+    return status;
+  results->fd = -1;
+  results->room = FIRST_ROOM;
+  results->path = mem_strdup(path);
+  status = results->path ? mem_alloc(MEM_META, FIRST_ROOM, (void **)&results->line) : STATUS_MEMORY;
+  if (status == STATUS_OK)
+    status = open_file(path, &results->fd);
+  if (status != STATUS_OK) {
+    mem_free(results->line);
+    mem_free(results->path);
+    mem_free(results);
+    return status;
+  }
+  *out = results;
+  return STATUS_OK;
+}
+
+enum status results_close(struct results *results)
+{
+  if (!results)
+    return STATUS_OK;
+  enum status status = STATUS_OK;
+  if (close(results->fd) != 0)
+    status = status_set(STATUS_IO, "cannot close %s: %s", results->path, strerror(errno));
+  mem_free(results->line);
+  mem_free(results->path);
+  mem_free(results);
+  return status;
+}
+
+/* Removes only the file that it made, and no file that another process makes meanwhile. */
+static enum status try_to_make(const char *path)
+{
+  const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0)
+    return errno == EEXIST ? STATUS_OK : status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+  close(fd);
+  return unlink(path) == 0 ? STATUS_OK
+                           : status_set(STATUS_IO, "cannot remove %s, which was made to see whether it can be: %s", path, strerror(errno));
+}
+
+enum status results_check(const char *path)
+{
+  struct stat info;
+  if (lstat(path, &info) != 0 && errno == ENOENT)
+    return try_to_make(path);
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_UPDATE, &fd);
+  if (!status)
+    close(fd);
+  return status;
+}
+
+/* Rewinding. */
+
+/* A line that is not strict JSON has no step. */
+static bool is_later(const char *line, size_t bytes, int64_t last_step)
+{
+  struct json_tree *tree = NULL;
+  int64_t step;
+  if (json_tree_parse("results", line, bytes, &tree))
+    return false;
+  const struct json_node *node = json_find(json_tree_root(tree), "step");
+  const bool later = node && !json_get_whole(node, 0, INT64_MAX, &step) && step > last_step;
+  json_tree_free(tree);
+  return later;
+}
+
+/* Moves the lines that stay to the front; the last one, if unfinished, goes. */
+static size_t drop_later(char *text, size_t bytes, int64_t last_step)
+{
+  size_t kept = 0;
+  for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
+    size_t length = (size_t)(newline - line) + 1;
+    if (is_later(line, length, last_step))
+      continue;
+    memmove(text + kept, line, length);
+    kept += length;
+  }
+  return kept;
+}
+
+static bool any_later(const char *text, size_t bytes, int64_t last_step)
+{
+  const char *end = text + bytes;
+  for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(end - line)));
+       line = newline + 1)
+    if (is_later(line, (size_t)(newline - line) + 1, last_step))
+      return true;
+  return false;
+}
+
+enum status results_have_steps(const char *path, bool *out)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  *out = false;
+  if (!file_exists(path))
+    return STATUS_OK;
+  const enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
+  if (!status)
+    *out = any_later(text, bytes, 0);
+  mem_free(text);
+  return status;
+}
+
+enum status results_rewind(const char *path, int64_t last_step)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  if (!file_exists(path))
+    return STATUS_OK;
+  enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
+  const size_t kept = status ? 0 : drop_later(text, bytes, last_step);
+  if (kept < bytes)
+    status = file_write_all(path, text, kept);
+  mem_free(text);
+  return status;
+}

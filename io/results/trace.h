@@ -1,0 +1,33 @@
+/* A timeline as a file in the trace-event format (JSON) that Perfetto and chrome://tracing open: a process a rank, a thread a lane, a span a piece of work.
+ * The file is complete when trace_close() says so; before that it has a temporary name. The first failure of a write is kept: trace_close() tells. */
+#ifndef SLUICE_IO_RESULTS_TRACE_H
+#define SLUICE_IO_RESULTS_TRACE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct trace;
+
+/* What a click on a span shows. */
+struct trace_arg { const char *key, *text; int64_t number; }; /* `number` where text is NULL */
+enum { TRACE_MAX_ARGS = 12 };
+
+struct trace_span {
+  const char *name, *category;
+  int pid, tid;
+  double begin_s, end_s; /* to the nanosecond */
+  int args;
+  struct trace_arg arg[TRACE_MAX_ARGS];
+};
+
+/* The folder must exist. Local. */
+enum status trace_create(const char *path, struct trace **out);
+/* Names, once each; lanes are shown in the order of their tid. */
+void trace_process(struct trace *trace, int pid, const char *name);
+void trace_lane(struct trace *trace, int pid, int tid, const char *name);
+void trace_span(struct trace *trace, const struct trace_span *span);
+/* Ends the file and gives it its name; after a failure there is none. Frees. Takes NULL. */
+enum status trace_close(struct trace *trace);
+
+#endif

@@ -1,0 +1,498 @@
+/* The store is an HDF5 file that parallel HDF5 lays out and closes at start. From then on each
+ * rank's dataset is a range of bytes in it. That rank alone moves them, with pread(2) and
+ * pwrite(2). So a step neither calls HDF5 nor waits for its lock, which a checkpoint holds for
+ * long. The datasets are contiguous, allocated early and never filled. So HDF5 has nothing to write
+ * later, and the file is a whole HDF5 file at any time.
+ *
+ * Whole blocks go past the page cache if the disk allows that. A step reads its bytes once, much
+ * later, and they are more than memory has room for. So the cache would only cost a copy and take
+ * the memory that pinned buffers need.
+ *
+ * The file loses its name once all ranks have opened it, before it takes any room. So it goes with
+ * the last of them, however they end. */
+#include "io/store/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/hdf5/hdf5.h"
+#include "io/text/file.h"
+
+enum {
+  BLOCK_BYTES = 4096,    /* of any disk's blocks, the unit of direct I/O */
+  ALIGN_BYTES = 1 << 20, /* a rank's room begins and ends at a multiple */
+  REST_BYTES = 2 << 20   /* more than HDF5's metadata takes, and the gap after it */
+};
+
+struct store {
+  char *dir;
+  int64_t room;   /* what the caller has asked for */
+  int64_t begin;  /* of this rank's dataset in the file */
+  int fd, direct; /* the file, through the page cache and past it; direct -1: not possible */
+};
+
+/* A store that is being made by the ranks of a node. */
+struct making {
+  struct store *store;
+  struct comm *comm;
+  MPI_Comm node; /* MPI_COMM_NULL without MPI */
+  int index, ranks;
+  char *path;
+  int64_t bytes, *node_bytes; /* this rank's, those of all ranks of the node: whole ALIGN_BYTES */
+  bool named;                 /* by this rank, which is to delete the name */
+  hid_t file;
+  struct hdf5_dataset dataset;
+};
+
+/* Room on the disk. */
+
+static int64_t node_total(const struct making *making)
+{
+  int64_t total = REST_BYTES;
+  for (int r = 0; r < making->ranks; r++)
+    total += making->node_bytes[r];
+  return total;
+}
+
+static enum status check_room(const struct making *making)
+{
+  int64_t have;
+  const enum status status = store_free_bytes(making->store->dir, &have);
+  if (status || node_total(making) <= have)
+    return status;
+  return status_set(STATUS_MEMORY,
+                    "the %d rank%s of this node need %s on the disk of %s, which has %s free: name "
+                    "a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or "
+                    "keep the activations in host memory (tiers.activations=host)",
+                    making->ranks, making->ranks == 1 ? "" : "s",
+                    mem_amount(node_total(making)).text, making->store->dir, mem_amount(have).text);
+}
+
+/* Making the file. */
+
+/* By the node's first rank, which makes the folder and an empty file. So a fault is an error of
+ * one rank and not a failed collective call. The name is new: the file of another run, or one
+ * that it has left behind, is never met. */
+static enum status make_empty(struct making *making)
+{
+  static const char end[] = ".h5";
+  char host[HOST_NAME_MAX + 1] = "";
+  gethostname(host, HOST_NAME_MAX); /* may stay empty */
+  enum status status = store_check_folder(making->store->dir);
+  if (!status)
+    status = check_room(making);
+  if (status)
+    return status;
+  status = file_make_folders(making->store->dir);
+  if (status)
+    return status_prefix(status, "tiers.nvme");
+  making->path = mem_printf("%s/sluice-%s-XXXXXX%s", making->store->dir, host, end);
+  if (!making->path)
+    return STATUS_MEMORY;
+  const int fd = mkostemps(making->path, (int)strlen(end), O_CLOEXEC);
+  if (fd < 0)
+    return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s", making->store->dir,
+                      strerror(errno));
+  making->named = true;
+  /* Opening and closing take that if reserve() fails. */
+  status = file_reserve_open(fd, making->path, REST_BYTES);
+  close(fd); /* nothing was written */
+  return status;
+}
+
+/* Collective, and agreed on. */
+static enum status share_path(struct making *making)
+{
+  int64_t bytes = making->path ? (int64_t)strlen(making->path) + 1 : 0;
+  if (making->node == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status =
+      comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, making->node), "MPI_Bcast");
+  if (!status && making->index != 0)
+    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&making->path);
+  status = comm_agree(making->comm, status);
+  if (status)
+    return status;
+  return comm_agree(
+      making->comm,
+      comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
+}
+
+/* MPI-IO makes files under longer names next to this one. The name is new, so only this job has files
+ * whose names begin with it. */
+static void remove_files_of_mpi(const struct making *making)
+{
+  const char *name = strrchr(making->path, '/') + 1;
+  DIR *dir = opendir(making->store->dir);
+  for (struct dirent *entry; dir && (entry = readdir(dir));)
+    if (!strncmp(entry->d_name, name, strlen(name)))
+      (void)unlinkat(dirfd(dir), entry->d_name, 0);
+  if (dir)
+    closedir(dir);
+}
+
+/* No file stays after the job, however it ends. */
+static enum status drop_name(struct making *making)
+{
+  if (!making->named)
+    return STATUS_OK;
+  making->named = false;
+  if (unlink(making->path) != 0)
+    return status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(errno));
+  remove_files_of_mpi(making);
+  return STATUS_OK;
+}
+
+static enum status open_own(struct making *making)
+{
+  struct store *store = making->store;
+  store->fd = open(making->path, O_RDWR | O_CLOEXEC);
+  store->direct = open(making->path, O_RDWR | O_CLOEXEC | O_DIRECT);
+  if (store->fd >= 0)
+    return STATUS_OK;
+  return status_set(STATUS_IO,
+                    "%s, which another rank of this node made, cannot be opened here: %s",
+                    making->path, strerror(errno));
+}
+
+static enum status find_node(struct making *making)
+{
+  const MPI_Comm *job = comm_mpi(making->comm);
+  making->ranks = 1;
+  if (!job)
+    return STATUS_OK;
+  enum status status =
+      comm_mpi_check(MPI_Comm_split_type(*job, MPI_COMM_TYPE_SHARED, comm_rank(making->comm),
+                                         MPI_INFO_NULL, &making->node),
+                     "MPI_Comm_split_type");
+  if (!status)
+    status = comm_mpi_check(MPI_Comm_rank(making->node, &making->index), "MPI_Comm_rank");
+  return status ? status
+                : comm_mpi_check(MPI_Comm_size(making->node, &making->ranks), "MPI_Comm_size");
+}
+
+static enum status gather_bytes(struct making *making)
+{
+  making->node_bytes[making->index] = making->bytes;
+  if (making->node == MPI_COMM_NULL)
+    return STATUS_OK;
+  return comm_mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, making->node_bytes, 1,
+                                      MPI_INT64_T, making->node),
+                        "MPI_Allgather");
+}
+
+/* With the file open on some ranks only, or laid out on some, HDF5 has no way back, because
+ * closing it is collective. All ranks are here, and one speaks. */
+static void __attribute__((noreturn)) give_up(struct making *making, enum status status)
+{
+  (void)drop_name(making); /* the first failure is the one to report */
+  if (comm_rank(making->comm) != 0)
+    (void)comm_barrier(making->comm);
+  comm_abort(making->comm, status);
+}
+
+/* Collective, and agreed on. */
+static enum status open_on_all(struct making *making)
+{
+  const enum status mine =
+      hdf5_create_aligned(making->path, making->node == MPI_COMM_NULL ? NULL : &making->node,
+                          ALIGN_BYTES, &making->file);
+  int64_t opened = !mine;
+  const enum status status =
+      comm_agree(making->comm, mine ? status_prefix(mine, "%s", making->path) : STATUS_OK);
+  if (status && (comm_max_i64(making->comm, &opened, 1) || opened))
+    give_up(making, status);
+  return status;
+}
+
+/* A full disk must be found here and not by the flush of closing, which HDF5 does not survive. */
+static enum status reserve(struct making *making)
+{
+  const enum status status =
+      making->index == 0 ? file_reserve_open(making->store->fd, making->path, node_total(making))
+                         : STATUS_OK;
+  const enum status filled =
+      status ? check_room(making) : STATUS_OK; /* since it was looked at, by somebody else */
+  if (filled)
+    return filled;
+  return status ? status_prefix(status, "%s for what goes to NVMe (tiers.nvme)",
+                                mem_amount(node_total(making)).text)
+                : STATUS_OK;
+}
+
+/* A dataset for each rank that needs room. */
+static enum status make_datasets(struct making *making)
+{
+  enum status status = STATUS_OK;
+  for (int r = 0; r < making->ranks && !status; r++) {
+    struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+    char name[32];
+    if (making->node_bytes[r] == 0)
+      continue;
+    snprintf(name, sizeof name, "rank-%d", r);
+    status = hdf5_create_dataset(making->file, name, DTYPE_U8, 1, &making->node_bytes[r], &dataset);
+    if (!status && r == making->index)
+      making->dataset = dataset;
+    else
+      status = hdf5_close(dataset.id, status);
+  }
+  return status ? status_prefix(status, "%s", making->path) : STATUS_OK;
+}
+
+/* Collective, and agreed on. */
+static enum status lay_out(struct making *making)
+{
+  const enum status status = comm_agree(making->comm, make_datasets(making));
+  if (status)
+    give_up(making, status);
+  return comm_agree(making->comm, making->bytes > 0
+                                      ? hdf5_locate(&making->dataset, &making->store->begin)
+                                      : STATUS_OK);
+}
+
+/* Closing sets the file's size: writing never extends it. HDF5 does not survive a failure of
+ * closing. Collective. */
+static enum status close_file(struct making *making, enum status so_far)
+{
+  const bool alone = making->node == MPI_COMM_NULL;
+  enum status status = hdf5_close(making->dataset.id, STATUS_OK);
+  status = alone ? hdf5_finish(making->file, status) : hdf5_close(making->file, status);
+  status = comm_agree(making->comm, status ? status_prefix(status, "%s", making->path) : STATUS_OK);
+  if (status && !so_far)
+    give_up(making, status);
+  return so_far;
+}
+
+static enum status check_size(const struct making *making)
+{
+  struct stat info;
+  const struct store *store = making->store;
+  if (fstat(store->fd, &info) != 0)
+    return status_set(STATUS_IO, "%s: %s", making->path, strerror(errno));
+  if (info.st_size < store->begin + making->bytes)
+    return status_set(
+        STATUS_IO, "%s has %lld bytes after HDF5 laid it out, but this rank's part ends at %lld",
+        making->path, (long long)info.st_size, (long long)(store->begin + making->bytes));
+  return STATUS_OK;
+}
+
+/* The file system may refuse the flag, or the first transfer. */
+static enum status try_direct(struct making *making)
+{
+  struct store *store = making->store;
+  char *blocks = NULL;
+  const enum status status = mem_alloc(MEM_IO, 2 * (size_t)BLOCK_BYTES, (void **)&blocks);
+  if (status)
+    return status;
+  char *aligned = blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES;
+  const bool taken = making->bytes > 0 && store->begin % BLOCK_BYTES == 0 && store->direct >= 0 &&
+                     pread(store->direct, aligned, BLOCK_BYTES, (off_t)store->begin) == BLOCK_BYTES;
+  mem_free(blocks);
+  if (!taken && store->direct >= 0) {
+    close(store->direct);
+    store->direct = -1;
+  }
+  return STATUS_OK;
+}
+
+bool store_is_direct(const struct store *store)
+{
+  return store->direct >= 0;
+}
+
+/* Making it, and destroying it. */
+
+static enum status make_file(struct making *making)
+{
+  enum status status =
+      comm_agree(making->comm, making->index == 0 ? make_empty(making) : STATUS_OK);
+  if (!status)
+    status = share_path(making);
+  if (!status)
+    status = comm_agree(making->comm, open_own(making));
+  if (!status)
+    status = open_on_all(making);
+  if (status) {
+    (void)comm_agree(making->comm, drop_name(making)); /* no rank returns before it is gone */
+    return status;
+  }
+  status = comm_agree(making->comm, drop_name(making));
+  if (!status)
+    status = comm_agree(making->comm, reserve(making));
+  if (!status)
+    status = lay_out(making);
+  return close_file(making, status);
+}
+
+static enum status make(struct making *making)
+{
+  enum status status = comm_agree(making->comm, find_node(making));
+  if (!status)
+    status = comm_agree(making->comm, gather_bytes(making));
+  if (!status)
+    status = make_file(making);
+  if (!status)
+    status = comm_agree(making->comm, check_size(making));
+  return status ? status : comm_agree(making->comm, try_direct(making));
+}
+
+/* Gives back all that is needed for making a store alone. */
+static void end_making(struct making *making)
+{
+  if (making->node != MPI_COMM_NULL &&
+      comm_mpi_check(MPI_Comm_free(&making->node), "MPI_Comm_free"))
+    log_warn("%s: %s", making->store->dir, status_text());
+  mem_free(making->node_bytes);
+  mem_free(making->path);
+}
+
+static enum status start_making(const char *dir, int64_t bytes, struct making *making)
+{
+  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
+  if (!status)
+    status = mem_alloc(MEM_META, sizeof *making->store, (void **)&making->store);
+  if (status)
+    return status;
+  *making->store = (struct store){.room = bytes, .fd = -1, .direct = -1, .dir = mem_strdup(dir)};
+  making->bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+  if (!making->store->dir)
+    return STATUS_MEMORY;
+  return mem_alloc(MEM_META, (size_t)comm_ranks(making->comm) * sizeof *making->node_bytes,
+                   (void **)&making->node_bytes);
+}
+
+enum status store_create(struct comm *comm, const char *dir, int64_t bytes, struct store **out)
+{
+  struct making making = {.comm = comm,
+                          .node = MPI_COMM_NULL,
+                          .file = H5I_INVALID_HID,
+                          .dataset = {.id = H5I_INVALID_HID}};
+  enum status status = comm_agree(comm, start_making(dir, bytes, &making));
+  if (!status)
+    status = make(&making);
+  end_making(&making);
+  if (status) {
+    store_destroy(making.store);
+    return status;
+  }
+  *out = making.store;
+  return STATUS_OK;
+}
+
+void store_destroy(struct store *store)
+{
+  if (!store)
+    return;
+  if (store->fd >= 0)
+    close(store->fd); /* what was written is not wanted any more */
+  if (store->direct >= 0)
+    close(store->direct);
+  mem_free(store->dir);
+  mem_free(store);
+}
+
+/* Transfers. */
+
+/* The bytes that one system call moves. */
+struct piece {
+  int64_t offset, bytes;
+  bool direct;
+  char *read_to; /* one of the two is NULL */
+  const char *write_from;
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/* The next piece of `left` bytes: up to the first whole block, then whole blocks, then the rest.
+ * All of it goes through the page cache if memory and file are not aligned alike. */
+static void choose_piece(const struct store *store, int64_t left, struct piece *piece)
+{
+  const uintptr_t place = piece->read_to ? (uintptr_t)piece->read_to : (uintptr_t)piece->write_from;
+  const int64_t into = piece->offset % BLOCK_BYTES;
+  const bool alike = store->direct >= 0 && (int64_t)(place % BLOCK_BYTES) == into;
+  piece->direct = alike && into == 0 && left >= BLOCK_BYTES;
+  if (piece->direct)
+    piece->bytes = left / BLOCK_BYTES * BLOCK_BYTES;
+  else
+    piece->bytes = alike && into > 0 ? least(left, BLOCK_BYTES - into) : left;
+}
+
+/* Linux moves less than 2 GiB in one call, and less than that at a limit or at the file's end. */
+static ssize_t move_by(int fd, const struct store *store, const struct piece *piece)
+{
+  const off_t at = (off_t)(store->begin + piece->offset);
+  ssize_t moved;
+  do
+    moved = piece->read_to ? pread(fd, piece->read_to, (size_t)piece->bytes, at)
+                           : pwrite(fd, piece->write_from, (size_t)piece->bytes, at);
+  while (moved < 0 && errno == EINTR);
+  return moved;
+}
+
+/* A limit of the file's size that cuts a block is EINVAL to direct I/O, which moves whole blocks.
+ * The page cache moves the bytes before the limit, and then names it. */
+static ssize_t move(const struct store *store, const struct piece *piece)
+{
+  const ssize_t moved = move_by(piece->direct ? store->direct : store->fd, store, piece);
+  return moved < 0 && errno == EINVAL && piece->direct ? move_by(store->fd, store, piece) : moved;
+}
+
+/* A call that failed returned -1 and left `error`. A call that moved nothing met the file's end,
+ * or a full disk. */
+static enum status explain(const struct store *store, const struct piece *piece, ssize_t moved,
+                           int error)
+{
+  const char *const what = piece->read_to ? "read" : "write";
+  char room[64] = "";
+  int64_t have;
+  if (!store_free_bytes(store->dir, &have))
+    snprintf(room, sizeof room, ", whose disk has %s free", mem_amount(have).text);
+  return status_set(STATUS_IO, "cannot %s %lld bytes at %lld of the store in %s%s: %s", what,
+                    (long long)piece->bytes, (long long)piece->offset, store->dir, room,
+                    moved < 0        ? strerror(error)
+                    : piece->read_to ? "the file is shorter than it was made: something has cut it"
+                                     : "the disk takes no more");
+}
+
+static enum status transfer(const struct store *store, int64_t bytes, struct piece piece)
+{
+  if (piece.offset < 0 || bytes < 0 || piece.offset > store->room || bytes > store->room - piece.offset)
+    return status_set(STATUS_INTERNAL, "%lld bytes at %lld of a store of %lld are asked for", (long long)bytes, (long long)piece.offset,
+                      (long long)store->room);
+  while (bytes > 0) {
+    choose_piece(store, bytes, &piece);
+    const ssize_t moved = move(store, &piece);
+    if (moved <= 0)
+      return explain(store, &piece, moved, errno);
+    piece.offset += moved;
+    bytes -= moved;
+    if (piece.read_to)
+      piece.read_to += moved;
+    else
+      piece.write_from += moved;
+  }
+  return STATUS_OK;
+}
+
+enum status store_write(struct store *store, int64_t offset, int64_t bytes, const void *data)
+{
+  return transfer(store, bytes, (struct piece){.offset = offset, .write_from = data});
+}
+
+enum status store_read(struct store *store, int64_t offset, int64_t bytes, void *data)
+{
+  return transfer(store, bytes, (struct piece){.offset = offset, .read_to = data});
+}

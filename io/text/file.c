@@ -1,0 +1,314 @@
+#include "io/text/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/open.h"
+
+static enum status failed(const char *doing, const char *path)
+{
+  return open_failed(errno, doing, path);
+}
+
+static enum status sync_folder_of(const char *path)
+{
+  char *folder = mem_strdup(path);
+  if (!folder)
+    return STATUS_MEMORY;
+  char *slash = strrchr(folder, '/');
+  if (slash)
+    slash[slash == folder] = '\0';
+  enum status status = STATUS_OK;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    status = failed("open the folder", folder);
+  } else {
+    if (fsync(fd) != 0 && errno != EINVAL)
+      status = failed("flush the folder", folder); /* EINVAL: this file system has no such thing */
+    if (close(fd) != 0 && status == STATUS_OK)
+      status = failed("close the folder", folder);
+  }
+  mem_free(folder);
+  return status;
+}
+
+static enum status make_folder(const char *path)
+{
+  struct stat info;
+  if (mkdir(path, 0777) == 0)
+    return sync_folder_of(path); /* what is made in it would go with it if the machine stopped */
+  int reason = errno;
+  if (stat(path, &info) == 0) {
+    if (S_ISDIR(info.st_mode))
+      return STATUS_OK;
+    return status_set(STATUS_IO, "cannot make the folder %s: a file of that name is in the way; remove it or choose another folder", path);
+  }
+  errno = reason;
+  return failed("make the folder", path);
+}
+
+enum status file_make_folders(const char *path)
+{
+  if (!path[0])
+    return status_set(STATUS_USAGE, "a folder's name is empty");
+  char *part = mem_strdup(path);
+  if (!part)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  for (char *slash = strchr(part + 1, '/'); slash && status == STATUS_OK; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    status = make_folder(part);
+    *slash = '/';
+  }
+  if (status == STATUS_OK)
+    status = make_folder(part);
+  mem_free(part);
+  return status;
+}
+
+enum status file_sync(const char *path)
+{
+  int fd = -1;
+  enum status status = open_regular(path, OPEN_OWN, &fd);
+  if (status)
+    return status;
+  status = fsync(fd) == 0 ? STATUS_OK : failed("flush to the disk", path);
+  if (close(fd) != 0 && status == STATUS_OK)
+    status = failed("close", path);
+  return status;
+}
+
+enum status file_sync_rename(const char *temporary, const char *final)
+{
+  enum status status = file_sync(temporary);
+  if (status == STATUS_OK && rename(temporary, final) != 0)
+    status = failed("rename the finished file to", final);
+  if (status != STATUS_OK) {
+    unlink(temporary); /* the first failure is the one to tell */
+    return status;
+  }
+  return sync_folder_of(final);
+}
+
+static enum status write_to(int fd, const char *path, const char *data, size_t bytes)
+{
+  while (bytes > 0) {
+    ssize_t done = write(fd, data, bytes);
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done < 0)
+      return failed("write", path);
+    data += done;
+    bytes -= (size_t)done;
+  }
+  return STATUS_OK;
+}
+
+static char *temporary_of(const char *path)
+{
+  return mem_printf("%s.tmp", path);
+}
+
+enum status file_write_all(const char *path, const void *data, size_t bytes)
+{
+  char *temporary = temporary_of(path);
+  if (!temporary)
+    return STATUS_MEMORY;
+  int fd = -1;
+  enum status status = open_regular(temporary, OPEN_NEW, &fd);
+  if (!status) {
+    status = write_to(fd, temporary, data, bytes);
+    if (close(fd) != 0 && status == STATUS_OK)
+      status = failed("close", temporary);
+    if (status == STATUS_OK)
+      status = file_sync_rename(temporary, path);
+    else
+      unlink(temporary);
+  }
+  mem_free(temporary);
+  return status;
+}
+
+static enum status read_from(int fd, const char *path, size_t most, size_t room, char **out, size_t *bytes)
+{
+  char *text = NULL;
+  size_t used = 0;
+  enum status status = mem_resize(MEM_META, room + 1, (void **)&text);
+  while (status == STATUS_OK) {
+    if (used == room) {
+      room = room < most / 2 ? room * 2 : most + 1; /* one byte more than `most`, to notice what is too big */
+      status = mem_resize(MEM_META, room + 1, (void **)&text);
+      if (status != STATUS_OK)
+        break;
+    }
+    ssize_t got = read(fd, text + used, room - used);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      status = failed("read", path);
+    if (got <= 0)
+      break;
+    used += (size_t)got;
+    if (used > most)
+      status = status_set(STATUS_INPUT, "%s holds more than the %zu bytes that are allowed here; it is not the file it should be", path, most);
+  }
+  if (status != STATUS_OK) {
+    mem_free(text);
+    return status;
+  }
+  text[used] = '\0';
+  *out = text;
+  *bytes = used;
+  return STATUS_OK;
+}
+
+static enum status read_open(int fd, const char *path, size_t most, char **out, size_t *bytes)
+{
+  struct stat info;
+  enum status status = STATUS_OK;
+  if (fstat(fd, &info) != 0) {
+    status = failed("read", path);
+  } else if (S_ISDIR(info.st_mode)) {
+    status = status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
+  } else if (info.st_size > 0 && (uint64_t)info.st_size > most) {
+    status =
+        status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be", path, (long long)info.st_size, most);
+  } else {
+    size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* a file in /proc says 0 */
+    status = read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
+  }
+  close(fd); /* was only read: nothing can be lost */
+  return status;
+}
+
+enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_READ, &fd);
+  return status ? status : read_open(fd, path, most, out, bytes);
+}
+
+enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes)
+{
+  int fd = -1;
+  const enum status status = open_regular(path, OPEN_OWN, &fd);
+  return status ? status : read_open(fd, path, most, out, bytes);
+}
+
+enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes)
+{
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  return fd < 0 ? open_unreadable(errno, path) : read_open(fd, path, most, out, bytes);
+}
+
+/* `error`: why `bytes` could not be reserved. */
+static enum status refuse_room(int fd, int error, const char *path, int64_t bytes)
+{
+  struct statvfs info;
+  char doing[120];
+  if ((error != ENOSPC && error != EDQUOT) || fstatvfs(fd, &info) != 0)
+    return open_failed(error, "make room for", path);
+  snprintf(doing, sizeof doing, "make room for %s (%s are free) in", mem_amount((double)bytes).text,
+           mem_amount((double)info.f_bavail * (double)info.f_frsize).text);
+  return open_failed(error, doing, path);
+}
+
+/* For file systems that cannot reserve: a look at what is free now. */
+static enum status compare_free_space(int fd, const char *path, int64_t bytes)
+{
+  struct statvfs info;
+  if (fstatvfs(fd, &info) != 0)
+    return failed("ask for the free space at", path);
+  if (info.f_bavail >= (uint64_t)bytes / info.f_frsize + 1)
+    return STATUS_OK;
+  return refuse_room(fd, ENOSPC, path, bytes);
+}
+
+enum status file_reserve_open(int fd, const char *name, int64_t bytes)
+{
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)bytes)
+    return status_set(STATUS_IO, "%s needs %lld bytes and this process may write files of %llu at most; raise the limit (ulimit -f)", name,
+                      (long long)bytes, (unsigned long long)limit.rlim_cur);
+  int done;
+  do
+    done = bytes > 0 ? fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) : 0;
+  while (done != 0 && errno == EINTR);
+  if (done == 0)
+    return STATUS_OK;
+  return errno == EOPNOTSUPP || errno == ENOSYS ? compare_free_space(fd, name, bytes)
+                                                : refuse_room(fd, errno, name, bytes);
+}
+
+static enum status reserve(const char *path, enum open_as as, int64_t bytes)
+{
+  int fd = -1;
+  enum status status = open_regular(path, as, &fd);
+  if (status)
+    return status;
+  status = file_reserve_open(fd, path, bytes);
+  if (close(fd) != 0 && status == STATUS_OK)
+    status = failed("close", path);
+  return status;
+}
+
+enum status file_create(const char *path, int64_t bytes)
+{
+  return reserve(path, OPEN_NEW, bytes);
+}
+
+enum status file_reserve(const char *path, int64_t bytes)
+{
+  return reserve(path, OPEN_UPDATE, bytes);
+}
+
+enum status file_check_write(const char *path, int64_t bytes)
+{
+  struct stat info;
+  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    return status_set(STATUS_IO, "cannot write %s: it is a folder; name a file in it", path);
+  char *temporary = temporary_of(path);
+  if (!temporary)
+    return STATUS_MEMORY;
+  const enum status status = file_create(temporary, bytes);
+  unlink(temporary); /* of what could not be made there is nothing */
+  mem_free(temporary);
+  return status;
+}
+
+bool file_exists(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0;
+}
+
+bool file_is_folder(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool file_is_hub_name(const char *path)
+{
+  const char *slash = strchr(path, '/');
+  if (!slash || slash == path || !slash[1] || strchr(slash + 1, '/') || path[0] == '.' ||
+      path[0] == '~' || !strncmp(path, "models/", 7) || file_exists(path))
+    return false;
+  char *owner = mem_printf("%.*s", (int)(slash - path), path);
+  const bool name = owner && !file_exists(owner);
+  mem_free(owner);
+  return name;
+}
+
+int64_t file_size(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
+}

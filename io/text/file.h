@@ -1,0 +1,39 @@
+/* Files that exist only when complete: temporary name, flush, fsync, rename, fsync of the folder.
+ * Modes are 0666 and 0777 minus the umask, so that groups can share run folders. */
+#ifndef SLUICE_IO_TEXT_FILE_H
+#define SLUICE_IO_TEXT_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum status file_make_folders(const char *path);                      /* mkdir -p */
+enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
+/* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is there stays as it is, and nothing is left. */
+enum status file_check_write(const char *path, int64_t bytes);
+/* The content of a file of at most `most` bytes, followed by a NUL. The caller frees *out with
+ * mem_free. Only regular files are read, so that a start never waits for a pipe. Local. */
+enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes);
+/* Likewise, of a file that Sluice wrote itself: a symbolic link is refused. */
+enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
+/* Likewise, of any kind: a file that the user names may be a pipe. */
+enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
+enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
+enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
+/* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota
+ * or a size limit is then found before the work starts. If the file system cannot reserve space,
+ * its free space is compared. */
+enum status file_reserve(const char *path, int64_t bytes);
+/* An empty file in place of any other file or link of the name, with room for `bytes`. */
+enum status file_create(const char *path, int64_t bytes);
+enum status file_reserve_open(int fd, const char *name, int64_t bytes); /* of an open one, called `name` in sentences */
+bool file_exists(const char *path);
+bool file_is_folder(const char *path);
+/* Whether a path that is not there looks like OWNER/NAME of a model on the Hugging Face hub. It has
+ * one slash, there is no folder OWNER, and OWNER is not models. Local. */
+bool file_is_hub_name(const char *path);
+int64_t file_size(const char *path); /* -1 */
+
+#endif

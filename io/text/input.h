@@ -1,0 +1,51 @@
+/* The bytes of a text file through a buffer, each checked before it is handed out: UTF-8 without NUL. Errors name the file and the byte, counted from 0.
+ * Private to io/. */
+#ifndef SLUICE_IO_TEXT_INPUT_H
+#define SLUICE_IO_TEXT_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct text_input {
+  char *path;
+  int fd;
+  char *buffer;
+  size_t room;
+  size_t at, end;  /* buffer[at .. end) is checked and unread; `end` is never inside a character */
+  size_t filled;   /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
+  int64_t base;    /* byte of the file in buffer[0] */
+  bool at_eof;     /* the file has no bytes after `filled` */
+  bool unchecked;  /* any bytes but NUL: whoever reads them sees to what is no UTF-8 */
+};
+
+enum status text_input_open(const char *path, struct text_input **out);
+enum status text_input_open_unchecked(const char *path, struct text_input **out);
+void text_input_close(struct text_input *input); /* takes NULL */
+
+/* Go on at byte `offset`, which begins a character. A byte order mark at byte 0 is passed over. */
+enum status text_input_seek(struct text_input *input, int64_t offset);
+
+/* Make at least `want` bytes readable at `at`, or all that are left. */
+enum status text_input_fill(struct text_input *input, size_t want);
+
+/* The byte of the file that is read next. */
+static inline int64_t text_input_offset(const struct text_input *input)
+{
+  return input->base + (int64_t)input->at;
+}
+
+/* STATUS_INPUT with "PATH, byte OFFSET: TEXT". */
+enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Bytes that grow, with a limit. */
+struct text_buffer { char *data; size_t bytes, room; };
+extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB; tests lower it */
+void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
+/* STATUS_INPUT where the limit is passed. */
+enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);
+enum status text_buffer_append_line(struct text_buffer *buffer, const char *line); /* and "\n" */
+
+#endif

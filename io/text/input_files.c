@@ -1,0 +1,279 @@
+#include "io/text/input_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "base/open.h"
+#include "base/printable.h"
+#include "io/text/input.h"
+#include "io/text/utf8.h"
+
+enum { FINGERPRINT = 1 << 20, FOLDERS_MOST = 64 };
+
+/* ---- the walk */
+
+struct walk {
+  struct input_files *inputs;
+  struct stat out;
+};
+
+static enum status failed(const char *doing, const char *path)
+{
+  return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
+}
+
+static enum status add_range(int fd, const char *path, int64_t begin, int64_t end, unsigned char *piece, uint32_t *crc)
+{
+  while (begin < end) {
+    ssize_t got = pread(fd, piece, (size_t)(end - begin), (off_t)begin);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return failed("read", path);
+    if (got == 0)
+      return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
+    *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
+    begin += got;
+  }
+  return STATUS_OK;
+}
+
+/* Enough to notice a file that was exchanged or appended to, without reading a corpus twice. */
+static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
+{
+  unsigned char *piece = NULL;
+  uint32_t crc = 0;
+  enum status status = mem_alloc(MEM_DATA, FINGERPRINT, (void **)&piece);
+  if (status)
+    return status;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    status = open_unreadable(errno, path);
+  } else {
+    status = add_range(fd, path, 0, bytes < FINGERPRINT ? bytes : FINGERPRINT, piece, &crc);
+    int64_t tail = bytes - FINGERPRINT > FINGERPRINT ? bytes - FINGERPRINT : FINGERPRINT;
+    if (status == STATUS_OK)
+      status = add_range(fd, path, tail, bytes, piece, &crc);
+    close(fd); /* was only read: nothing can be lost */
+  }
+  mem_free(piece);
+  *out = crc;
+  return status;
+}
+
+static bool is_plain_name(const char *name)
+{
+  return printable_is(name) && utf8_find_invalid(name, strlen(name)) < 0;
+}
+
+static enum status add_file(struct input_files *inputs, const char *path, const char *name,
+                            int64_t bytes)
+{
+  if (!is_plain_name(path))
+    return status_set(STATUS_USAGE, "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it", path);
+  if (inputs->count == inputs->room) {
+    int64_t room = 2 * inputs->room + 64;
+    enum status status = mem_resize(MEM_META, (size_t)room * sizeof *inputs->file, (void **)&inputs->file);
+    if (status)
+      return status;
+    inputs->room = room;
+  }
+  struct input_file *file = &inputs->file[inputs->count];
+  *file = (struct input_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
+  inputs->count++; /* freed with the others, whatever happens */
+  inputs->bytes += bytes;
+  return file->path && file->name ? fingerprint(path, bytes, &file->crc32) : STATUS_MEMORY;
+}
+
+static enum status walk_entry(struct walk *walk, const char *path, size_t prefix, int depth);
+
+static enum status walk_folder(struct walk *walk, const char *path, size_t prefix, int depth)
+{
+  if (depth == FOLDERS_MOST)
+    return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?", path, FOLDERS_MOST);
+  DIR *folder = opendir(path);
+  if (!folder)
+    return open_unreadable(errno, path);
+  enum status status = STATUS_OK;
+  while (status == STATUS_OK) {
+    errno = 0;
+    const struct dirent *entry = readdir(folder);
+    if (!entry) {
+      status = errno ? failed("read the folder", path) : STATUS_OK;
+      break;
+    }
+    if (entry->d_name[0] == '.')
+      continue;
+    char *below = mem_printf("%s/%s", path, entry->d_name);
+    status = below ? walk_entry(walk, below, prefix, depth + 1) : STATUS_MEMORY;
+    mem_free(below);
+  }
+  closedir(folder); /* was only read: nothing can be lost */
+  return status;
+}
+
+/* `prefix`: bytes of the path that are not part of the recorded name. */
+static enum status walk_entry(struct walk *walk, const char *path, size_t prefix, int depth)
+{
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return open_unreadable(errno, path);
+  if (S_ISREG(info.st_mode))
+    return add_file(walk->inputs, path, path + prefix, (int64_t)info.st_size);
+  if (!S_ISDIR(info.st_mode))
+    return status_set(STATUS_USAGE, "the input %s is neither a file nor a folder", path);
+  if (info.st_dev == walk->out.st_dev && info.st_ino == walk->out.st_ino)
+    return status_set(STATUS_USAGE, "the output folder is the input folder %s or lies below it; choose another one", path);
+  return walk_folder(walk, path, prefix, depth);
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+  return strcmp(((const struct input_file *)a)->path, ((const struct input_file *)b)->path);
+}
+
+static enum status walk_input(struct walk *walk, const char *input)
+{
+  int64_t first = walk->inputs->count;
+  size_t length = strlen(input);
+  while (length > 1 && input[length - 1] == '/')
+    length--;
+  char *path = mem_printf("%.*s", (int)length, input);
+  if (!path)
+    return STATUS_MEMORY;
+  struct stat info;
+  const char *slash = strrchr(path, '/');
+  bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+  enum status status = walk_entry(walk, path, folder ? length + 1 : slash ? (size_t)(slash - path) + 1 : 0, 0);
+  mem_free(path);
+  if (status == STATUS_OK && walk->inputs->count > first)
+    qsort(walk->inputs->file + first, (size_t)(walk->inputs->count - first), sizeof *walk->inputs->file, compare_paths);
+  return status;
+}
+
+static int compare_pointers(const void *a, const void *b)
+{
+  return compare_paths(*(const void *const *)a, *(const void *const *)b);
+}
+
+/* A corpus that is read twice by mistake is weighted twice. */
+static enum status refuse_repeated(const struct input_files *inputs)
+{
+  const struct input_file **sorted = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)inputs->count * sizeof *sorted, (void **)&sorted);
+  if (status)
+    return status;
+  for (int64_t i = 0; i < inputs->count; i++)
+    sorted[i] = &inputs->file[i];
+  qsort(sorted, (size_t)inputs->count, sizeof *sorted, compare_pointers);
+  for (int64_t i = 1; i < inputs->count && status == STATUS_OK; i++)
+    if (strcmp(sorted[i - 1]->path, sorted[i]->path) == 0)
+      status = status_set(STATUS_USAGE, "the input file %s is given twice", sorted[i]->path);
+  mem_free(sorted);
+  return status;
+}
+
+static enum status walk_all(int n, char *const *path, const char *out, struct input_files *inputs)
+{
+  struct walk walk = {.inputs = inputs};
+  if (stat(out, &walk.out) != 0)
+    return failed("open the folder", out);
+  for (int i = 0; i < n; i++) {
+    enum status status = walk_input(&walk, path[i]);
+    if (status)
+      return status;
+  }
+  if (inputs->bytes == 0)
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds no text", path[0],
+                      n > 1 ? " and the other inputs" : "");
+  return refuse_repeated(inputs);
+}
+
+void input_files_free(struct input_files *inputs)
+{
+  for (int64_t i = 0; i < inputs->count; i++) {
+    mem_free(inputs->file[i].path);
+    mem_free(inputs->file[i].name);
+  }
+  mem_free(inputs->file);
+  *inputs = (struct input_files){0};
+}
+
+/* ---- the list as text, three lines a file, from rank 0 to the others */
+
+static enum status write_list(const struct input_files *inputs, struct text_buffer *out)
+{
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < inputs->count && status == STATUS_OK; i++) {
+    const struct input_file *file = &inputs->file[i];
+    char numbers[64];
+    snprintf(numbers, sizeof numbers, "%" PRId64 " %" PRIu32, file->bytes, file->crc32);
+    status = text_buffer_append_line(out, file->path);
+    if (status == STATUS_OK)
+      status = text_buffer_append_line(out, file->name);
+    if (status == STATUS_OK)
+      status = text_buffer_append_line(out, numbers);
+  }
+  return status == STATUS_OK ? text_buffer_append(out, "", 1) : status;
+}
+
+static enum status read_list(char *text, int64_t count, struct input_files *out)
+{
+  char *rest = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)count * sizeof *out->file, (void **)&out->file);
+  for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
+    struct input_file *file = &out->file[out->count++];
+    file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));
+    file->name = mem_strdup(strtok_r(NULL, "\n", &rest));
+    if (!file->path || !file->name)
+      return STATUS_MEMORY;
+    if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) != 2)
+      return status_set(STATUS_INTERNAL, "the list of input files did not arrive whole");
+    out->bytes += file->bytes;
+  }
+  return status;
+}
+
+static enum status share(struct comm *comm, struct input_files *inputs)
+{
+  struct text_buffer text = {0};
+  char *list = NULL;
+  int64_t count = inputs->count;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, &count, sizeof count, 0);
+  if (status == STATUS_OK) {
+    list = text.data;
+    status = comm_broadcast_text(comm, &list, 0);
+  }
+  if (status == STATUS_OK)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : read_list(list, count, inputs));
+  if (comm_rank(comm) != 0)
+    mem_free(list);
+  text_buffer_free(&text);
+  return status;
+}
+
+enum status input_files_list(struct comm *comm, int n, char *const *path, const char *folder,
+                             struct input_files *out)
+{
+  struct input_files inputs = {0};
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? walk_all(n, path, folder, &inputs) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = share(comm, &inputs);
+  if (status)
+    input_files_free(&inputs);
+  else
+    *out = inputs;
+  return status;
+}

@@ -1,0 +1,26 @@
+/* The files of a corpus, in an order that depends on nothing but their names. Private to io. */
+#ifndef SLUICE_IO_TEXT_INPUT_FILES_H
+#define SLUICE_IO_TEXT_INPUT_FILES_H
+
+#include <stdint.h>
+
+#include "comm/comm.h"
+
+struct input_file {
+  char *path;
+  char *name; /* below the input folder, or the last part of a file's path: the same wherever the
+               * data lies */
+  int64_t bytes;
+  uint32_t crc32; /* of the first and the last MiB */
+};
+
+struct input_files { struct input_file *file; int64_t count, room, bytes; };
+
+/* The files that `n` paths of files and folders name. Rank 0 walks them and sends the list to all
+ * ranks. Hidden files and folders (".name") and the folder of the output, `folder`, are skipped.
+ * Collective. */
+enum status input_files_list(struct comm *comm, int n, char *const *path, const char *folder,
+                             struct input_files *out);
+void input_files_free(struct input_files *inputs); /* takes a zeroed one */
+
+#endif

@@ -1,0 +1,361 @@
+#include "io/text/json.h"
+
+#include <string.h>
+
+enum { DEPTH_MOST = 128 };
+
+/* The next byte, white space or not; -1 at the end of the file. */
+static enum status look(struct text_input *input, int *byte)
+{
+  if (input->at == input->end) {
+    enum status status = text_input_fill(input, 1);
+    if (status)
+      return status;
+  }
+  *byte = input->at < input->end ? (unsigned char)input->buffer[input->at] : -1;
+  return STATUS_OK;
+}
+
+enum status json_peek(struct text_input *input, int *byte)
+{
+  for (;;) {
+    enum status status = look(input, byte);
+    if (status || (*byte != ' ' && *byte != '\n' && *byte != '\r' && *byte != '\t'))
+      return status;
+    input->at++;
+  }
+}
+
+enum status json_unexpected(struct text_input *input, const char *expected)
+{
+  int byte = -1;
+  enum status status = look(input, &byte);
+  if (status)
+    return status;
+  int64_t where = text_input_offset(input);
+  if (byte < 0)
+    return text_input_fail(input, where, "the JSON text ends where %s is expected; the file is truncated", expected);
+  if (byte > ' ' && byte < 0x7F)
+    return text_input_fail(input, where, "broken JSON: %s is expected, found '%c'", expected, byte);
+  return text_input_fail(input, where, "broken JSON: %s is expected, found the byte 0x%02X", expected, byte);
+}
+
+enum status json_expect(struct text_input *input, char byte, const char *expected)
+{
+  int found = -1;
+  enum status status = json_peek(input, &found);
+  if (status)
+    return status;
+  if (found != byte)
+    return json_unexpected(input, expected);
+  input->at++;
+  return STATUS_OK;
+}
+
+enum status json_enter(struct text_input *input, char closing, bool *more)
+{
+  int byte = -1;
+  enum status status = json_peek(input, &byte);
+  if (status)
+    return status;
+  *more = byte != closing;
+  if (byte == closing)
+    input->at++;
+  return STATUS_OK;
+}
+
+enum status json_more(struct text_input *input, char closing, bool *more)
+{
+  int byte = -1;
+  enum status status = json_peek(input, &byte);
+  if (status)
+    return status;
+  if (byte != ',' && byte != closing)
+    return json_unexpected(input, closing == '}' ? "',' or '}'" : "',' or ']'");
+  input->at++;
+  *more = byte == ',';
+  return STATUS_OK;
+}
+
+static enum status append(struct text_input *input, int64_t begin, struct text_buffer *out, const char *data, size_t bytes)
+{
+  enum status status = out ? text_buffer_append(out, data, bytes) : STATUS_OK;
+  return status == STATUS_INPUT ? status_prefix(status, "%s, byte %lld", input->path, (long long)begin) : status;
+}
+
+static int hex_digit(int byte)
+{
+  if (byte >= '0' && byte <= '9')
+    return byte - '0';
+  byte |= 0x20;
+  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+}
+
+/* The four digits of \uXXXX. */
+static enum status hex4(struct text_input *input, unsigned *out)
+{
+  unsigned value = 0;
+  for (int i = 0; i < 4; i++) {
+    int byte = -1;
+    enum status status = look(input, &byte);
+    if (status)
+      return status;
+    int digit = hex_digit(byte);
+    if (digit < 0)
+      return json_unexpected(input, "a hexadecimal digit of \\uXXXX");
+    value = value << 4 | (unsigned)digit;
+    input->at++;
+  }
+  *out = value;
+  return STATUS_OK;
+}
+
+static size_t utf8_from(unsigned code, char *out)
+{
+  if (code < 0x80) {
+    out[0] = (char)code;
+    return 1;
+  }
+  size_t bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (size_t i = bytes - 1; i > 0; i--, code >>= 6)
+    out[i] = (char)(0x80 | (code & 0x3F));
+  out[0] = (char)((0xF00 >> bytes) | code);
+  return bytes;
+}
+
+static enum status half_pair(struct text_input *input, int64_t escape)
+{
+  return text_input_fail(input, escape, "a \\u escape of half a surrogate pair, which is no character");
+}
+
+/* The second half of a pair: \uDC00 .. \uDFFF. `escape` is the byte of the first. */
+static enum status low_surrogate(struct text_input *input, int64_t escape, unsigned *out)
+{
+  unsigned low = 0;
+  int byte = -1;
+  for (int i = 0; i < 2; i++) {
+    enum status status = look(input, &byte);
+    if (status)
+      return status;
+    if (byte != "\\u"[i])
+      return half_pair(input, escape);
+    input->at++;
+  }
+  enum status status = hex4(input, &low);
+  if (status)
+    return status;
+  if (low < 0xDC00 || low > 0xDFFF)
+    return half_pair(input, escape);
+  *out = low;
+  return STATUS_OK;
+}
+
+/* After \u. */
+static enum status unicode_escape(struct text_input *input, int64_t escape, unsigned *out)
+{
+  unsigned code = 0, low = 0;
+  enum status status = hex4(input, &code);
+  if (status)
+    return status;
+  if (code == 0)
+    return text_input_fail(input, escape, "\\u0000: a text holds no NUL");
+  if (code >= 0xDC00 && code <= 0xDFFF)
+    return half_pair(input, escape);
+  if (code >= 0xD800 && code <= 0xDBFF) {
+    status = low_surrogate(input, escape, &low);
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+  }
+  *out = code;
+  return status;
+}
+
+/* After the backslash. `begin` is the byte of the string. */
+static enum status escape_sequence(struct text_input *input, int64_t begin, struct text_buffer *out)
+{
+  static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+  int64_t escape = text_input_offset(input) - 1;
+  int byte = -1;
+  enum status status = look(input, &byte);
+  if (status)
+    return status;
+  if (byte == 'u') {
+    unsigned code = 0;
+    char character[4];
+    input->at++;
+    status = unicode_escape(input, escape, &code);
+    return status ? status : append(input, begin, out, character, utf8_from(code, character));
+  }
+  const char *name = byte > 0 ? strchr(names, byte) : NULL;
+  if (!name)
+    return json_unexpected(input, "an escape, one of \"\\/bfnrtu,");
+  input->at++;
+  return append(input, begin, out, values + (name - names), 1);
+}
+
+/* Bytes before the next quote, backslash or control character. */
+static size_t plain_run(const char *text, size_t bytes)
+{
+  size_t i = 0;
+  while (i < bytes && text[i] != '"' && text[i] != '\\' && (unsigned char)text[i] >= 0x20)
+    i++;
+  return i;
+}
+
+enum status json_string(struct text_input *input, struct text_buffer *out)
+{
+  int byte = -1;
+  enum status status = json_expect(input, '"', "a string");
+  int64_t begin = text_input_offset(input) - 1;
+  while (status == STATUS_OK) {
+    status = look(input, &byte);
+    if (status)
+      return status;
+    if (byte < 0)
+      return text_input_fail(input, text_input_offset(input), "the file ends inside the string that begins at byte %lld; it is truncated",
+                             (long long)begin);
+    size_t run = plain_run(input->buffer + input->at, input->end - input->at);
+    status = append(input, begin, out, input->buffer + input->at, run);
+    input->at += run;
+    if (status || input->at == input->end)
+      continue;
+    byte = (unsigned char)input->buffer[input->at];
+    if (byte < 0x20)
+      return text_input_fail(input, text_input_offset(input), "the control character 0x%02X in a string; JSON asks for an escape", byte);
+    input->at++;
+    if (byte == '"')
+      return STATUS_OK;
+    status = escape_sequence(input, begin, out);
+  }
+  return status;
+}
+
+static enum status digits(struct text_input *input)
+{
+  int byte = -1, count = 0;
+  for (;; count++) {
+    enum status status = look(input, &byte);
+    if (status)
+      return status;
+    if (byte < '0' || byte > '9')
+      return count ? STATUS_OK : json_unexpected(input, "a digit");
+    input->at++;
+  }
+}
+
+enum status json_number(struct text_input *input)
+{
+  int byte = -1;
+  enum status status = look(input, &byte);
+  if (status == STATUS_OK && byte == '-') {
+    input->at++;
+    status = look(input, &byte);
+  }
+  if (status == STATUS_OK && byte == '0')
+    input->at++; /* nothing but a point or an exponent may follow: "01" ends here and the caller meets the 1 */
+  else if (status == STATUS_OK)
+    status = digits(input);
+  if (status == STATUS_OK)
+    status = look(input, &byte);
+  if (status == STATUS_OK && byte == '.') {
+    input->at++;
+    status = digits(input);
+  }
+  if (status == STATUS_OK)
+    status = look(input, &byte);
+  if (status || (byte != 'e' && byte != 'E'))
+    return status;
+  input->at++;
+  status = look(input, &byte);
+  if (status == STATUS_OK && (byte == '+' || byte == '-'))
+    input->at++;
+  return status ? status : digits(input);
+}
+
+enum status json_whole(struct text_input *input, int64_t most, int64_t *out)
+{
+  int byte = -1;
+  int64_t value = 0;
+  enum status status = json_peek(input, &byte);
+  int64_t begin = text_input_offset(input);
+  for (int count = 0; status == STATUS_OK; count++) {
+    status = look(input, &byte);
+    if (status)
+      break;
+    if (byte < '0' || byte > '9') {
+      if (count == 0)
+        return json_unexpected(input, "a whole number");
+      *out = value;
+      break;
+    }
+    if (value > (most - (byte - '0')) / 10)
+      return text_input_fail(input, begin, "a number above %lld", (long long)most);
+    value = value * 10 + (byte - '0');
+    input->at++;
+  }
+  return status;
+}
+
+enum status json_literal(struct text_input *input, const char *word)
+{
+  int byte = -1;
+  for (const char *c = word; *c; c++) {
+    enum status status = look(input, &byte);
+    if (status)
+      return status;
+    if (byte != *c)
+      return json_unexpected(input, word);
+    input->at++;
+  }
+  return STATUS_OK;
+}
+
+static enum status skip(struct text_input *input, int depth);
+
+/* After the opening bracket. */
+static enum status skip_members(struct text_input *input, bool object, int depth)
+{
+  const char closing = object ? '}' : ']';
+  bool more = false;
+  enum status status = json_enter(input, closing, &more);
+  while (status == STATUS_OK && more) {
+    if (object) {
+      status = json_string(input, NULL);
+      if (status == STATUS_OK)
+        status = json_expect(input, ':', "':'");
+    }
+    if (status == STATUS_OK)
+      status = skip(input, depth);
+    if (status == STATUS_OK)
+      status = json_more(input, closing, &more);
+  }
+  return status;
+}
+
+static enum status skip(struct text_input *input, int depth)
+{
+  int byte = -1;
+  enum status status = json_peek(input, &byte);
+  if (status)
+    return status;
+  switch (byte) {
+  case '{':
+  case '[':
+    if (depth == DEPTH_MOST)
+      return text_input_fail(input, text_input_offset(input), "values nested more than %d deep", DEPTH_MOST);
+    input->at++;
+    return skip_members(input, byte == '{', depth + 1);
+  case '"': return json_string(input, NULL);
+  case 't': return json_literal(input, "true");
+  case 'f': return json_literal(input, "false");
+  case 'n': return json_literal(input, "null");
+  default:
+    if (byte == '-' || (byte >= '0' && byte <= '9'))
+      return json_number(input);
+    return json_unexpected(input, "a value");
+  }
+}
+
+enum status json_skip(struct text_input *input)
+{
+  return skip(input, 0);
+}

@@ -1,0 +1,138 @@
+#include "io/tokenizer/added_tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum status added_tokens_add(struct added_tokens *set, const struct added_token *token)
+{
+  if (set->count == set->room) {
+    int64_t room = 2 * set->room + 16;
+    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->token, (void **)&set->token);
+    if (status)
+      return status;
+    set->room = room;
+  }
+  set->token[set->count++] = *token;
+  unsigned char first = (unsigned char)token->text[0];
+  set->first_bytes += !set->first[first];
+  set->first[first] = true;
+  set->only = first;
+  return STATUS_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+  const struct added_token *x = a, *y = b;
+  int order = memcmp(x->text, y->text, x->bytes < y->bytes ? x->bytes : y->bytes);
+  return order ? order : x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+void added_tokens_sort(struct added_tokens *set)
+{
+  if (set->count > 0)
+    qsort(set->token, (size_t)set->count, sizeof *set->token, by_text);
+}
+
+void added_tokens_free(struct added_tokens *set)
+{
+  mem_free(set->token);
+  *set = (struct added_tokens){0};
+}
+
+/* Of the tokens [low, high), all longer than `depth` and alike before it, the first whose byte there is `byte` or more. */
+static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t high, size_t depth, int byte)
+{
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if ((unsigned char)set->token[middle].text[depth] < byte)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The longest token that `text` begins with, NULL for none: the range of tokens that go on as the text does is narrowed byte by byte. */
+static const struct added_token *longest(const struct added_tokens *set, const char *text, size_t bytes)
+{
+  const struct added_token *found = NULL;
+  int64_t low = 0, high = set->count;
+  for (size_t depth = 0; low < high; depth++) {
+    if (set->token[low].bytes == depth) /* the shortest one comes first */
+      found = &set->token[low++];
+    if (depth == bytes)
+      break;
+    int byte = (unsigned char)text[depth];
+    low = lower_bound(set, low, high, depth, byte);
+    high = lower_bound(set, low, high, depth, byte + 1);
+  }
+  return found;
+}
+
+/* The next byte that a token may begin at; `bytes` for none. */
+static size_t next_candidate(const struct added_tokens *set, const char *text, size_t bytes, size_t at)
+{
+  if (set->first_bytes == 1) {
+    const char *found = at < bytes ? memchr(text + at, set->only, bytes - at) : NULL;
+    return found ? (size_t)(found - text) : bytes;
+  }
+  while (at < bytes && !set->first[(unsigned char)text[at]])
+    at++;
+  return at;
+}
+
+/* Bytes of the White_Space character at text[0], 0 if it is none. */
+static size_t space_length(const char *text, size_t bytes)
+{
+  static const char *const wide[] = {"\xC2\x85", "\u00a0", "\u1680", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  if (bytes == 0)
+    return 0;
+  if (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r'))
+    return 1;
+  if (bytes >= 3 && memcmp(text, "\xE2\x80", 2) == 0 && (unsigned char)text[2] >= 0x80 && (unsigned char)text[2] <= 0x8A) /* U+2000 .. U+200A */
+    return 3;
+  for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+    if (bytes >= strlen(wide[i]) && memcmp(text, wide[i], strlen(wide[i])) == 0)
+      return strlen(wide[i]);
+  return 0;
+}
+
+static size_t spaces_begin(const char *text, size_t least, size_t end)
+{
+  while (end > least) {
+    size_t length = end - least < 3 ? end - least : 3;
+    while (length > 0 && space_length(text + end - length, length) != length)
+      length--;
+    if (length == 0)
+      break;
+    end -= length;
+  }
+  return end;
+}
+
+static size_t spaces_end(const char *text, size_t bytes, size_t at)
+{
+  for (size_t length; (length = space_length(text + at, bytes - at)) > 0; at += length)
+    ;
+  return at;
+}
+
+bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from, size_t taken, struct added_match *out)
+{
+  if (set->count == 0)
+    return false;
+  for (size_t at = next_candidate(set, text, bytes, from); at < bytes; at = next_candidate(set, text, bytes, at + 1)) {
+    const struct added_token *token = longest(set, text + at, bytes - at);
+    if (!token)
+      continue;
+    size_t end = at + token->bytes;
+    *out = (struct added_match){.begin = token->takes_left && taken < at ? spaces_begin(text, taken, at) : at,
+                                .end = token->takes_right ? spaces_end(text, bytes, end) : end,
+                                .after = end,
+                                .id = token->id};
+    return true;
+  }
+  return false;
+}

@@ -1,0 +1,345 @@
+#include "io/tokenizer/bpe_train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+#include "io/text/input_files.h"
+#include "io/text/text.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/bpe_train_merge.h"
+#include "io/tokenizer/bpe_train_words.h"
+#include "io/tokenizer/bpe_train_write.h"
+#include "io/tokenizer/nfc.h"
+#include "io/tokenizer/split.h"
+
+static const double ROUND_SECONDS = 1; /* ranks work alone for so long, then agree */
+static const double PROGRESS_SECONDS = 5;
+static const int64_t VOCAB_MOST = 1 << 24;
+
+/* A file, or of a large one every parts-th document from `part` on. */
+struct share {
+  int64_t file, part, parts, bytes;
+};
+
+struct counter {
+  const struct bpe_train_config *config;
+  struct input_files inputs;
+  struct split *split;
+  struct nfc *nfc;     /* NULL: text is taken as it is */
+  struct share *share; /* of this rank */
+  int64_t shares, next;
+  struct text *text; /* open on share[next], or NULL */
+  struct bpe_words words;
+  int64_t documents, bytes, n_words, bytes_done, share_done;
+};
+
+/* ---- the settings */
+
+static enum status check_specials(const struct bpe_train_config *config)
+{
+  char spelled[BPE_SPELLED_MOST];
+  for (int i = 0; i < config->specials; i++) {
+    const char *special = config->special[i];
+    if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
+      return status_set(STATUS_USAGE, "special token %d is empty or not UTF-8", i + 1);
+    for (int byte = 0; byte < BPE_BYTES; byte++)
+      if (strlen(special) == bpe_spell_byte(byte, spelled) && memcmp(special, spelled, strlen(special)) == 0)
+        return status_set(STATUS_USAGE, "the special token '%s' is the name of a single byte; choose a longer one, as <|%s|>", special, special);
+    for (int k = 0; k < i; k++)
+      if (strcmp(config->special[k], special) == 0)
+        return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_config(const struct bpe_train_config *config)
+{
+  if (config->inputs < 1)
+    return status_set(STATUS_USAGE, "no input is given: name files or folders of text");
+  if (!config->out || !config->out[0])
+    return status_set(STATUS_USAGE, "no output folder is given");
+  if (!split_pattern(config->pattern))
+    return status_set(STATUS_USAGE, "there is no split pattern '%s': the patterns are gpt2, llama3 and qwen2", config->pattern);
+  if (config->vocab <= BPE_BYTES || config->vocab > VOCAB_MOST)
+    return status_set(STATUS_USAGE, "a vocabulary of %" PRId64 " tokens is asked for; %d to %" PRId64 " are possible", config->vocab, BPE_BYTES + 1,
+                      VOCAB_MOST);
+  if (config->specials > config->vocab - BPE_BYTES)
+    return status_set(STATUS_USAGE, "%d special tokens and %d bytes are more than the vocabulary of %" PRId64 " tokens", config->specials, BPE_BYTES,
+                      config->vocab);
+  if (config->min_count < 1 || config->word_most < 0)
+    return status_set(STATUS_USAGE, "pairs must occur once at least to be merged, and words cannot be of less than no bytes");
+  return check_specials(config);
+}
+
+/* Rank 0. */
+static enum status enter_folder(const char *folder)
+{
+  char *path = mem_printf("%s/tokenizer.json", folder);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (file_exists(path))
+    status = status_set(STATUS_USAGE, "%s is there already; choose another folder, or remove it to train anew", path);
+  mem_free(path);
+  return status == STATUS_OK ? file_make_folders(folder) : status;
+}
+
+/* ---- who reads what */
+
+static int larger_first(const void *a, const void *b)
+{
+  const struct share *x = a, *y = b;
+  if (x->bytes != y->bytes)
+    return x->bytes < y->bytes ? 1 : -1;
+  return x->file != y->file ? (x->file < y->file ? -1 : 1) : (x->part > y->part) - (x->part < y->part);
+}
+
+/* A file that is more than a rank's part of the whole is read by several ranks. */
+static enum status cut(const struct input_files *inputs, int ranks, struct share **out, int64_t *n)
+{
+  struct share *share = NULL;
+  int64_t most = (inputs->bytes + ranks - 1) / ranks;
+  enum status status = mem_alloc(MEM_META, (size_t)(inputs->count + ranks) * sizeof *share, (void **)&share);
+  if (status)
+    return status;
+  *n = 0;
+  for (int64_t f = 0; f < inputs->count; f++) {
+    int64_t bytes = inputs->file[f].bytes, parts = bytes / most + (bytes % most > most / 2 || bytes < most);
+    for (int64_t part = 0; part < parts; part++)
+      share[(*n)++] = (struct share){.file = f, .part = part, .parts = parts, .bytes = bytes / parts};
+  }
+  qsort(share, (size_t)*n, sizeof *share, larger_first);
+  *out = share;
+  return STATUS_OK;
+}
+
+/* The largest share to the rank with the least so far, and so on. */
+static enum status deal(struct counter *counter, int rank, int ranks)
+{
+  int64_t *dealt = NULL, n = 0;
+  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *dealt, (void **)&dealt);
+  if (status == STATUS_OK)
+    status = cut(&counter->inputs, ranks, &counter->share, &n);
+  for (int64_t i = 0; i < n; i++) {
+    int least = 0;
+    for (int r = 1; r < ranks; r++)
+      if (dealt[r] < dealt[least])
+        least = r;
+    dealt[least] += counter->share[i].bytes + 1;
+    if (least == rank)
+      counter->share[counter->shares++] = counter->share[i];
+  }
+  mem_free(dealt);
+  return status;
+}
+
+/* ---- counting */
+
+static enum status count_words(struct counter *counter, const char *text, size_t bytes)
+{
+  size_t most = counter->config->word_most ? (size_t)counter->config->word_most : SIZE_MAX;
+  enum status status = STATUS_OK;
+  for (size_t at = 0, end = 0; at < bytes && status == STATUS_OK; at = end) {
+    status = split_next(counter->split, text, bytes, at, &end);
+    if (status == STATUS_OK && end - at <= most) {
+      status = bpe_words_add(&counter->words, text + at, end - at, 1, NULL);
+      counter->n_words++;
+    }
+  }
+  return status;
+}
+
+static enum status count_document(struct counter *counter, const struct text_document *document)
+{
+  const struct share *share = &counter->share[counter->next];
+  counter->share_done = document->after.byte / share->parts;
+  if (document->number % share->parts != share->part)
+    return STATUS_OK;
+  counter->documents++;
+  counter->bytes += (int64_t)document->bytes;
+  const char *text = document->text;
+  size_t bytes = document->bytes;
+  enum status status = counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = count_words(counter, text, bytes);
+  return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path, (long long)document->number) : STATUS_OK;
+}
+
+static enum status count_until(struct counter *counter, double end)
+{
+  while (counter->next < counter->shares) {
+    const struct share *share = &counter->share[counter->next];
+    struct text_document document;
+    bool found = false;
+    enum status status = STATUS_OK;
+    if (!counter->text)
+      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0}, &counter->text);
+    if (status == STATUS_OK)
+      status = text_next(counter->text, &document, &found);
+    if (status == STATUS_OK && found)
+      status = count_document(counter, &document);
+    if (status)
+      return status;
+    if (!found) {
+      text_close(counter->text);
+      counter->text = NULL;
+      counter->bytes_done += share->bytes;
+      counter->share_done = 0;
+      counter->next++;
+    }
+    if (clock_s() >= end)
+      break;
+  }
+  return STATUS_OK;
+}
+
+/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
+static enum status count_all(struct comm *comm, struct counter *counter)
+{
+  double start = clock_s();
+  enum { DONE, LEFT, SUMS };
+  int64_t sums[SUMS];
+  enum status status;
+  do {
+    status = comm_agree(comm, count_until(counter, clock_s() + ROUND_SECONDS));
+    if (status)
+      break;
+    sums[DONE] = counter->bytes_done + counter->share_done;
+    sums[LEFT] = counter->shares - counter->next;
+    status = comm_sum_i64(comm, sums, SUMS);
+    if (status == STATUS_OK)
+      log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s", (double)sums[DONE] * 1e-6, (double)counter->inputs.bytes * 1e-6,
+                   (double)sums[DONE] * 1e-6 / (clock_s() - start + 1e-9));
+  } while (status == STATUS_OK && sums[LEFT] > 0);
+  log_progress_end();
+  return status;
+}
+
+static enum status count_and_gather(struct comm *comm, struct counter *counter, struct bpe_train_result *result)
+{
+  enum { DOCUMENTS, BYTES, WORDS, DISTINCT, SUMS };
+  enum status status = split_create("the split pattern", split_pattern(counter->config->pattern), &counter->split);
+  if (status == STATUS_OK && strcmp(counter->config->pattern, "qwen2") == 0)
+    status = nfc_create(&counter->nfc);
+  if (status == STATUS_OK)
+    status = deal(counter, comm_rank(comm), comm_ranks(comm));
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = count_all(comm, counter);
+  if (status == STATUS_OK)
+    status = bpe_words_gather(comm, &counter->words);
+  int64_t sums[] = {counter->documents, counter->bytes, counter->n_words, counter->words.n};
+  if (status == STATUS_OK)
+    status = comm_sum_i64(comm, sums, SUMS);
+  if (status)
+    return status;
+  *result = (struct bpe_train_result){
+      .files = counter->inputs.count, .documents = sums[DOCUMENTS], .bytes = sums[BYTES], .words = sums[WORDS], .distinct_words = sums[DISTINCT]};
+  if (sums[WORDS] == 0)
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing %s", counter->config->input[0],
+                      counter->config->inputs > 1 ? " and the other inputs" : "", sums[BYTES] ? "but words that are too long" : "but white space");
+  return STATUS_OK;
+}
+
+/* ---- rank 0 */
+
+/* Special tokens as the bytes whose names in the files they are spelled with, if there are such: text must not be merged into one. */
+static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < config->specials && status == STATUS_OK; i++) {
+    const char *special = config->special[i];
+    size_t length = strlen(special), at = 0, n = 0;
+    char *bytes = mem_strdup(special), spelled[BPE_SPELLED_MOST];
+    if (!bytes)
+      return STATUS_MEMORY;
+    while (at < length) {
+      int byte = 0;
+      size_t taken = 0;
+      for (; byte < BPE_BYTES; byte++) {
+        taken = bpe_spell_byte(byte, spelled);
+        if (taken <= length - at && memcmp(special + at, spelled, taken) == 0)
+          break;
+      }
+      if (byte == BPE_BYTES)
+        break;
+      bytes[n++] = (char)byte;
+      at += taken;
+    }
+    if (at == length)
+      status = bpe_words_add(out, bytes, n, 0, NULL);
+    mem_free(bytes);
+  }
+  return status;
+}
+
+static enum status make(struct counter *counter, struct bpe_train_result *result)
+{
+  const struct bpe_train_config *config = counter->config;
+  struct bpe_vocabulary vocabulary = {0};
+  struct bpe_words reserved = {0};
+  enum status status = reserve_specials(config, &reserved);
+  if (status == STATUS_OK)
+    status = bpe_merge_run(&counter->words, config->vocab - config->specials, config->min_count, &reserved, &vocabulary);
+  result->vocab = vocabulary.tokens.n + config->specials;
+  if (status == STATUS_OK && result->vocab < config->vocab)
+    log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64 " times after %" PRId64, config->vocab,
+             config->min_count, result->vocab);
+  if (status == STATUS_OK)
+    status = bpe_train_write(config, &vocabulary);
+  bpe_vocabulary_free(&vocabulary);
+  bpe_words_free(&reserved);
+  return status;
+}
+
+static enum status run_on_inputs(struct comm *comm, struct counter *counter, struct bpe_train_result *result)
+{
+  const struct bpe_train_config *config = counter->config;
+  struct bpe_train_result made = {0};
+  double start = clock_s();
+  enum status status =
+      input_files_list(comm, config->inputs, config->input, config->out, &counter->inputs);
+  if (status == STATUS_OK)
+    status = count_and_gather(comm, counter, &made);
+  if (status == STATUS_OK)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? make(counter, &made) : STATUS_OK);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, &made.vocab, sizeof made.vocab, 0);
+  made.seconds = clock_s() - start;
+  if (status == STATUS_OK)
+    *result = made;
+  return status;
+}
+
+enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config, struct bpe_train_result *result)
+{
+  struct bpe_train_config full = *config;
+  char *end_of_text[] = {"<|endoftext|>"};
+  if (full.specials == 0) {
+    full.specials = 1;
+    full.special = end_of_text;
+  }
+  struct counter counter = {.config = &full};
+  bool makes = comm_rank(comm) == 0 && config->out && !file_exists(config->out);
+  enum status status = check_config(&full);
+  if (status == STATUS_OK && comm_rank(comm) == 0)
+    status = enter_folder(full.out);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = run_on_inputs(comm, &counter, result);
+  if (status && makes)
+    (void)rmdir(full.out); /* for nothing, if it is empty */
+  text_close(counter.text);
+  split_destroy(counter.split);
+  nfc_destroy(counter.nfc);
+  bpe_words_free(&counter.words);
+  mem_free(counter.share);
+  input_files_free(&counter.inputs);
+  return status;
+}

@@ -1,0 +1,15 @@
+/* A vocabulary as tokenizer.json and tokenizer_config.json. Private to io/. */
+#ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_WRITE_H
+#define SLUICE_IO_TOKENIZER_BPE_TRAIN_WRITE_H
+
+#include "io/tokenizer/bpe_train.h"
+#include "io/tokenizer/bpe_train_merge.h"
+
+/* As transformers reads them; tokenizer.json last. config->special holds one at least; special tokens get the ids behind the vocabulary's. Local. */
+enum status bpe_train_write(const struct bpe_train_config *config, const struct bpe_vocabulary *vocabulary);
+
+/* A text's bytes in the alphabet of the files. */
+enum { BPE_SPELLED_MOST = 2 }; /* bytes that one byte takes */
+size_t bpe_spell_byte(int byte, char out[BPE_SPELLED_MOST]);
+
+#endif

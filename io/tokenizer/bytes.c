@@ -1,0 +1,86 @@
+#include "base/hash.h"
+#include "base/mem.h"
+#include "io/tokenizer/bpe_train_write.h"
+#include "io/tokenizer/ops.h"
+
+static enum status bytes_create(const char *folder, struct tokenizer **out)
+{
+  (void)folder;
+  enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
+  if (status == STATUS_OK)
+    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = TOKENIZER_BYTES_VOCAB, .end_of_text = TOKENIZER_BYTES_END, .begin_of_text = -1};
+  return status;
+}
+
+static void bytes_destroy(struct tokenizer *tokenizer)
+{
+  mem_free(tokenizer);
+}
+
+static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  (void)tokenizer, (void)plain;
+  enum status status = tokenizer_reserve_tokens(tokens, *n, (int64_t)bytes, room);
+  if (status)
+    return status;
+  int32_t *to = *tokens + *n;
+  for (size_t i = 0; i < bytes; i++)
+    to[i] = (unsigned char)text[i];
+  *n += (int64_t)bytes;
+  return STATUS_OK;
+}
+
+static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+{
+  (void)tokenizer;
+  enum status status = tokenizer_reserve_text(text, *bytes, n, room);
+  if (status)
+    return status;
+  for (int64_t i = 0; i < n; i++)
+    if (tokens[i] != TOKENIZER_BYTES_END)
+      (*text)[(*bytes)++] = (char)tokens[i];
+  return STATUS_OK;
+}
+
+static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
+{
+  (void)tokenizer, (void)token;
+  return false;
+}
+
+/* Each byte is its own id: there is one such tokenizer. */
+static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
+{
+  (void)tokenizer;
+  return hash_text(tokenizer_bytes.name);
+}
+
+static enum status bytes_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  (void)tokenizer, (void)folder; /* made from no file */
+  return STATUS_OK;
+}
+
+enum status tokenizer_write_bytes(const char *folder)
+{
+  char end[] = "<|endoftext|>", *special[] = {end};
+  const struct bpe_train_config config = {
+      .out = folder, .pattern = "gpt2", .specials = 1, .special = special};
+  struct bpe_vocabulary vocabulary = {.merges = 0};
+  enum status status = STATUS_OK;
+  for (int byte = 0; byte < BPE_BYTES && !status; byte++)
+    status = bpe_words_add(&vocabulary.tokens, &(char){(char)byte}, 1, 1, NULL);
+  if (!status)
+    status = bpe_train_write(&config, &vocabulary);
+  bpe_vocabulary_free(&vocabulary);
+  return status;
+}
+
+const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",
+                                              .create = bytes_create,
+                                              .destroy = bytes_destroy,
+                                              .encode = bytes_encode,
+                                              .decode = bytes_decode,
+                                              .is_special = bytes_is_special,
+                                              .meaning = bytes_meaning,
+                                              .copy = bytes_copy};

@@ -1,0 +1,252 @@
+/* GPT-2's two files. vocab.json: one object, tokens and their ids. merges.txt: a line a pair, the first one joined first. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/text/file.h"
+#include "io/text/json.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/tokenizer_bpe.h"
+
+static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt", end_of_text[] = "<|endoftext|>";
+
+/* What loading needs on top. */
+struct loader {
+  struct tokenizer_bpe *t;
+  const char *vocab_path, *merges_path;
+  struct text_input *input;
+  struct text_buffer key, pool;
+};
+
+/* ---- vocab.json */
+
+struct entry {
+  size_t begin, length; /* in the pool */
+  int32_t id;
+  int64_t byte;
+};
+
+static enum status read_entry(struct loader *loader, struct entry *out)
+{
+  struct text_input *input = loader->input;
+  int found;
+  int64_t id;
+  size_t length;
+  enum status status = json_peek(input, &found);
+  out->byte = text_input_offset(input);
+  out->begin = loader->pool.bytes;
+  loader->key.bytes = 0;
+  if (status == STATUS_OK)
+    status = json_string(input, &loader->key);
+  if (status == STATUS_OK)
+    status = json_expect(input, ':', "':'");
+  if (status == STATUS_OK)
+    status = json_whole(input, BPE_VOCAB_MOST - 1, &id);
+  if (status)
+    return status;
+  if (loader->key.bytes == 0)
+    return text_input_fail(input, out->byte, "a token of no bytes");
+  if (!bpe_unspell(loader->key.data, loader->key.bytes, loader->key.data, &length))
+    return text_input_fail(input, out->byte, "a token with a character that stands for no byte; GPT-2's vocab.json spells bytes as U+0021 to U+0143");
+  out->length = length;
+  out->id = (int32_t)id;
+  return text_buffer_append(&loader->pool, loader->key.data, length);
+}
+
+/* The object up to its closing brace. */
+static enum status read_entries(struct loader *loader, struct entry **entries, int64_t *n)
+{
+  struct text_input *input = loader->input;
+  int64_t room = 0;
+  int byte = -1;
+  bool more = true; /* one token at least */
+  enum status status = json_expect(input, '{', "an object, '{',");
+  while (status == STATUS_OK && more) {
+    if (*n == room) {
+      room = 2 * room + 1024;
+      status = mem_resize(MEM_DATA, (size_t)room * sizeof **entries, (void **)entries);
+    }
+    if (status == STATUS_OK)
+      status = read_entry(loader, &(*entries)[*n]);
+    if (status == STATUS_OK)
+      status = json_more(input, '}', &more);
+    if (status == STATUS_OK)
+      ++*n;
+  }
+  if (status == STATUS_OK)
+    status = json_peek(input, &byte);
+  return status == STATUS_OK && byte >= 0 ? json_unexpected(input, "the end of the file") : status;
+}
+
+/* Every id of 0 .. n - 1 once, no token twice. */
+static enum status place_entries(struct loader *loader, const struct entry *entries, int64_t n)
+{
+  enum status status = bpe_create(n, &loader->t->bpe);
+  struct bpe *bpe = loader->t->bpe;
+  for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
+    const struct entry *entry = &entries[i];
+    size_t taken = 0;
+    if (entry->id < n)
+      (void)bpe_token(bpe, entry->id, &taken);
+    if (entry->id >= n || taken)
+      return text_input_fail(loader->input, entry->byte, "the id %d %s; %lld tokens have the ids 0 to %lld, each once", entry->id,
+                             entry->id >= n ? "is too big" : "is given twice", (long long)n, (long long)n - 1);
+    const char *bytes = loader->pool.data + entry->begin;
+    if (bpe_find(bpe, bytes, entry->length) >= 0)
+      return text_input_fail(loader->input, entry->byte, "a token that was given before");
+    status = bpe_set_token(bpe, entry->id, bytes, entry->length, true);
+  }
+  loader->t->base.vocab = n;
+  return status;
+}
+
+static enum status find_known_tokens(struct loader *loader)
+{
+  struct tokenizer_bpe *t = loader->t;
+  int missing;
+  if (!bpe_find_bytes(t->bpe, &missing))
+    return status_set(STATUS_INPUT, "%s has no token for the single byte 0x%02X; it is not a byte-level vocabulary", loader->vocab_path, missing);
+  t->base.end_of_text = bpe_find(t->bpe, end_of_text, sizeof end_of_text - 1);
+  if (t->base.end_of_text < 0)
+    return status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
+  return STATUS_OK;
+}
+
+static enum status load_vocab(struct loader *loader)
+{
+  struct entry *entries = NULL;
+  int64_t n = 0;
+  enum status status = text_input_open(loader->vocab_path, &loader->input);
+  if (status == STATUS_OK)
+    status = read_entries(loader, &entries, &n);
+  if (status == STATUS_OK)
+    status = place_entries(loader, entries, n);
+  if (status == STATUS_OK)
+    status = find_known_tokens(loader);
+  mem_free(entries);
+  return status;
+}
+
+/* ---- merges.txt */
+
+static enum status line_fail(const struct loader *loader, int64_t line, const char *problem)
+{
+  return status_set(STATUS_INPUT, "%s, line %lld: %s", loader->merges_path, (long long)line, problem);
+}
+
+/* "LEFT RIGHT" */
+static enum status read_merge(struct loader *loader, const char *text, size_t bytes, int64_t line)
+{
+  const struct bpe *bpe = loader->t->bpe;
+  const char *space = memchr(text, ' ', bytes);
+  size_t left = space ? (size_t)(space - text) : 0, right = 0;
+  if (left == 0 || left + 1 == bytes || memchr(space + 1, ' ', bytes - left - 1))
+    return line_fail(loader, line, "not two pieces with one space between them");
+  loader->key.bytes = 0;
+  enum status status = text_buffer_append(&loader->key, text, bytes);
+  if (status)
+    return status;
+  char *joined = loader->key.data;
+  if (!bpe_unspell(text, left, joined, &left) || !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
+    return line_fail(loader, line, "a character that stands for no byte");
+
+  int32_t a = bpe_find(bpe, joined, left), b = bpe_find(bpe, joined + left, right), ab = bpe_find(bpe, joined, left + right);
+  if (a < 0 || b < 0 || ab < 0)
+    return line_fail(loader, line, ab < 0 ? "the joined piece is not in vocab.json" : "a piece is not in vocab.json");
+  if (!bpe_is_made(bpe, a) || !bpe_is_made(bpe, b))
+    return line_fail(loader, line, "a piece that is neither a byte nor made by an earlier line");
+  if (ab == loader->t->base.end_of_text)
+    return line_fail(loader, line, "the end of text cannot be made from text");
+  return bpe_add_merge(loader->t->bpe, a, b, ab) ? STATUS_OK : line_fail(loader, line, "a pair that was given before");
+}
+
+static enum status read_merges(struct loader *loader, const char *text, size_t bytes)
+{
+  int64_t lines = 1, line = 1;
+  for (size_t i = 0; i < bytes; i++)
+    lines += text[i] == '\n';
+  enum status status = bpe_reserve_merges(loader->t->bpe, lines);
+  for (const char *at = text, *end = text + bytes; status == STATUS_OK && at < end; line++) {
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+    if (!stop)
+      stop = end;
+    size_t length = (size_t)(stop - at);
+    if (length && at[length - 1] == '\r')
+      length--;
+    if (line > 1 || length < 8 || memcmp(at, "#version", 8) != 0)
+      status = read_merge(loader, at, length, line);
+    at = stop + (stop < end);
+  }
+  return status;
+}
+
+static enum status load_merges(struct loader *loader)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = file_read_all(loader->merges_path, TOKENIZER_FILE_MOST, &text, &bytes);
+  if (status)
+    return status;
+  int64_t invalid = utf8_find_invalid(text, bytes);
+  if (invalid >= 0)
+    status = status_set(STATUS_INPUT, "%s, byte %lld: not valid UTF-8", loader->merges_path, (long long)invalid);
+  else
+    status = read_merges(loader, text, bytes);
+  mem_free(text);
+  return status;
+}
+
+/* ---- */
+
+static enum status load(struct loader *loader)
+{
+  struct tokenizer_bpe *t = loader->t;
+  enum status status = tokenizer_bpe_checksum(t, vocab_name, &t->base.checksum);
+  if (status == STATUS_OK)
+    status = load_vocab(loader);
+  if (status == STATUS_OK)
+    status = load_merges(loader);
+  if (status == STATUS_OK)
+    status = tokenizer_bpe_checksum(t, merges_name, &t->base.checksum);
+  if (status == STATUS_OK)
+    status = tokenizer_bpe_set_pattern(t, loader->vocab_path, split_pattern("gpt2"));
+  text_input_close(loader->input);
+  text_buffer_free(&loader->pool);
+  text_buffer_free(&loader->key);
+  return status;
+}
+
+static enum status gpt2_create(const char *folder, struct tokenizer **out)
+{
+  if (!folder || !folder[0])
+    return status_set(STATUS_USAGE, "the tokenizer gpt2 needs the folder that holds vocab.json and merges.txt");
+  struct tokenizer_bpe *t = NULL;
+  enum status status = tokenizer_bpe_create(&tokenizer_gpt2, folder, &t);
+  if (status)
+    return status;
+  char *vocab = mem_printf("%s/%s", folder, vocab_name), *merges = mem_printf("%s/%s", folder, merges_name);
+  status = vocab && merges ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges}) : STATUS_MEMORY;
+  mem_free(vocab);
+  mem_free(merges);
+  if (status) {
+    tokenizer_bpe_destroy(&t->base);
+    return status;
+  }
+  *out = &t->base;
+  return STATUS_OK;
+}
+
+static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  enum status status = tokenizer_bpe_copy_file(t, vocab_name, folder, false);
+  return status == STATUS_OK ? tokenizer_bpe_copy_file(t, merges_name, folder, false) : status;
+}
+
+const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",
+                                             .create = gpt2_create,
+                                             .destroy = tokenizer_bpe_destroy,
+                                             .encode = tokenizer_bpe_encode,
+                                             .decode = tokenizer_bpe_decode,
+                                             .is_special = tokenizer_bpe_is_special,
+                                             .meaning = tokenizer_bpe_meaning,
+                                             .copy = gpt2_copy};

@@ -1,0 +1,754 @@
+/* tokenizer.json of a Hugging Face folder, as far as byte-level BPE needs it. Every key that can change tokens is either followed or refused. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/text/file.h"
+#include "io/text/input.h"
+#include "io/text/json_tree.h"
+#include "io/tokenizer/tokenizer_bpe.h"
+
+static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json", generation_name[] = "generation_config.json";
+
+/* What loading needs on top. */
+struct loader {
+  struct tokenizer_bpe *t;
+  const struct json_node *root, *vocab;
+  struct added_tokens added; /* all of them, sorted */
+  int64_t words;             /* tokens of the vocabulary; added ones that are not among them have the ids from there on */
+  int32_t behind;            /* what the template puts behind a text, -1: nothing */
+};
+
+/* ---- keys */
+
+/* NULL also for null. */
+static const struct json_node *member(const struct json_node *object, const char *key)
+{
+  const struct json_node *node = json_find(object, key);
+  return node && json_kind(node) != JSON_NULL ? node : NULL;
+}
+
+/* `known` ends with NULL. */
+static enum status refuse_other_keys(const struct json_node *object, const char *const *known)
+{
+  for (const struct json_node *node = json_first(object); node; node = json_next(node)) {
+    const char *key = json_key(node, NULL);
+    size_t i = 0;
+    while (known[i] && strcmp(known[i], key) != 0)
+      i++;
+    if (!known[i])
+      return json_fail(node, "is not known to Sluice and may change tokens");
+  }
+  return STATUS_OK;
+}
+
+static enum status require(const struct json_node *object, const char *key, enum json_kind kind, const struct json_node **out)
+{
+  static const char *const kinds[] = {"null", "true or false", "a number", "a text", "a list", "an object"};
+  *out = json_find(object, key);
+  if (!*out)
+    return json_fail(object, "has no \"%s\"", key);
+  return json_kind(*out) == kind ? STATUS_OK : json_fail(*out, "is not %s", kinds[kind]);
+}
+
+static enum status get_flag(const struct json_node *object, const char *key, bool otherwise, bool *out)
+{
+  const struct json_node *node = member(object, key);
+  *out = otherwise;
+  return node ? json_get_bool(node, out) : STATUS_OK;
+}
+
+/* A setting that Sluice does not follow must be off: absent, null, false, 0 or an empty text. */
+static enum status refuse_setting(const struct json_node *object, const char *key)
+{
+  const struct json_node *node = member(object, key);
+  bool flag = false;
+  double number = 0;
+  size_t bytes = 0;
+  const char *text;
+  if (!node)
+    return STATUS_OK;
+  enum status status = json_kind(node) == JSON_BOOL     ? json_get_bool(node, &flag)
+                       : json_kind(node) == JSON_NUMBER ? json_get_real(node, &number)
+                       : json_kind(node) == JSON_STRING ? json_get_text(node, &text, &bytes)
+                                                        : json_fail(node, "is set, which Sluice does not support");
+  if (status)
+    return status;
+  return flag || number != 0 || bytes > 0 ? json_fail(node, "is set, which Sluice does not support") : STATUS_OK;
+}
+
+/* The "type" of a part of the tokenizer. */
+static enum status get_type(const struct json_node *object, const char **out)
+{
+  const struct json_node *type = NULL;
+  if (json_kind(object) != JSON_OBJECT)
+    return json_fail(object, "is not an object");
+  enum status status = require(object, "type", JSON_STRING, &type);
+  return status ? status : json_get_text(type, out, NULL);
+}
+
+static enum status refuse_type(const struct json_node *object, const char *type, const char *known)
+{
+  return json_fail(object, "is of type %s, which Sluice does not support; it knows %s", type, known);
+}
+
+/* ---- tokens */
+
+static int by_text(const void *key, const void *item)
+{
+  const struct added_token *a = key, *b = item;
+  int order = memcmp(a->text, b->text, a->bytes < b->bytes ? a->bytes : b->bytes);
+  return order ? order : a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
+}
+
+/* The id of a token that is written as in the file, -1 for none. */
+static int64_t find_token(const struct loader *loader, const char *text)
+{
+  const struct json_node *node = json_find(loader->vocab, text);
+  int64_t id = -1;
+  if (node)
+    return json_get_whole(node, 0, loader->words - 1, &id) == STATUS_OK ? id : -1;
+  const struct added_token key = {.text = text, .bytes = strlen(text)}, *found = NULL;
+  if (loader->added.count > 0)
+    found = bsearch(&key, loader->added.token, (size_t)loader->added.count, sizeof key, by_text);
+  return found ? found->id : -1;
+}
+
+/* A name that no bytes are spelled by can only be that of an added token; a special token does not come out of text. */
+static enum status load_word(const struct loader *loader, const struct json_node *node, struct text_buffer *bytes)
+{
+  size_t length = 0, n = 0, taken = 0;
+  int64_t id = 0;
+  const char *key = json_key(node, &length);
+  enum status status = json_get_whole(node, 0, loader->words - 1, &id);
+  if (status)
+    return status;
+  (void)bpe_token(loader->t->bpe, (int32_t)id, &taken);
+  if (taken)
+    return json_fail(node, "is the id %" PRId64 ", which another token has", id);
+  if (length == 0)
+    return json_fail(node, "is a token of no bytes");
+  bytes->bytes = 0;
+  status = text_buffer_append(bytes, key, length);
+  if (status)
+    return status;
+  bool spelled = bpe_unspell(key, length, bytes->data, &n);
+  return bpe_set_token(loader->t->bpe, (int32_t)id, spelled ? bytes->data : key, spelled ? n : length, spelled && !loader->t->special[id]);
+}
+
+static enum status load_vocab(const struct loader *loader)
+{
+  struct text_buffer bytes = {0};
+  enum status status = STATUS_OK;
+  for (const struct json_node *node = json_first(loader->vocab); node && status == STATUS_OK; node = json_next(node))
+    status = load_word(loader, node, &bytes);
+  text_buffer_free(&bytes);
+  int missing;
+  if (status == STATUS_OK && !bpe_find_bytes(loader->t->bpe, &missing))
+    status = json_fail(loader->vocab, "has no token for the single byte 0x%02X; it is not a byte-level vocabulary", missing);
+  return status;
+}
+
+/* The pieces of a merge: "A B" or ["A", "B"], as the file spells them, one after another in `joined`; *left is the length of A. */
+static enum status get_pieces(const struct json_node *node, struct text_buffer *joined, size_t *left)
+{
+  const struct json_node *first = node, *second = node;
+  const char *a, *b;
+  size_t a_bytes, b_bytes;
+  if (json_kind(node) == JSON_ARRAY) {
+    first = json_first(node);
+    second = first ? json_next(first) : NULL;
+    if (json_length(node) != 2)
+      return json_fail(node, "is not a pair of pieces");
+  }
+  enum status status = json_get_text(first, &a, &a_bytes);
+  if (status == STATUS_OK)
+    status = json_get_text(second, &b, &b_bytes);
+  if (status)
+    return status;
+  if (first == second) {
+    const char *space = strchr(a, ' ');
+    b = space ? space + 1 : a + a_bytes;
+    b_bytes = a_bytes - (size_t)(b - a);
+    a_bytes = space ? (size_t)(space - a) : 0;
+  }
+  if (a_bytes == 0 || b_bytes == 0 || memchr(a, ' ', a_bytes) || memchr(b, ' ', b_bytes))
+    return json_fail(node, "is not two pieces with one space between them, or a list of two pieces");
+  joined->bytes = 0;
+  *left = a_bytes;
+  status = text_buffer_append(joined, a, a_bytes);
+  return status == STATUS_OK ? text_buffer_append(joined, b, b_bytes) : status;
+}
+
+static enum status load_merge(const struct loader *loader, const struct json_node *node, struct text_buffer *joined)
+{
+  struct bpe *bpe = loader->t->bpe;
+  size_t left = 0, right = 0;
+  enum status status = get_pieces(node, joined, &left);
+  if (status)
+    return status;
+  const char *second = joined->data + left;
+  if (!bpe_unspell(second, joined->bytes - left, joined->data + left, &right) || !bpe_unspell(joined->data, left, joined->data, &left))
+    return json_fail(node, "has a character that stands for no byte");
+  memmove(joined->data + left, second, right);
+  int32_t a = bpe_find(bpe, joined->data, left), b = bpe_find(bpe, joined->data + left, right), ab = bpe_find(bpe, joined->data, left + right);
+  if (a < 0 || b < 0 || ab < 0)
+    return json_fail(node, ab < 0 ? "makes a piece that is not in model.vocab, or is a special token" : "has a piece that is not in model.vocab");
+  return bpe_add_merge(bpe, a, b, ab) ? STATUS_OK : json_fail(node, "is a pair that was given before");
+}
+
+static enum status load_merges(const struct loader *loader, const struct json_node *merges)
+{
+  struct text_buffer joined = {0};
+  enum status status = bpe_reserve_merges(loader->t->bpe, json_length(merges));
+  for (const struct json_node *node = json_first(merges); node && status == STATUS_OK; node = json_next(node))
+    status = load_merge(loader, node, &joined);
+  text_buffer_free(&joined);
+  return status;
+}
+
+/* ---- added tokens */
+
+static enum status read_added(struct loader *loader, const struct json_node *node, int64_t next, char *text, struct added_token *out, bool *late)
+{
+  static const char *const known[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
+  const struct json_node *id_node = NULL, *content_node = NULL;
+  const char *content = NULL;
+  int64_t id = -1;
+  enum status status = refuse_other_keys(node, known);
+  if (status == STATUS_OK)
+    status = require(node, "id", JSON_NUMBER, &id_node);
+  if (status == STATUS_OK)
+    status = require(node, "content", JSON_STRING, &content_node);
+  if (status == STATUS_OK)
+    status = json_get_whole(id_node, 0, BPE_VOCAB_MOST - 1, &id);
+  if (status == STATUS_OK)
+    status = json_get_text(content_node, &content, &out->bytes);
+  if (status == STATUS_OK)
+    status = refuse_setting(node, "single_word");
+  if (status == STATUS_OK)
+    status = get_flag(node, "lstrip", false, &out->takes_left);
+  if (status == STATUS_OK)
+    status = get_flag(node, "rstrip", false, &out->takes_right);
+  if (status == STATUS_OK)
+    status = get_flag(node, "normalized", true, late);
+  if (status)
+    return status;
+  if (out->bytes == 0 || out->bytes > ADDED_TOKEN_BYTES_MOST)
+    return json_fail(content_node, "has %zu bytes; 1 to %d are possible", out->bytes, ADDED_TOKEN_BYTES_MOST);
+  if (id != next)
+    return json_fail(id_node, "is %" PRId64 ", but %s %" PRId64, id,
+                     next < loader->words ? "in model.vocab this token has the id" : "the next free id is", next);
+  memcpy(text, content, out->bytes + 1);
+  out->text = text;
+  out->id = (int32_t)id;
+  return STATUS_OK;
+}
+
+/* The id that this added token must have: that of the vocabulary, or the next one. */
+static int64_t expected_id(const struct loader *loader, const struct json_node *node, int64_t next)
+{
+  const struct json_node *content = json_find(node, "content");
+  const char *text = "";
+  if (content && json_kind(content) == JSON_STRING)
+    (void)json_get_text(content, &text, NULL);
+  const struct json_node *word = json_find(loader->vocab, text);
+  int64_t id = next;
+  return word && json_get_whole(word, 0, loader->words - 1, &id) == STATUS_OK ? id : next;
+}
+
+static enum status add_one(struct loader *loader, const struct json_node *node, int64_t *next, char **text)
+{
+  struct tokenizer_bpe *t = loader->t;
+  struct added_token token = {0};
+  int64_t expected = expected_id(loader, node, *next);
+  bool late = false;
+  enum status status = read_added(loader, node, expected, *text, &token, &late);
+  if (status == STATUS_OK)
+    status = get_flag(node, "special", false, &t->special[expected]);
+  if (status)
+    return status;
+  const char *normal = token.text;
+  size_t bytes = token.bytes;
+  if (late && t->nfc)
+    status = nfc_text(t->nfc, token.text, token.bytes, &normal, &bytes);
+  if (status == STATUS_OK && normal != token.text)
+    status = json_fail(node, "is searched for in normalized text, but is not in the normal form C itself");
+  if (status == STATUS_OK)
+    status = added_tokens_add(&loader->added, &token);
+  if (status == STATUS_OK)
+    status = added_tokens_add(late ? &t->added_late : &t->added, &token);
+  if (status == STATUS_OK && expected == *next)
+    status = bpe_set_token(t->bpe, token.id, token.text, token.bytes, false);
+  *next += expected == *next;
+  *text += token.bytes + 1;
+  return status;
+}
+
+static enum status refuse_repeated(const struct loader *loader, const struct json_node *list)
+{
+  const struct added_tokens *added = &loader->added;
+  for (int64_t i = 1; i < added->count; i++)
+    if (by_text(&added->token[i - 1], &added->token[i]) == 0)
+      return json_fail(list, "has the token \"%.80s\" twice", added->token[i].text);
+  return STATUS_OK;
+}
+
+/* How many of the list (NULL: there is none) are not in the vocabulary, and the bytes of all their texts. */
+static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *fresh, size_t *bytes)
+{
+  *fresh = 0;
+  *bytes = 0;
+  for (const struct json_node *node = json_first(list); node; node = json_next(node)) {
+    const struct json_node *content = json_find(node, "content");
+    const char *text;
+    size_t n = 0;
+    *fresh += expected_id(loader, node, -1) < 0;
+    if (content && json_kind(content) == JSON_STRING && json_get_text(content, &text, &n) == STATUS_OK)
+      *bytes += n + 1;
+  }
+}
+
+static enum status load_added(struct loader *loader, const struct json_node *list)
+{
+  struct tokenizer_bpe *t = loader->t;
+  int64_t next = loader->words;
+  char *text = t->texts;
+  enum status status = STATUS_OK;
+  for (const struct json_node *node = json_first(list); node && status == STATUS_OK;
+       node = json_next(node))
+    status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text) : json_fail(node, "is not an object");
+  added_tokens_sort(&loader->added);
+  added_tokens_sort(&t->added);
+  added_tokens_sort(&t->added_late);
+  return status == STATUS_OK && list ? refuse_repeated(loader, list) : status;
+}
+
+/* ---- the model */
+
+static enum status check_model(const struct json_node *model)
+{
+  static const char *const known[] = {
+      "type",  "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
+      "vocab", "merges",  NULL};
+  static const char *const refused[] = {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"};
+  const char *type = "BPE"; /* older files do not say */
+  enum status status = json_find(model, "type") ? get_type(model, &type) : STATUS_OK;
+  if (status == STATUS_OK && strcmp(type, "BPE") != 0)
+    status = refuse_type(model, type, "BPE of bytes");
+  for (size_t i = 0; i < sizeof refused / sizeof *refused && status == STATUS_OK; i++)
+    status = refuse_setting(model, refused[i]);
+  return status == STATUS_OK ? refuse_other_keys(model, known) : status;
+}
+
+static enum status load_model(struct loader *loader)
+{
+  struct tokenizer_bpe *t = loader->t;
+  const struct json_node *model = NULL, *merges = NULL, *list = member(loader->root, "added_tokens");
+  int64_t fresh = 0;
+  size_t text_bytes = 0;
+  bool whole_words = false;
+  enum status status = require(loader->root, "model", JSON_OBJECT, &model);
+  if (status == STATUS_OK)
+    status = check_model(model);
+  if (status == STATUS_OK)
+    status = require(model, "vocab", JSON_OBJECT, &loader->vocab);
+  if (status == STATUS_OK)
+    status = require(model, "merges", JSON_ARRAY, &merges);
+  if (status == STATUS_OK)
+    status = get_flag(model, "ignore_merges", false, &whole_words);
+  if (status == STATUS_OK && list && json_kind(list) != JSON_ARRAY)
+    status = json_fail(list, "is not a list");
+  if (status)
+    return status;
+  loader->words = json_length(loader->vocab);
+  measure_added(loader, list, &fresh, &text_bytes);
+  t->base.vocab = loader->words + fresh;
+  status = bpe_create(t->base.vocab, &t->bpe);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_DATA, (size_t)t->base.vocab * sizeof *t->special, (void **)&t->special);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_DATA, text_bytes, (void **)&t->texts);
+  if (status == STATUS_OK)
+    status = load_added(loader, list);
+  if (status == STATUS_OK)
+    status = load_vocab(loader);
+  if (status == STATUS_OK)
+    status = load_merges(loader, merges);
+  if (status == STATUS_OK && whole_words)
+    bpe_take_whole_words(t->bpe);
+  return status;
+}
+
+/* ---- what comes before and after the model */
+
+static enum status load_normalizer(struct loader *loader)
+{
+  const struct json_node *node = member(loader->root, "normalizer");
+  const char *type = NULL;
+  enum status status = node ? get_type(node, &type) : STATUS_OK;
+  if (status || !node)
+    return status;
+  return strcmp(type, "NFC") == 0 ? nfc_create(&loader->t->nfc) : refuse_type(node, type, "NFC");
+}
+
+static const char pre_tokenizers[] = "ByteLevel, and a Sequence of Split and ByteLevel";
+
+/* *splits: it cuts the text by GPT-2's pattern. */
+static enum status check_byte_level(const struct json_node *node, bool *splits)
+{
+  static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+  bool prefix = false;
+  enum status status = get_flag(node, "add_prefix_space", true, &prefix);
+  if (status == STATUS_OK && prefix)
+    status = json_fail(node, "puts a space in front of each text (add_prefix_space), which Sluice does not support");
+  if (status == STATUS_OK)
+    status = get_flag(node, "use_regex", true, splits);
+  return status == STATUS_OK ? refuse_other_keys(node, known) : status;
+}
+
+static enum status check_split(const struct json_node *node, const char **pattern)
+{
+  static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
+  const struct json_node *object = NULL, *regex = NULL, *behavior = NULL;
+  const char *text = "";
+  enum status status = refuse_setting(node, "invert");
+  if (status == STATUS_OK)
+    status = refuse_other_keys(node, known);
+  if (status == STATUS_OK)
+    status = require(node, "behavior", JSON_STRING, &behavior);
+  if (status == STATUS_OK)
+    status = json_get_text(behavior, &text, NULL);
+  if (status == STATUS_OK && strcmp(text, "Isolated") != 0)
+    status = json_fail(behavior, "is %s, which Sluice does not support; it knows Isolated", text);
+  if (status == STATUS_OK)
+    status = require(node, "pattern", JSON_OBJECT, &object);
+  if (status == STATUS_OK)
+    status = require(object, "Regex", JSON_STRING, &regex);
+  return status == STATUS_OK ? json_get_text(regex, pattern, NULL) : status;
+}
+
+static enum status load_sequence(const struct json_node *node, const char **pattern)
+{
+  const struct json_node *list = NULL;
+  const char *first_type = "", *second_type = "";
+  bool splits = false;
+  enum status status = require(node, "pretokenizers", JSON_ARRAY, &list);
+  if (status)
+    return status;
+  const struct json_node *first = json_first(list), *second = first ? json_next(first) : NULL;
+  if (json_length(list) != 2)
+    return json_fail(list, "has %" PRId64 " parts; Sluice knows %s", json_length(list), pre_tokenizers);
+  status = get_type(first, &first_type);
+  if (status == STATUS_OK)
+    status = get_type(second, &second_type);
+  if (status == STATUS_OK && strcmp(first_type, "Split") != 0)
+    status = refuse_type(first, first_type, pre_tokenizers);
+  if (status == STATUS_OK && strcmp(second_type, "ByteLevel") != 0)
+    status = refuse_type(second, second_type, pre_tokenizers);
+  if (status == STATUS_OK)
+    status = check_split(first, pattern);
+  if (status == STATUS_OK)
+    status = check_byte_level(second, &splits);
+  if (status == STATUS_OK && splits)
+    status = json_fail(second, "splits a second time (use_regex), which Sluice does not support");
+  return status;
+}
+
+static enum status load_pre_tokenizer(struct loader *loader, const char *path)
+{
+  const struct json_node *node = NULL;
+  const char *type = NULL, *pattern = split_pattern("gpt2");
+  bool splits = true;
+  enum status status = require(loader->root, "pre_tokenizer", JSON_OBJECT, &node);
+  if (status == STATUS_OK)
+    status = get_type(node, &type);
+  if (status)
+    return status;
+  if (strcmp(type, "Sequence") == 0)
+    status = load_sequence(node, &pattern);
+  else if (strcmp(type, "ByteLevel") == 0)
+    status = check_byte_level(node, &splits);
+  else
+    status = refuse_type(node, type, pre_tokenizers);
+  if (status == STATUS_OK && !splits)
+    status = json_fail(node, "does not split the text (use_regex false), which Sluice does not support");
+  return status == STATUS_OK ? tokenizer_bpe_set_pattern(loader->t, path, pattern) : status;
+}
+
+static enum status check_decoder(const struct loader *loader)
+{
+  const struct json_node *node = member(loader->root, "decoder");
+  const char *type = NULL;
+  enum status status = node ? get_type(node, &type) : STATUS_OK;
+  return status == STATUS_OK && node && strcmp(type, "ByteLevel") != 0 ? refuse_type(node, type, "ByteLevel") : status;
+}
+
+/* ---- what is put around a text */
+
+/* The one id of a special token of the template. */
+static enum status template_id(const struct loader *loader, const struct json_node *template, const struct json_node *piece, int32_t *out)
+{
+  const struct json_node *name_node = NULL, *tokens = NULL, *token = NULL, *ids = NULL;
+  const char *name = NULL;
+  int64_t id = -1;
+  enum status status = require(piece, "id", JSON_STRING, &name_node);
+  if (status == STATUS_OK)
+    status = json_get_text(name_node, &name, NULL);
+  if (status == STATUS_OK)
+    status = require(template, "special_tokens", JSON_OBJECT, &tokens);
+  if (status == STATUS_OK)
+    status = require(tokens, name, JSON_OBJECT, &token);
+  if (status == STATUS_OK)
+    status = require(token, "ids", JSON_ARRAY, &ids);
+  if (status == STATUS_OK && json_length(ids) != 1)
+    status = json_fail(ids, "holds %" PRId64 " ids; Sluice puts one token in front of a text and one behind it", json_length(ids));
+  if (status == STATUS_OK)
+    status = json_get_whole(json_first(ids), 0, loader->t->base.vocab - 1, &id);
+  if (status == STATUS_OK)
+    *out = (int32_t)id;
+  return status;
+}
+
+/* "single": special tokens around the sequence A. */
+static enum status load_template(struct loader *loader, const struct json_node *template)
+{
+  const struct json_node *single = NULL;
+  bool behind = false;
+  enum status status = require(template, "single", JSON_ARRAY, &single);
+  for (const struct json_node *node = status ? NULL : json_first(single); node && status == STATUS_OK; node = json_next(node)) {
+    const struct json_node *special = json_find(node, "SpecialToken");
+    int32_t *place = behind ? &loader->behind : &loader->t->base.begin_of_text;
+    if (!special && (!json_find(node, "Sequence") || behind))
+      return json_fail(node, "is neither a SpecialToken nor the one Sequence");
+    if (!special)
+      behind = true;
+    else if (*place >= 0)
+      return json_fail(node, "is a second token on one side of the text; Sluice puts one in front and one behind");
+    else
+      status = template_id(loader, template, special, place);
+  }
+  return status == STATUS_OK && !behind ? json_fail(single, "has no Sequence") : status;
+}
+
+static enum status load_processor(struct loader *loader, const struct json_node *node, int depth)
+{
+  const char *type = NULL;
+  const struct json_node *list = NULL;
+  enum status status = get_type(node, &type);
+  if (status || strcmp(type, "ByteLevel") == 0) /* which moves offsets only */
+    return status;
+  if (strcmp(type, "TemplateProcessing") == 0)
+    return loader->t->base.begin_of_text >= 0 || loader->behind >= 0 ? json_fail(node, "is a second template") : load_template(loader, node);
+  if (strcmp(type, "Sequence") != 0 || depth > 0)
+    return refuse_type(node, type, "ByteLevel, TemplateProcessing and a Sequence of these");
+  status = require(node, "processors", JSON_ARRAY, &list);
+  for (node = status ? NULL : json_first(list); node && status == STATUS_OK; node = json_next(node))
+    status = load_processor(loader, node, depth + 1);
+  return status;
+}
+
+/* ---- end of text */
+
+/* Whatever else tokenizer_config.json says about tokens must be what tokenizer.json says. */
+static enum status check_config(const struct loader *loader, const struct json_node *config)
+{
+  const struct json_node *begins = member(config, "add_bos_token"), *decoder = member(config, "added_tokens_decoder");
+  bool begin = false;
+  enum status status = refuse_setting(config, "add_prefix_space");
+  if (status == STATUS_OK && begins)
+    status = json_get_bool(begins, &begin);
+  if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0)
+    status = json_fail(begins, "is true, but the post_processor of %s puts no token in front of a text", main_name);
+  for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL; node && status == STATUS_OK;
+       node = json_next(node)) {
+    const struct json_node *content = NULL;
+    const char *text = NULL, *key = json_key(node, NULL);
+    char id[32];
+    status = require(node, "content", JSON_STRING, &content);
+    if (status == STATUS_OK)
+      status = json_get_text(content, &text, NULL);
+    if (status)
+      break;
+    snprintf(id, sizeof id, "%" PRId64, find_token(loader, text));
+    if (!key || strcmp(key, id) != 0)
+      status = json_fail(node, "is a token that %s does not have, or has by another id", main_name);
+  }
+  return status;
+}
+
+/* "eos_token": a text, or an object with "content". */
+static enum status end_of_config(const struct loader *loader, const struct json_node *config, int64_t *out)
+{
+  const struct json_node *node = member(config, "eos_token");
+  const char *text = NULL;
+  if (!node)
+    return STATUS_OK;
+  if (json_kind(node) == JSON_OBJECT) {
+    enum status status = require(node, "content", JSON_STRING, &node);
+    if (status)
+      return status;
+  }
+  enum status status = json_get_text(node, &text, NULL);
+  if (status)
+    return status;
+  *out = find_token(loader, text);
+  return *out >= 0 ? STATUS_OK : json_fail(node, "is \"%.80s\", a token that %s does not have", text, main_name);
+}
+
+/* "eos_token_id": an id, or a list of them, of which the first one counts. */
+static enum status end_of_model(const struct loader *loader, const struct json_node *config, int64_t *out)
+{
+  const struct json_node *node = member(config, "eos_token_id");
+  if (node && json_kind(node) == JSON_ARRAY)
+    node = json_first(node);
+  return node ? json_get_whole(node, 0, loader->t->base.vocab - 1, out) : STATUS_OK;
+}
+
+/* A file of the folder that may be missing: *out NULL. */
+static enum status read_other(const struct loader *loader, const char *name, struct json_tree **out)
+{
+  char *path = mem_printf("%s/%s", loader->t->folder, name);
+  if (!path)
+    return STATUS_MEMORY;
+  *out = NULL;
+  enum status status = file_exists(path) ? json_tree_read(path, TOKENIZER_FILE_MOST, out) : STATUS_OK;
+  if (status == STATUS_OK && *out && json_kind(json_tree_root(*out)) != JSON_OBJECT)
+    status = status_set(STATUS_INPUT, "%s: no object", path);
+  mem_free(path);
+  return status;
+}
+
+static enum status find_end_of_text(const struct loader *loader, int64_t *end)
+{
+  static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
+  static const char *const files[] = {config_name, "config.json", generation_name};
+  struct tokenizer_bpe *t = loader->t;
+  for (int i = 0; i < 3 && *end < 0; i++) {
+    struct json_tree *tree;
+    enum status status = read_other(loader, files[i], &tree);
+    const struct json_node *root = tree ? json_tree_root(tree) : NULL;
+    if (status == STATUS_OK && root && i == 0)
+      status = check_config(loader, root);
+    if (status == STATUS_OK && root)
+      status = i == 0 ? end_of_config(loader, root, end) : end_of_model(loader, root, end);
+    json_tree_free(tree);
+    if (status)
+      return status;
+    t->says_end = i > 0 && *end >= 0;
+  }
+  for (size_t i = 0; i < sizeof names / sizeof *names && *end < 0; i++)
+    *end = find_token(loader, names[i]);
+  return STATUS_OK;
+}
+
+static enum status load_end_of_text(struct loader *loader, const char *path)
+{
+  struct tokenizer_bpe *t = loader->t;
+  int64_t end = -1;
+  enum status status = find_end_of_text(loader, &end);
+  if (status)
+    return status;
+  if (end < 0)
+    return status_set(
+        STATUS_INPUT,
+        "%s: no token ends a text: there is no <|endoftext|>, no eos_token in %s and no eos_token_id in config.json beside it; name the "
+        "token as eos_token",
+        path, config_name);
+  if (loader->behind >= 0 && loader->behind != end)
+    return status_set(STATUS_INPUT, "%s: post_processor puts the token %d behind a text, but texts end with the token %" PRId64, path, loader->behind,
+                      end);
+  t->base.end_of_text = (int32_t)end;
+  if (bpe_is_made(t->bpe, t->base.end_of_text) || (t->base.begin_of_text >= 0 && bpe_is_made(t->bpe, t->base.begin_of_text)))
+    return status_set(STATUS_INPUT, "%s: the token at the beginning or the end of a text can come out of text: it must be a special one", path);
+  return STATUS_OK;
+}
+
+/* ---- */
+
+static enum status load(struct loader *loader, const char *path)
+{
+  static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                                      "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+  if (json_kind(loader->root) != JSON_OBJECT)
+    return json_fail(loader->root, "is not an object");
+  const struct json_node *processor = member(loader->root, "post_processor");
+  enum status status = refuse_other_keys(loader->root, known);
+  if (status == STATUS_OK)
+    status = refuse_setting(loader->root, "truncation");
+  if (status == STATUS_OK)
+    status = refuse_setting(loader->root, "padding");
+  if (status == STATUS_OK)
+    status = load_normalizer(loader);
+  if (status == STATUS_OK)
+    status = load_model(loader);
+  if (status == STATUS_OK)
+    status = load_pre_tokenizer(loader, path);
+  if (status == STATUS_OK)
+    status = check_decoder(loader);
+  if (status == STATUS_OK && processor)
+    status = load_processor(loader, processor, 0);
+  return status == STATUS_OK ? load_end_of_text(loader, path) : status;
+}
+
+static enum status load_file(struct tokenizer_bpe *t, const char *path)
+{
+  struct json_tree *tree = NULL;
+  enum status status = json_tree_read(path, TOKENIZER_FILE_MOST, &tree);
+  if (status)
+    return status;
+  struct loader loader = {.t = t, .root = json_tree_root(tree), .behind = -1};
+  status = load(&loader, path);
+  added_tokens_free(&loader.added);
+  json_tree_free(tree);
+  return status == STATUS_OK ? tokenizer_bpe_checksum(t, main_name, &t->base.checksum) : status;
+}
+
+static enum status json_create(const char *folder, struct tokenizer **out)
+{
+  if (!folder || !folder[0])
+    return status_set(STATUS_USAGE, "the tokenizer json needs the folder that holds %s", main_name);
+  struct tokenizer_bpe *t = NULL;
+  enum status status = tokenizer_bpe_create(&tokenizer_json, folder, &t);
+  if (status)
+    return status;
+  char *path = mem_printf("%s/%s", folder, main_name);
+  status = path ? load_file(t, path) : STATUS_MEMORY;
+  mem_free(path);
+  if (status) {
+    tokenizer_bpe_destroy(&t->base);
+    return status;
+  }
+  *out = &t->base;
+  return STATUS_OK;
+}
+
+/* Where the end of text is known from the model's configuration, which is not the tokenizer's, a small file of the same kind says so. */
+static enum status json_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  char text[64];
+  enum status status = tokenizer_bpe_copy_file(t, main_name, folder, false);
+  if (status == STATUS_OK)
+    status = tokenizer_bpe_copy_file(t, config_name, folder, true);
+  if (status || !t->says_end)
+    return status;
+  char *path = mem_printf("%s/%s", folder, generation_name);
+  if (!path)
+    return STATUS_MEMORY;
+  int bytes = snprintf(text, sizeof text, "{\"eos_token_id\": %d}\n", tokenizer->end_of_text);
+  status = file_write_all(path, text, (size_t)bytes);
+  mem_free(path);
+  return status;
+}
+
+const struct tokenizer_ops tokenizer_json = {.name = "json",
+                                             .create = json_create,
+                                             .destroy = tokenizer_bpe_destroy,
+                                             .encode = tokenizer_bpe_encode,
+                                             .decode = tokenizer_bpe_decode,
+                                             .is_special = tokenizer_bpe_is_special,
+                                             .meaning = tokenizer_bpe_meaning,
+                                             .copy = json_copy};

@@ -1,0 +1,204 @@
+#include "io/tokenizer/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/printable.h"
+#include "io/text/file.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/ops.h"
+
+static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2, &tokenizer_json};
+
+static enum status create(const struct tokenizer_ops *ops, const char *folder,
+                          struct tokenizer **out)
+{
+  const enum status status = ops->create(folder, out);
+  if (status)
+    return status;
+  const uint64_t meaning = ops->meaning(*out);
+  (*out)->meaning = meaning ? meaning : 1; /* 0 stands for one that is not known */
+  return STATUS_OK;
+}
+
+enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out)
+{
+  for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
+    if (strcmp(tokenizers[i]->name, name) == 0)
+      return create(tokenizers[i], folder, out);
+  return status_set(STATUS_USAGE, "there is no tokenizer '%s'; use bytes, gpt2 or json", name);
+}
+
+static bool holds(const char *folder, const char *name)
+{
+  char path[4096];
+  return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path && file_exists(path);
+}
+
+const char *tokenizer_in_folder(const char *folder)
+{
+  if (!*folder)
+    return NULL;
+  if (holds(folder, "tokenizer.json"))
+    return tokenizer_json.name;
+  return holds(folder, "vocab.json") && holds(folder, "merges.txt") ? tokenizer_gpt2.name : NULL;
+}
+
+static enum status refuse_word(const char *word)
+{
+  if (strcmp(word, tokenizer_gpt2.name) == 0)
+    return status_set(
+        STATUS_USAGE,
+        "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt");
+  if (file_is_hub_name(word))
+    return status_set(STATUS_USAGE,
+                      "there is no folder %s. That looks like a Hugging Face name: download it first "
+                      "(hf download %s --local-dir DIR), and say tokenizer=DIR",
+                      word, word);
+  return status_set(STATUS_USAGE,
+                    "there is no tokenizer '%s'; say bytes, or name a folder that holds "
+                    "tokenizer.json, or vocab.json and merges.txt",
+                    word);
+}
+
+static enum status find_without_folder(const char *word, const char **name, char **folder)
+{
+  static const char file[] = "tokenizer.json";
+  const char *slash = strrchr(word, '/'), *last = slash ? slash + 1 : word;
+  *folder = NULL;
+  *name = tokenizer_bytes.name;
+  if (strcmp(word, tokenizer_bytes.name) == 0)
+    return STATUS_OK;
+  *name = tokenizer_in_folder(word);
+  if (*name) {
+    *folder = mem_strdup(word);
+  } else if (strcmp(last, file) == 0 && file_exists(word)) {
+    *name = tokenizer_json.name;
+    *folder =
+        slash ? mem_printf("%.*s", (int)(slash == word ? 1 : slash - word), word) : mem_strdup(".");
+  } else {
+    return refuse_word(word);
+  }
+  return *folder ? STATUS_OK : STATUS_MEMORY;
+}
+
+enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
+                           char **folder)
+{
+  if (!*gpt2_folder)
+    return find_without_folder(word, name, folder);
+  if (strcmp(word, tokenizer_gpt2.name) != 0)
+    return status_set(STATUS_USAGE, "tokenizer_dir belongs to tokenizer=gpt2; say tokenizer=%s",
+                      gpt2_folder);
+  *name = tokenizer_gpt2.name;
+  *folder = mem_strdup(gpt2_folder);
+  return *folder ? STATUS_OK : STATUS_MEMORY;
+}
+
+void tokenizer_destroy(struct tokenizer *tokenizer)
+{
+  if (tokenizer)
+    tokenizer->ops->destroy(tokenizer);
+}
+
+const char *tokenizer_name(const struct tokenizer *tokenizer)
+{
+  return tokenizer->ops->name;
+}
+
+int64_t tokenizer_vocab(const struct tokenizer *tokenizer)
+{
+  return tokenizer->vocab;
+}
+
+int32_t tokenizer_end_of_text(const struct tokenizer *tokenizer)
+{
+  return tokenizer->end_of_text;
+}
+
+struct tokenizer_id tokenizer_id(const struct tokenizer *tokenizer)
+{
+  struct tokenizer_id id = {
+      .vocab = tokenizer->vocab, .crc32 = tokenizer->checksum, .meaning = tokenizer->meaning};
+  snprintf(id.name, sizeof id.name, "%s", tokenizer->ops->name);
+  return id;
+}
+
+struct tokenizer_text tokenizer_id_text(const struct tokenizer_id *id)
+{
+  struct tokenizer_text out;
+  if (id->meaning)
+    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, %016" PRIx64, id->name,
+             id->vocab, id->meaning);
+  else
+    snprintf(out.text, sizeof out.text, "'%s', %" PRId64 " tokens, checksum %08" PRIx32, id->name,
+             id->vocab, id->crc32);
+  printable_make(out.text); /* the name may come from a file */
+  return out;
+}
+
+enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b)
+{
+  if (!*a->name || !*b->name)
+    return TOKENIZER_UNPROVEN;
+  if (a->meaning && b->meaning)
+    return a->meaning == b->meaning ? TOKENIZER_SAME : TOKENIZER_OTHER;
+  if (a->vocab != b->vocab)
+    return TOKENIZER_OTHER;
+  return strcmp(a->name, b->name) == 0 && a->crc32 == b->crc32 ? TOKENIZER_SAME
+                                                               : TOKENIZER_UNPROVEN;
+}
+
+int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)
+{
+  return tokenizer->begin_of_text;
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token)
+{
+  return token >= 0 && (token == tokenizer->end_of_text || token == tokenizer->begin_of_text || tokenizer->ops->is_special(tokenizer, token));
+}
+
+enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder)
+{
+  return tokenizer->ops->copy(tokenizer, folder);
+}
+
+static enum status encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  int64_t invalid = utf8_find_invalid(text, bytes);
+  if (invalid >= 0)
+    return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)", (long long)invalid, (unsigned char)text[invalid]);
+  return tokenizer->ops->encode(tokenizer, text, bytes, plain, tokens, n, room);
+}
+
+enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  return encode(tokenizer, text, bytes, false, tokens, n, room);
+}
+
+enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  return encode(tokenizer, text, bytes, true, tokens, n, room);
+}
+
+enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+{
+  for (int64_t i = 0; i < n; i++)
+    if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
+      return status_set(STATUS_INPUT, "token %lld is %d, but the tokenizer '%s' has ids 0 to %lld", (long long)i, tokens[i], tokenizer->ops->name,
+                        (long long)tokenizer->vocab - 1);
+  return tokenizer->ops->decode(tokenizer, tokens, n, text, bytes, room);
+}
+
+enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room)
+{
+  return mem_grow(MEM_DATA, (void **)tokens, room, n + more, (int64_t)sizeof **tokens);
+}
+
+enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room)
+{
+  return mem_grow(MEM_DATA, (void **)text, room, bytes + more, 1);
+}

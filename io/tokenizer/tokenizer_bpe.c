@@ -1,0 +1,228 @@
+#include "io/tokenizer/tokenizer_bpe.h"
+
+#include <string.h>
+#include <zlib.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+
+enum { TEXT_MOST = INT32_MAX / 4 };
+
+enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder, struct tokenizer_bpe **out)
+{
+  struct tokenizer_bpe *t = NULL;
+  enum status status = mem_alloc(MEM_DATA, sizeof *t, (void **)&t);
+  if (status)
+    return status;
+  t->base = (struct tokenizer){.ops = ops, .begin_of_text = -1};
+  t->folder = mem_strdup(folder);
+  if (!t->folder) {
+    tokenizer_bpe_destroy(&t->base);
+    return STATUS_MEMORY;
+  }
+  *out = t;
+  return STATUS_OK;
+}
+
+void tokenizer_bpe_destroy(struct tokenizer *tokenizer)
+{
+  struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
+  bpe_destroy(t->bpe);
+  split_destroy(t->split);
+  nfc_destroy(t->nfc);
+  added_tokens_free(&t->added);
+  added_tokens_free(&t->added_late);
+  mem_free(t->texts);
+  mem_free(t->special);
+  mem_free(t->folder);
+  mem_free(t);
+}
+
+/* ---- encoding */
+
+/* Where tokens are appended. */
+struct output {
+  int32_t **tokens;
+  int64_t *n, *room;
+  bool plain;
+};
+
+static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out)
+{
+  for (size_t at = 0, end = 0; at < bytes; at = end) {
+    enum status status = split_next(t->split, text, bytes, at, &end);
+    if (status == STATUS_OK && (int64_t)(end - at) > *out->room - *out->n)
+      status = tokenizer_reserve_tokens(out->tokens, *out->n, (int64_t)(end - at), out->room);
+    if (status == STATUS_OK)
+      status = bpe_encode_word(t->bpe, text + at, end - at, *out->tokens, out->n);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* Between added tokens of the first kind. */
+static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out);
+
+typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out);
+
+/* The text around the tokens of `added` goes to `encode`. */
+static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added, encoder encode, const char *text, size_t bytes,
+                                 const struct output *out)
+{
+  struct added_match match;
+  enum status status = STATUS_OK;
+  size_t taken = 0;
+  for (size_t from = 0; status == STATUS_OK && !out->plain && added_tokens_find(added, text, bytes, from, taken, &match); from = match.after) {
+    if (match.begin > taken)
+      status = encode(t, text + taken, match.begin - taken, out);
+    if (status == STATUS_OK)
+      status = tokenizer_reserve_tokens(out->tokens, *out->n, 1, out->room);
+    if (status == STATUS_OK)
+      (*out->tokens)[(*out->n)++] = match.id;
+    taken = match.end;
+  }
+  return status == STATUS_OK && taken < bytes ? encode(t, text + taken, bytes - taken, out) : status;
+}
+
+static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out)
+{
+  enum status status = t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK;
+  return status == STATUS_OK ? encode_around(t, &t->added_late, encode_words, text, bytes, out) : status;
+}
+
+enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+{
+  struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
+  if (bytes > TEXT_MOST)
+    return status_set(STATUS_INPUT, "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d", bytes, TEXT_MOST);
+  return encode_around(t, &t->added, encode_normalized, text, bytes, &(struct output){tokens, n, room, plain});
+}
+
+/* ---- decoding */
+
+bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  return t->special && token < tokenizer->vocab && t->special[token];
+}
+
+enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  for (int64_t i = 0; i < n; i++) {
+    if (tokens[i] == tokenizer->end_of_text || tokens[i] == tokenizer->begin_of_text)
+      continue;
+    size_t length = 0;
+    const char *piece = bpe_token(t->bpe, tokens[i], &length);
+    enum status status = tokenizer_reserve_text(text, *bytes, (int64_t)length, room);
+    if (status)
+      return status;
+    memcpy(*text + *bytes, piece, length);
+    *bytes += (int64_t)length;
+  }
+  return STATUS_OK;
+}
+
+/* ---- meaning */
+
+static uint64_t hash_added(const struct added_token *token, bool special, bool late)
+{
+  const uint64_t words[] = {(uint64_t)token->id, token->takes_left, token->takes_right, special,
+                            late};
+  return hash_bytes(hash_bytes(HASH_START, token->text, token->bytes), words, sizeof words);
+}
+
+/* Their sum needs no order. `late`: those are not found in the same text as the others. */
+static uint64_t hash_list(const struct tokenizer_bpe *t, const struct added_tokens *list, bool late)
+{
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < list->count; i++)
+    sum += hash_added(&list->token[i], t->special[list->token[i].id], late);
+  return sum;
+}
+
+/* The two files of GPT-2 know no added tokens: their end of text is the one that its tokenizer.json
+ * lists. Beginning and end of text are the preparation's choice, which moves no id. */
+static uint64_t hash_all_added(const struct tokenizer_bpe *t)
+{
+  const bool late = t->nfc || (t->added.count > 0 && t->added_late.count > 0);
+  size_t bytes = 0;
+  if (t->special)
+    return hash_list(t, &t->added, false) + hash_list(t, &t->added_late, late);
+  const char *text = bpe_token(t->bpe, t->base.end_of_text, &bytes);
+  return hash_added(&(struct added_token){.text = text, .bytes = bytes, .id = t->base.end_of_text},
+                    true, false);
+}
+
+/* Whether the ids are those of the tokenizer `bytes`. There can be no merges, because no token of a
+ * text has two bytes, and so the split does not matter. */
+static bool is_bytes(const struct tokenizer_bpe *t)
+{
+  if (t->nfc || t->base.vocab != TOKENIZER_BYTES_VOCAB || t->base.end_of_text != TOKENIZER_BYTES_END)
+    return false;
+  for (int32_t id = 0; id < TOKENIZER_BYTES_END; id++) {
+    size_t bytes;
+    const char *token = bpe_token(t->bpe, id, &bytes);
+    if (bytes != 1 || (unsigned char)*token != id)
+      return false;
+  }
+  return true;
+}
+
+uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer)
+{
+  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
+  if (is_bytes(t))
+    return tokenizer_bytes.meaning(tokenizer);
+  const uint64_t words[] = {t->pattern, t->nfc != NULL, hash_all_added(t)};
+  return bpe_hash(t->bpe, hash_bytes(HASH_START, words, sizeof words));
+}
+
+enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const char *path,
+                                      const char *pattern)
+{
+  tokenizer->pattern = hash_text(pattern);
+  return split_create(path, pattern, &tokenizer->split);
+}
+
+/* ---- files */
+
+static enum status read_file(const struct tokenizer_bpe *t, const char *name, char **out, size_t *bytes)
+{
+  char *path = mem_printf("%s/%s", t->folder, name);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = file_read_all(path, TOKENIZER_FILE_MOST, out, bytes);
+  mem_free(path);
+  return status;
+}
+
+enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name, uint32_t *crc)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = read_file(tokenizer, name, &text, &bytes);
+  if (status)
+    return status;
+  *crc = (uint32_t)crc32_z(*crc, (const Bytef *)text, bytes);
+  mem_free(text);
+  return STATUS_OK;
+}
+
+enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name, const char *folder, bool may_miss)
+{
+  char *text = NULL, *from = mem_printf("%s/%s", tokenizer->folder, name), *to = mem_printf("%s/%s", folder, name);
+  size_t bytes = 0;
+  enum status status = from && to ? STATUS_OK : STATUS_MEMORY;
+  if (status == STATUS_OK && (!may_miss || file_exists(from))) {
+    status = file_read_all(from, TOKENIZER_FILE_MOST, &text, &bytes);
+    if (status == STATUS_OK)
+      status = file_write_all(to, text, bytes);
+  }
+  mem_free(text);
+  mem_free(from);
+  mem_free(to);
+  return status;
+}

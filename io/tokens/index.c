@@ -1,0 +1,250 @@
+#include "io/tokens/index.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/hdf5/hdf5.h"
+#include "io/text/file.h"
+
+static const char format_name[] = "sluice-tokens-index";
+enum { FORMAT_VERSION = 1 };
+
+/* A number of a header, and what the file calls it: as the shards do. */
+struct field {
+  const char *name;
+  enum dtype type;
+  size_t at;
+};
+
+static const struct field shared_fields[] = {
+    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)}, {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
+    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},       {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
+    {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
+};
+
+/* Indexes of older versions lack it. */
+static const char meaning_name[] = "tokenizer_meaning";
+
+static const struct field row_fields[] = {
+    {"split", DTYPE_U32, offsetof(struct shard_info, split)},
+    {"group", DTYPE_I64, offsetof(struct shard_info, group)},
+    {"part", DTYPE_I64, offsetof(struct shard_info, part)},
+    {"last", DTYPE_U8, offsetof(struct shard_info, last)},
+    {"train_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_TRAIN])},
+    {"val_tokens", DTYPE_I64, offsetof(struct shard_info, part_tokens[SPLIT_VAL])},
+    {"documents", DTYPE_I64, offsetof(struct shard_info, documents)},
+    {"text_bytes", DTYPE_I64, offsetof(struct shard_info, text_bytes)},
+    {"begin_file", DTYPE_I64, offsetof(struct shard_info, begin.file)},
+    {"begin_byte", DTYPE_I64, offsetof(struct shard_info, begin.byte)},
+    {"begin_document", DTYPE_I64, offsetof(struct shard_info, begin.number)},
+    {"end_file", DTYPE_I64, offsetof(struct shard_info, end.file)},
+    {"end_byte", DTYPE_I64, offsetof(struct shard_info, end.byte)},
+    {"end_document", DTYPE_I64, offsetof(struct shard_info, end.number)},
+    {"bytes", DTYPE_I64, offsetof(struct shard_info, bytes)},
+    {"tokens_at", DTYPE_I64, offsetof(struct shard_info, tokens_at)},
+    {"documents_at", DTYPE_I64, offsetof(struct shard_info, documents_at)},
+    {"tokens_crc32", DTYPE_U32, offsetof(struct shard_info, tokens_crc32)},
+    {"documents_crc32", DTYPE_U32, offsetof(struct shard_info, documents_crc32)},
+    {"head_crc32", DTYPE_U32, offsetof(struct shard_info, head_crc32)},
+};
+
+enum { SHARED_FIELDS = sizeof shared_fields / sizeof *shared_fields, ROW_FIELDS = sizeof row_fields / sizeof *row_fields };
+_Static_assert(sizeof(enum token_split) == sizeof(uint32_t) && sizeof(bool) == sizeof(uint8_t), "`split` and `last` are kept as they lie in memory");
+
+static char *index_path(const char *dir, const char *ending)
+{
+  return mem_printf("%s/" SHARD_INDEX "%s", dir, ending);
+}
+
+/* ---- writing */
+
+static int by_place(const void *left, const void *right)
+{
+  const struct shard_info *a = left, *b = right;
+  if (a->group != b->group)
+    return a->group < b->group ? -1 : 1;
+  if (a->part != b->part)
+    return a->part < b->part ? -1 : 1;
+  return (a->split > b->split) - (a->split < b->split);
+}
+
+static enum status write_shared(hid_t file, int64_t n, const struct shard_info *first)
+{
+  const int64_t version = FORMAT_VERSION;
+  enum status status = hdf5_set_text(file, "format", format_name);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, "version", DTYPE_I64, &version);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, "shards", DTYPE_I64, &n);
+  if (status == STATUS_OK)
+    status = hdf5_set_text(file, "tokenizer", first->tokenizer);
+  if (status == STATUS_OK)
+    status = hdf5_set_number(file, meaning_name, DTYPE_U64, &first->tokenizer_meaning);
+  for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
+    status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type, (const char *)first + shared_fields[f].at);
+  return status;
+}
+
+static enum status write_rows(hid_t file, int64_t n, const struct shard_info *shards)
+{
+  unsigned char *row = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
+  for (int f = 0; f < ROW_FIELDS && status == STATUS_OK; f++) {
+    const size_t size = dtype_size(row_fields[f].type);
+    for (int64_t i = 0; i < n; i++)
+      memcpy(row + (size_t)i * size, (const char *)&shards[i] + row_fields[f].at, size);
+    status = hdf5_write_row(file, row_fields[f].name, row_fields[f].type, n, row);
+  }
+  mem_free(row);
+  return status;
+}
+
+enum status shard_index_write(const char *dir, int64_t n, struct shard_info *shards)
+{
+  hid_t file = H5I_INVALID_HID;
+  char *path = index_path(dir, ""), *temporary = index_path(dir, ".tmp");
+  enum status status = path && temporary ? STATUS_OK : STATUS_MEMORY;
+  qsort(shards, (size_t)n, sizeof *shards, by_place);
+  if (status == STATUS_OK)
+    status = file_create(temporary, 0);
+  if (status == STATUS_OK)
+    status = hdf5_create(temporary, &file);
+  if (status == STATUS_OK)
+    status = write_shared(file, n, shards);
+  if (status == STATUS_OK)
+    status = write_rows(file, n, shards);
+  if (temporary)
+    status = hdf5_finish_as(file, temporary, path, status);
+  mem_free(temporary);
+  mem_free(path);
+  return status;
+}
+
+/* ---- reading */
+
+static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
+{
+  char format[32];
+  int64_t version;
+  enum status status = hdf5_copy_text(file, "format", format, sizeof format);
+  if (status || strcmp(format, format_name) != 0)
+    return status_set(STATUS_INPUT, "it is not an index of token shards");
+  status = hdf5_get_number(file, "version", DTYPE_I64, &version);
+  if (status == STATUS_OK && version != FORMAT_VERSION)
+    return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d", version, FORMAT_VERSION);
+  if (status == STATUS_OK)
+    status = hdf5_get_number(file, "shards", DTYPE_I64, n);
+  if (status == STATUS_OK)
+    status = hdf5_copy_text(file, "tokenizer", out->tokenizer, sizeof out->tokenizer);
+  if (status == STATUS_OK && hdf5_has_attribute(file, meaning_name))
+    status = hdf5_get_number(file, meaning_name, DTYPE_U64, &out->tokenizer_meaning);
+  for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
+    status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type, (char *)out + shared_fields[f].at);
+  return status;
+}
+
+/* `last` becomes a bool, which other bytes than 0 and 1 do not make. */
+static enum status check_row(const struct field *field, int64_t n, const unsigned char *row)
+{
+  if (field->at != offsetof(struct shard_info, last))
+    return STATUS_OK;
+  for (int64_t i = 0; i < n; i++)
+    if (row[i] > 1)
+      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible", field->name, i, row[i]);
+  return STATUS_OK;
+}
+
+static enum status read_rows(hid_t file, int64_t n, struct shard_info *shards)
+{
+  unsigned char *row = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int64_t), (void **)&row);
+  for (int f = 0; f < ROW_FIELDS && status == STATUS_OK; f++) {
+    const size_t size = dtype_size(row_fields[f].type);
+    status = hdf5_read_row(file, row_fields[f].name, row_fields[f].type, n, row);
+    if (status == STATUS_OK)
+      status = check_row(&row_fields[f], n, row);
+    for (int64_t i = 0; i < n && status == STATUS_OK; i++)
+      memcpy((char *)&shards[i] + row_fields[f].at, row + (size_t)i * size, size);
+  }
+  mem_free(row);
+  return status;
+}
+
+/* bytes >= 0 */
+static bool lies_inside(const struct shard_info *info, int64_t at, int64_t bytes)
+{
+  return at >= 0 && info->bytes >= bytes && at <= info->bytes - bytes;
+}
+
+static bool is_shard(const struct shard_info *info, enum token_split split, int64_t group, int64_t part)
+{
+  return info->split == split && info->group == group && info->part == part && shard_is_sane(info) &&
+         lies_inside(info, info->tokens_at, shard_tokens(info) * info->token_bytes) &&
+         lies_inside(info, info->documents_at, info->documents * (int64_t)sizeof(uint64_t));
+}
+
+/* Every part of every group, and nothing else. */
+static bool is_complete(const struct shard_info *shards, int64_t n)
+{
+  int64_t at = 0, part = 0;
+  for (int64_t group = 0; group < shards[0].groups;) {
+    if (at == n || !is_shard(&shards[at], SPLIT_TRAIN, group, part))
+      return false;
+    const struct shard_info *train = &shards[at++];
+    if (train->part_tokens[SPLIT_VAL] > 0 && (at == n || !is_shard(&shards[at++], SPLIT_VAL, group, part)))
+      return false;
+    group += train->last;
+    part = train->last ? 0 : part + 1;
+  }
+  return at == n;
+}
+
+static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **out, int64_t *n)
+{
+  struct shard_info shared = {0}, *shards = NULL;
+  enum status status = read_shared(file, n, &shared);
+  if (status == STATUS_OK && (*n < 1 || *n > bytes))
+    status = status_set(STATUS_INPUT, "it says that it lists %" PRId64 " shards in %" PRId64 " bytes", *n, bytes);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, (size_t)*n * sizeof *shards, (void **)&shards);
+  if (status)
+    return status;
+  shared.token_bytes = shard_token_bytes(shared.vocab);
+  for (int64_t i = 0; i < *n; i++)
+    shards[i] = shared;
+  status = read_rows(file, *n, shards);
+  if (status == STATUS_OK && !is_complete(shards, *n))
+    status = status_set(STATUS_INPUT, "it does not list every shard of the folder once, or what it says of one cannot be");
+  if (status)
+    mem_free(shards);
+  else
+    *out = shards;
+  return status;
+}
+
+enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *n)
+{
+  struct shard_info *shards = NULL;
+  int64_t count = 0;
+  hid_t file = H5I_INVALID_HID;
+  char *path = index_path(dir, "");
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = hdf5_open(path, false, &file);
+  if (status == STATUS_OK)
+    status = hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
+  if (status == STATUS_INPUT)
+    status = status_set(STATUS_INPUT, "%s: %s; remove it, and run the same `sluice prepare` again, which writes it anew", path, status_text());
+  else if (status)
+    status_prefix(status, "%s", path);
+  mem_free(path);
+  if (status) {
+    mem_free(shards);
+    return status;
+  }
+  *out = shards;
+  *n = count;
+  return STATUS_OK;
+}

@@ -1,0 +1,15 @@
+noinst_LIBRARIES += io/tokens/libtokens.a
+layers += io/tokens/libtokens.a
+io_tokens_libtokens_a_SOURCES = \
+	io/tokens/index.c \
+	io/tokens/index.h \
+	io/tokens/prepare.c \
+	io/tokens/prepare.h \
+	io/tokens/prepare_group.c \
+	io/tokens/prepare_group.h \
+	io/tokens/prepare_record.c \
+	io/tokens/prepare_record.h \
+	io/tokens/shard.c \
+	io/tokens/shard.h \
+	io/tokens/tokens.c \
+	io/tokens/tokens.h

@@ -1,0 +1,549 @@
+#include "io/tokens/prepare.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/tokenizer/tokenizer.h"
+#include "io/tokens/index.h"
+#include "io/tokens/prepare_group.h"
+#include "io/tokens/prepare_record.h"
+
+static const int64_t GROUP_BYTES = 8 << 20; /* small files are taken together up to this size */
+static const double ROUND_SECONDS = 1;      /* ranks work alone for so long, then agree */
+static const double PROGRESS_SECONDS = 5;
+static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
+
+static enum status check_config(const struct prepare_config *config)
+{
+  if (config->inputs < 1)
+    return status_set(STATUS_USAGE, "no input is given: name files or folders of text");
+  if (!config->out || !config->out[0])
+    return status_set(STATUS_USAGE, "no output folder is given");
+  if (!(config->val >= 0 && config->val < 1))
+    return status_set(STATUS_USAGE, "the share of validation documents is %g; it must be at least 0 and below 1", config->val);
+  if (config->shard_tokens < 1 || config->shard_tokens > SHARD_TOKENS_MOST)
+    return status_set(STATUS_USAGE, "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible", config->shard_tokens,
+                      SHARD_TOKENS_MOST);
+  return STATUS_OK;
+}
+
+/* ---- the output folder */
+
+static bool ends_with(const char *name, const char *ending)
+{
+  size_t length = strlen(name), tail = strlen(ending);
+  return length >= tail && strcmp(name + length - tail, ending) == 0;
+}
+
+/* What tokenizer_copy() may leave beside the shards. */
+static bool is_tokenizer_name(const char *name)
+{
+  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "vocab.json", "merges.txt"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strncmp(name, names[i], strlen(names[i])) == 0 && (!name[strlen(names[i])] || strcmp(name + strlen(names[i]), ".tmp") == 0))
+      return true;
+  return false;
+}
+
+static bool is_index_name(const char *name)
+{
+  return strcmp(name, SHARD_INDEX) == 0 || strcmp(name, SHARD_INDEX ".tmp") == 0;
+}
+
+/* train-*.h5, val-*.h5, also with .tmp */
+static bool is_shard_name(const char *name)
+{
+  return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) && (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
+}
+
+/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards, their index, the record and the tokenizer are. */
+struct contents {
+  int64_t shards, others;
+  bool record;
+};
+
+static enum status look_at(const char *dir, bool sweep, bool clear, struct contents *out)
+{
+  struct contents found = {0};
+  DIR *folder = opendir(dir);
+  if (!folder)
+    return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
+  for (const struct dirent *entry; (entry = readdir(folder));) {
+    const char *name = entry->d_name;
+    bool temporary = ends_with(name, ".tmp"), record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
+    if (name[0] == '.')
+      continue;
+    if ((is_shard_name(name) || is_index_name(name) || record) && (clear || (sweep && temporary)))
+      unlinkat(dirfd(folder), name, 0); /* one that stays is met again by its name */
+    else if (clear && is_tokenizer_name(name))
+      unlinkat(dirfd(folder), name, 0);
+    else if (is_shard_name(name))
+      found.shards += !temporary;
+    else if (record)
+      found.record = found.record || !temporary;
+    else
+      found.others++;
+  }
+  closedir(folder);
+  *out = found;
+  return STATUS_OK;
+}
+
+static const char *differing_line(const char *a, const char *b, int *length)
+{
+  size_t same = 0, begin = 0;
+  for (; a[same] && a[same] == b[same]; same++)
+    if (a[same] == '\n')
+      begin = same + 1;
+  while (a[begin] == ' ')
+    begin++;
+  size_t most = strcspn(a + begin, "\n");
+  *length = most > 200 ? 200 : (int)most;
+  return a + begin;
+}
+
+/* A line of the record in plain words: "val": 0.050000000000000003, becomes val 0.05. */
+static char *plain_line(const char *line, int length)
+{
+  char key[64], *end, *text = mem_printf("%.*s", length, line);
+  int begin = 0;
+  if (!text || sscanf(text, "\"%63[a-z0-9_]\": %n", key, &begin) != 1 || begin == 0)
+    return text;
+  char *value = text + begin + (text[begin] == '"');
+  value[strcspn(value, "\",")] = '\0';
+  const double number = strtod(value, &end);
+  char *plain = end > value && strchr(value, '.') ? mem_printf("%s %g", key, number) : mem_printf("%s %s", key, value);
+  mem_free(text);
+  return plain;
+}
+
+static enum status refuse_record(const char *dir, const char *old, const char *record)
+{
+  int old_length, new_length;
+  const char *before = differing_line(old, record, &old_length);
+  const char *now = differing_line(record, old, &new_length);
+  char *was = plain_line(before, old_length), *is = plain_line(now, new_length);
+  const enum status status = status_set(STATUS_USAGE,
+                                        "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
+                                        "folder, or remove this one to make it again",
+                                        dir, was ? was : "", is ? is : "");
+  mem_free(was);
+  mem_free(is);
+  return status;
+}
+
+/* A folder with shards is gone on with only if it records the same settings and inputs. */
+static enum status compare_record(const char *dir, const char *path, const char *record)
+{
+  char *old = NULL;
+  size_t bytes = 0;
+  enum status status = file_read_all(path, (size_t)1 << 30, &old, &bytes);
+  if (status)
+    return status;
+  if (strcmp(old, record) != 0)
+    status = refuse_record(dir, old, record);
+  mem_free(old);
+  return status;
+}
+
+/* It is that of a finished folder, which this one is not until this call has ended. */
+static enum status remove_index(const char *dir)
+{
+  char *path = mem_printf("%s/" SHARD_INDEX, dir);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = STATUS_OK;
+  if (unlink(path) != 0 && errno != ENOENT)
+    status = status_set(STATUS_IO, "cannot remove %s: %s", path, strerror(errno));
+  mem_free(path);
+  return status;
+}
+
+/* Rank 0. */
+static enum status enter_folder(const char *dir, const char *record)
+{
+  struct contents contents;
+  enum status status = look_at(dir, true, false, &contents);
+  if (status)
+    return status;
+  char *path = mem_printf("%s/prepare.json", dir);
+  if (!path)
+    return STATUS_MEMORY;
+  if (contents.shards > 0 && contents.record)
+    status = compare_record(dir, path, record);
+  else if (contents.shards > 0 || (contents.others > 0 && !contents.record))
+    status = status_set(STATUS_USAGE, "the folder %s is not empty and holds no prepare.json; choose another one", dir);
+  else
+    status = file_write_all(path, record, strlen(record));
+  mem_free(path);
+  return status == STATUS_OK ? remove_index(dir) : status;
+}
+
+/* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use (`clear`), is left as it was found. */
+static void leave_folder(const char *dir, bool clear)
+{
+  struct contents contents;
+  if (look_at(dir, true, clear, &contents) != STATUS_OK)
+    return;
+  if (contents.shards == 0)
+    (void)look_at(dir, true, true, &contents);
+}
+
+/* ---- who does what */
+
+static enum status make_groups(struct prepare_job *job)
+{
+  enum status status = mem_alloc(MEM_META, (size_t)(job->inputs.count + 1) * sizeof *job->group_begin, (void **)&job->group_begin);
+  if (status)
+    return status;
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < job->inputs.count; i++) {
+    if (i == 0 || bytes + job->inputs.file[i].bytes > GROUP_BYTES) {
+      job->group_begin[job->groups++] = i;
+      bytes = 0;
+    }
+    bytes += job->inputs.file[i].bytes;
+  }
+  job->group_begin[job->groups] = job->inputs.count;
+  return STATUS_OK;
+}
+
+struct load {
+  int64_t bytes, group;
+};
+
+static int larger_first(const void *a, const void *b)
+{
+  const struct load *x = a, *y = b;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->group < y->group ? -1 : 1;
+}
+
+/* The largest group to the rank with the least so far, and so on. `mine` has room for all groups; returns how many are this rank's. */
+static enum status deal(const struct prepare_job *job, int rank, int ranks, int64_t *mine, int64_t *count)
+{
+  struct load *loads = NULL;
+  int64_t *dealt = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *loads, (void **)&loads);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, (size_t)ranks * sizeof *dealt, (void **)&dealt);
+  if (status)
+    goto out;
+  for (int64_t g = 0; g < job->groups; g++) {
+    loads[g].group = g;
+    for (int64_t i = job->group_begin[g]; i < job->group_begin[g + 1]; i++)
+      loads[g].bytes += job->inputs.file[i].bytes;
+  }
+  qsort(loads, (size_t)job->groups, sizeof *loads, larger_first);
+  *count = 0;
+  for (int64_t g = 0; g < job->groups; g++) {
+    int least = 0;
+    for (int r = 1; r < ranks; r++)
+      if (dealt[r] < dealt[least])
+        least = r;
+    dealt[least] += loads[g].bytes;
+    if (least == rank)
+      mine[(*count)++] = loads[g].group;
+  }
+out:
+  mem_free(loads);
+  mem_free(dealt);
+  return status;
+}
+
+/* ---- the split */
+
+/* Some document on either side: where all fall to one, the one that is nearest to the other is turned. Few documents need a look where both sides get their share;
+ * what cannot be read is met again, and told, when the work is done. */
+struct search {
+  struct rng_key key;
+  double least, most;
+  struct prepare_choice nearest_val, nearest_train;
+  int64_t documents;
+  bool val, train;
+};
+
+static void look_at_document(const struct prepare_job *job, int64_t file, int64_t number, struct search *search)
+{
+  double u = rng_uniform(search->key, (uint64_t)file, (uint64_t)number);
+  const struct prepare_choice here = {file, number};
+  if (search->documents == 0 || u < search->least) {
+    search->least = u;
+    search->nearest_val = here;
+  }
+  if (search->documents == 0 || u > search->most) {
+    search->most = u;
+    search->nearest_train = here;
+  }
+  search->documents++;
+  search->val = search->val || u < job->config->val;
+  search->train = search->train || u >= job->config->val;
+}
+
+static enum status look_at_file(const struct prepare_job *job, int64_t file, struct search *search)
+{
+  struct text *text = NULL;
+  struct text_document document;
+  bool found = true;
+  enum status status = prepare_open_text(job, file, (struct text_position){0, 0}, &text);
+  while (status == STATUS_OK && !(search->val && search->train)) {
+    status = text_next(text, &document, &found);
+    if (status || !found)
+      break;
+    look_at_document(job, file, document.number, search);
+  }
+  text_close(text);
+  return status;
+}
+
+static struct prepare_choice choose_turned(const struct prepare_job *job)
+{
+  struct search search = {.key = rng_key_make(job->config->seed, "split")};
+  const struct prepare_choice none = {-1, -1};
+  if (job->config->val == 0)
+    return none;
+  for (int64_t f = 0; f < job->inputs.count && !(search.val && search.train); f++)
+    if (look_at_file(job, f, &search) != STATUS_OK)
+      return none;
+  if (search.documents < 2 || (search.val && search.train))
+    return none;
+  return search.val ? search.nearest_train : search.nearest_val;
+}
+
+/* Rank 0 looks, and tells the others. */
+static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
+{
+  if (comm_rank(comm) == 0)
+    job->turned = choose_turned(job);
+  return comm_broadcast(comm, &job->turned, sizeof job->turned, 0);
+}
+
+/* ---- the work */
+
+struct worker {
+  const struct prepare_job *job;
+  int64_t *mine, count, next;  /* groups of this rank */
+  struct prepare_group *group; /* at work, or NULL */
+  int64_t bytes_done;          /* of finished groups */
+  struct prepare_done done;
+};
+
+static int64_t group_bytes(const struct prepare_job *job, int64_t group)
+{
+  int64_t bytes = 0;
+  for (int64_t i = job->group_begin[group]; i < job->group_begin[group + 1]; i++)
+    bytes += job->inputs.file[i].bytes;
+  return bytes;
+}
+
+static enum status work_until(struct worker *worker, double end)
+{
+  while (worker->next < worker->count) {
+    int64_t number = worker->mine[worker->next];
+    bool finished = false;
+    enum status status = worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
+    if (status == STATUS_OK)
+      status = prepare_group_advance(worker->group, &worker->done, &finished);
+    if (status)
+      return status;
+    if (finished) {
+      prepare_group_close(worker->group);
+      worker->group = NULL;
+      worker->next++;
+      worker->bytes_done += group_bytes(worker->job, number);
+    }
+    if (clock_s() >= end)
+      break;
+  }
+  return STATUS_OK;
+}
+
+static void show_progress(int64_t done, int64_t total, int64_t shards, double seconds)
+{
+  double rate = seconds > 0 ? (double)done / seconds : 0;
+  log_progress(PROGRESS_SECONDS,
+               "prepare: %s of %s (%.0f %%), %s/s, %" PRId64 " shard%s, %.0f s left",
+               mem_amount((double)done).text, mem_amount((double)total).text,
+               total ? 100 * (double)done / (double)total : 100, mem_amount(rate).text, shards,
+               shards == 1 ? "" : "s", rate > 0 ? (double)(total - done) / rate : 0);
+}
+
+/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
+static enum status work(struct comm *comm, struct worker *worker)
+{
+  double start = clock_s();
+  enum { DONE, LEFT, SHARDS, SUMS };
+  int64_t sums[SUMS];
+  enum status status;
+  do {
+    status = comm_agree(comm, work_until(worker, clock_s() + ROUND_SECONDS));
+    if (status)
+      break;
+    sums[DONE] = worker->bytes_done + (worker->group ? prepare_group_bytes(worker->group) : 0);
+    sums[LEFT] = worker->count - worker->next;
+    sums[SHARDS] = worker->done.shards;
+    status = comm_sum_i64(comm, sums, SUMS);
+    if (status == STATUS_OK)
+      show_progress(sums[DONE], worker->job->inputs.bytes, sums[SHARDS], clock_s() - start);
+  } while (status == STATUS_OK && sums[LEFT] > 0);
+  log_progress_end();
+  return status;
+}
+
+static enum status add_up(struct comm *comm, const struct prepare_job *job, struct prepare_result *result)
+{
+  int64_t sums[] = {result->documents, result->bytes, result->train_tokens, result->val_tokens, result->shards, result->reused_shards};
+  enum status status = comm_sum_i64(comm, sums, sizeof sums / sizeof *sums);
+  *result = (struct prepare_result){.files = job->inputs.count,
+                                    .documents = sums[0],
+                                    .bytes = sums[1],
+                                    .train_tokens = sums[2],
+                                    .val_tokens = sums[3],
+                                    .shards = sums[4],
+                                    .reused_shards = sums[5]};
+  return status;
+}
+
+/* What rank `root` made, behind what rank 0 has of the ranks before. */
+static enum status hand_over(struct comm *comm, int root, struct prepare_done *done)
+{
+  const bool first = comm_rank(comm) == 0, mine = comm_rank(comm) == root;
+  struct shard_info *piece = mine ? done->shard : NULL;
+  int64_t n = done->shards;
+  enum status status = comm_broadcast(comm, &n, sizeof n, root);
+  if (status)
+    return status;
+  if (first)
+    status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n, (int64_t)sizeof *done->shard);
+  else if (!mine)
+    status = mem_alloc(MEM_META, (size_t)n * sizeof *piece, (void **)&piece);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK && n > 0)
+    status = comm_broadcast(comm, first ? done->shard + done->shards : piece, n * (int64_t)sizeof *piece, root);
+  if (status == STATUS_OK && first)
+    done->shards += n;
+  if (!mine)
+    mem_free(piece);
+  return status;
+}
+
+/* The last act: the folder is finished. */
+static enum status write_index(struct comm *comm, const struct prepare_job *job,
+                               struct prepare_done *done)
+{
+  enum status status = STATUS_OK;
+  for (int root = 1; root < comm_ranks(comm) && status == STATUS_OK; root++)
+    status = hand_over(comm, root, done);
+  for (int64_t i = 0; i < done->shards; i++)
+    done->shard[i].tokenizer_meaning = tokenizer_id(job->tokenizer).meaning;
+  if (status == STATUS_OK && comm_rank(comm) == 0)
+    status = shard_index_write(job->config->out, done->shards, done->shard);
+  return comm_agree(comm, status);
+}
+
+/* Tokens that cannot be trained on, or not be evaluated on as was asked for. */
+static enum status check_result(const struct prepare_config *config, const struct prepare_result *result)
+{
+  if (result->documents == 0)
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space", config->input[0],
+                      config->inputs > 1 ? " and the other inputs" : "");
+  if (config->val > 0 && result->val_tokens == 0)
+    return status_set(STATUS_INPUT,
+                      "no document of %" PRId64
+                      " is in the validation split (val=%g), which takes whole documents, or "
+                      "blocks of 16 KiB of plain text; use a larger val, more text, another seed, "
+                      "or val=0",
+                      result->documents, config->val);
+  if (result->train_tokens == 0)
+    return status_set(STATUS_INPUT,
+                      "no document of %" PRId64
+                      " is in the training split (val=%g); use a smaller val, more text or "
+                      "another seed",
+                      result->documents, config->val);
+  return STATUS_OK;
+}
+
+static enum status run_groups(struct comm *comm, struct prepare_job *job, struct prepare_result *result, bool *useless)
+{
+  struct worker worker = {.job = job};
+  enum status status = make_groups(job);
+  if (status == STATUS_OK)
+    status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *worker.mine, (void **)&worker.mine);
+  if (status == STATUS_OK)
+    status = deal(job, comm_rank(comm), comm_ranks(comm), worker.mine, &worker.count);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = work(comm, &worker);
+  prepare_group_close(worker.group);
+  mem_free(worker.mine);
+  if (status == STATUS_OK)
+    status = add_up(comm, job, &worker.done.result);
+  if (status == STATUS_OK) {
+    status = check_result(job->config, &worker.done.result);
+    *useless = status != STATUS_OK;
+  }
+  if (status == STATUS_OK)
+    status = write_index(comm, job, &worker.done);
+  mem_free(worker.done.shard);
+  if (status == STATUS_OK)
+    *result = worker.done.result;
+  return status;
+}
+
+static enum status run_in_folder(struct comm *comm, struct prepare_job *job, struct prepare_result *result)
+{
+  const struct prepare_config *config = job->config;
+  bool useless = false;
+  char *record = prepare_record(config, &job->inputs, job->tokenizer);
+  enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
+  if (status == STATUS_OK) {
+    job->settings = hash_text(record);
+    status = comm_check_same(comm, "the settings of prepare or the tokenizer's files", &job->settings, sizeof job->settings);
+  }
+  if (status == STATUS_OK)
+    status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
+  mem_free(record);
+  if (status == STATUS_OK) {
+    status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out) : STATUS_OK);
+    if (status == STATUS_OK)
+      status = agree_on_split(comm, job);
+    if (status == STATUS_OK)
+      status = run_groups(comm, job, result, &useless);
+    if (status && comm_rank(comm) == 0)
+      leave_folder(config->out, useless);
+  }
+  return status;
+}
+
+enum status prepare_run(struct comm *comm, const struct prepare_config *config, struct prepare_result *result)
+{
+  struct prepare_job job = {.config = config, .turned = {-1, -1}};
+  enum status status = check_config(config);
+  if (status == STATUS_OK)
+    status = tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
+  bool makes = status == STATUS_OK && comm_rank(comm) == 0 && !file_exists(config->out);
+  if (status == STATUS_OK && comm_rank(comm) == 0)
+    status = file_make_folders(config->out);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = input_files_list(comm, config->inputs, config->input, config->out, &job.inputs);
+  if (status == STATUS_OK)
+    status = run_in_folder(comm, &job, result);
+  if (status && makes)
+    (void)rmdir(config->out); /* for nothing, if it is empty */
+  input_files_free(&job.inputs);
+  mem_free(job.group_begin);
+  tokenizer_destroy(job.tokenizer);
+  return status;
+}

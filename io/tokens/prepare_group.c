@@ -1,0 +1,361 @@
+#include "io/tokens/prepare_group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/text/text.h"
+
+/* The shard of one split in the making. */
+struct draft {
+  unsigned char *tokens; /* shard_token_bytes() each */
+  int64_t n, room;
+  uint64_t *first; /* of each document */
+  int64_t documents, documents_room;
+  int64_t text_bytes;
+};
+
+struct prepare_group {
+  const struct prepare_job *job;
+  int64_t number, part;
+  int token_bytes;
+  struct shard_position begin, at; /* of the part; behind the last document taken */
+  bool part_open;
+  struct text *text;             /* open on input file at.file, or NULL */
+  struct text_document document; /* read, not taken yet, if `waiting` */
+  bool waiting;
+  bool begun[SHARD_SPLITS]; /* the document at work has tokens in this split */
+  struct draft draft[SHARD_SPLITS];
+  int32_t *scratch; /* tokens of a document */
+  int64_t scratch_room;
+};
+
+bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number)
+{
+  bool below = rng_uniform(rng_key_make(job->config->seed, "split"), (uint64_t)file, (uint64_t)number) < job->config->val;
+  return below != (file == job->turned.file && number == job->turned.number);
+}
+
+enum status prepare_open_text(const struct prepare_job *job, int64_t file, struct text_position from, struct text **out)
+{
+  const char *path = job->inputs.file[file].path;
+  return job->config->replace_invalid ? text_open_replacing(path, from, out) : text_open(path, from, out);
+}
+
+/* Room for the train shard at once: its pages are touched as it fills, and it never moves. */
+static enum status reserve_draft(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  int64_t bytes = 0;
+  for (int64_t i = job->group_begin[group->number]; i < job->group_begin[group->number + 1]; i++)
+    bytes += job->inputs.file[i].bytes;
+  struct draft *draft = &group->draft[SPLIT_TRAIN];
+  return mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens,
+                  group->token_bytes);
+}
+
+enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
+{
+  struct prepare_group *group = NULL;
+  enum status status = mem_alloc(MEM_DATA, sizeof *group, (void **)&group);
+  if (status)
+    return status;
+  group->job = job;
+  group->number = number;
+  group->at.file = job->group_begin[number];
+  group->token_bytes = shard_token_bytes(tokenizer_vocab(job->tokenizer));
+  status = reserve_draft(group);
+  if (status) {
+    prepare_group_close(group);
+    return status;
+  }
+  *out = group;
+  return STATUS_OK;
+}
+
+void prepare_group_close(struct prepare_group *group)
+{
+  if (!group)
+    return;
+  text_close(group->text);
+  for (int s = 0; s < SHARD_SPLITS; s++) {
+    mem_free(group->draft[s].tokens);
+    mem_free(group->draft[s].first);
+  }
+  mem_free(group->scratch);
+  mem_free(group);
+}
+
+int64_t prepare_group_bytes(const struct prepare_group *group)
+{
+  int64_t bytes = group->at.byte;
+  for (int64_t i = group->job->group_begin[group->number]; i < group->at.file; i++)
+    bytes += group->job->inputs.file[i].bytes;
+  return bytes;
+}
+
+/* ---- parts that an earlier call finished */
+
+static char *shard_path(const struct prepare_group *group, enum token_split split)
+{
+  char name[SHARD_NAME];
+  shard_name(split, group->number, group->part, name);
+  return mem_printf("%s/%s", group->job->config->out, name);
+}
+
+/* Header and checksums of one of the part's shards. */
+static enum status check_shard(const struct prepare_group *group, enum token_split split, struct shard_info *out)
+{
+  char *path = shard_path(group, split);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = shard_read(path, out);
+  if (status == STATUS_OK)
+    status = shard_verify(path, out);
+  const struct shard_position *a = &out->begin, *b = &group->at;
+  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split || out->group != group->number ||
+                              out->part != group->part || a->file != b->file || a->byte != b->byte || a->number != b->number))
+    status = status_set(STATUS_INPUT, "%s is not what its name and prepare.json say", path);
+  mem_free(path);
+  return status;
+}
+
+/* The train shard is made last: without it there is nothing to keep. A damaged part is made again. */
+static enum status find_finished(const struct prepare_group *group, struct shard_info info[SHARD_SPLITS], bool *found)
+{
+  char *path = shard_path(group, SPLIT_TRAIN);
+  if (!path)
+    return STATUS_MEMORY;
+  *found = file_exists(path);
+  mem_free(path);
+  if (!*found)
+    return STATUS_OK;
+  enum status status = check_shard(group, SPLIT_TRAIN, &info[SPLIT_TRAIN]);
+  info[SPLIT_VAL] = (struct shard_info){.split = SPLIT_VAL};
+  if (status == STATUS_OK && info[SPLIT_TRAIN].part_tokens[SPLIT_VAL] > 0)
+    status = check_shard(group, SPLIT_VAL, &info[SPLIT_VAL]);
+  *found = status == STATUS_OK;
+  if (status == STATUS_MEMORY)
+    return status;
+  if (status)
+    log_warn("a finished part cannot be kept and is made again: %s", status_text());
+  return STATUS_OK;
+}
+
+static enum status count_shard(const struct shard_info *info, bool reused, struct prepare_done *done)
+{
+  struct prepare_result *result = &done->result;
+  if (info->split == SPLIT_VAL && shard_tokens(info) == 0)
+    return STATUS_OK; /* there is no such file */
+  const enum status status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + 1, (int64_t)sizeof *done->shard);
+  if (status)
+    return status;
+  done->shard[done->shards++] = *info;
+  result->documents += info->documents;
+  result->bytes += info->text_bytes;
+  *(info->split == SPLIT_VAL ? &result->val_tokens : &result->train_tokens) += shard_tokens(info);
+  result->shards++;
+  result->reused_shards += reused;
+  return STATUS_OK;
+}
+
+static void next_part(struct prepare_group *group)
+{
+  group->part++;
+  group->part_open = false;
+  for (int s = 0; s < SHARD_SPLITS; s++)
+    group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
+}
+
+/* On which sides of the split the file is that the work goes on in, by the documents before: it matters if they are blocks of one text. */
+static void find_begun(struct prepare_group *group)
+{
+  memset(group->begun, 0, sizeof group->begun);
+  for (int64_t d = 0; d < group->at.number && !(group->begun[SPLIT_TRAIN] && group->begun[SPLIT_VAL]); d++)
+    group->begun[prepare_is_validation(group->job, group->at.file, d) ? SPLIT_VAL : SPLIT_TRAIN] = true;
+}
+
+/* Pass over the part if it is finished, else begin it. */
+static enum status begin_part(struct prepare_group *group, struct prepare_done *done, bool *finished)
+{
+  struct shard_info info[SHARD_SPLITS] = {0};
+  bool found = false;
+  enum status status = find_finished(group, info, &found);
+  if (status)
+    return status;
+  if (!found) {
+    group->begin = group->at;
+    group->part_open = true;
+    return STATUS_OK;
+  }
+  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++)
+    status = count_shard(&info[s], true, done);
+  text_close(group->text);
+  group->text = NULL;
+  group->waiting = false;
+  group->at = info[SPLIT_TRAIN].end;
+  find_begun(group);
+  *finished = info[SPLIT_TRAIN].last;
+  next_part(group);
+  return status;
+}
+
+/* ---- parts made here */
+
+static enum status write_draft(struct prepare_group *group, enum token_split split, bool last, struct prepare_done *done)
+{
+  const struct prepare_job *job = group->job;
+  const struct draft *draft = &group->draft[split];
+  struct shard_info info = {.split = split,
+                            .group = group->number,
+                            .groups = job->groups,
+                            .part = group->part,
+                            .last = last,
+                            .settings = job->settings,
+                            .tokenizer_crc32 = tokenizer_id(job->tokenizer).crc32,
+                            .vocab = tokenizer_vocab(job->tokenizer),
+                            .end_of_text = tokenizer_end_of_text(job->tokenizer),
+                            .begin = group->begin,
+                            .end = group->at,
+                            .part_tokens = {group->draft[SPLIT_TRAIN].n, group->draft[SPLIT_VAL].n},
+                            .documents = draft->documents,
+                            .text_bytes = draft->text_bytes};
+  snprintf(info.tokenizer, sizeof info.tokenizer, "%s", tokenizer_name(job->tokenizer));
+  char *path = shard_path(group, split);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name, draft->tokens, draft->first);
+  if (status == STATUS_OK)
+    status = shard_read(path, &info); /* where in the file things lie */
+  mem_free(path);
+  return status == STATUS_OK ? count_shard(&info, false, done) : status;
+}
+
+static enum status close_part(struct prepare_group *group, bool last, struct prepare_done *done)
+{
+  enum status status = group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = write_draft(group, SPLIT_TRAIN, last, done);
+  next_part(group);
+  return status;
+}
+
+/* The next document of the group's files into group->document; none left: group->waiting stays false. */
+static enum status read_document(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  enum status status = STATUS_OK;
+  while (status == STATUS_OK && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
+    if (!group->text)
+      status = prepare_open_text(job, group->at.file, (struct text_position){group->at.byte, group->at.number}, &group->text);
+    if (status == STATUS_OK)
+      status = text_next(group->text, &group->document, &group->waiting);
+    if (status || group->waiting)
+      continue;
+    text_close(group->text);
+    group->text = NULL;
+    group->at = (struct shard_position){.file = group->at.file + 1};
+  }
+  return status;
+}
+
+static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, int64_t n)
+{
+  if (token_bytes == 4) {
+    memcpy(to, tokens, (size_t)n * sizeof *tokens);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    uint16_t half = (uint16_t)tokens[i];
+    memcpy(to + 2 * i, &half, sizeof half);
+  }
+}
+
+static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n)
+{
+  enum status status = mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
+  if (status)
+    return status;
+  narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
+  draft->n += n;
+  return STATUS_OK;
+}
+
+/* A document's first token, and the beginning of text if the tokenizer has one. */
+static enum status begin_document(struct prepare_group *group, struct draft *draft)
+{
+  int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
+  enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
+  if (status)
+    return status;
+  draft->first[draft->documents++] = (uint64_t)draft->n;
+  return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
+}
+
+/* The end of text on each side of the split that has some of the document. */
+static enum status end_document(struct prepare_group *group)
+{
+  const int32_t token = tokenizer_end_of_text(group->job->tokenizer);
+  enum status status = STATUS_OK;
+  for (int s = 0; s < SHARD_SPLITS && status == STATUS_OK; s++) {
+    if (group->begun[s])
+      status = append_tokens(&group->draft[s], group->token_bytes, &token, 1);
+    group->begun[s] = false;
+  }
+  return status;
+}
+
+static enum status encode(struct prepare_group *group, int64_t *n)
+{
+  const struct prepare_job *job = group->job;
+  const struct text_document *document = &group->document;
+  enum status status = job->config->special_as_text
+                           ? tokenizer_encode_plain(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room)
+                           : tokenizer_encode(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room);
+  return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path, (long long)document->number) : STATUS_OK;
+}
+
+static enum status take_document(struct prepare_group *group)
+{
+  const struct text_document *document = &group->document;
+  enum token_split split = prepare_is_validation(group->job, group->at.file, document->number) ? SPLIT_VAL : SPLIT_TRAIN;
+  struct draft *draft = &group->draft[split];
+  int64_t n = 0;
+  if (document->begins)
+    memset(group->begun, 0, sizeof group->begun);
+  enum status status = encode(group, &n);
+  if (status == STATUS_OK && !group->begun[split])
+    status = begin_document(group, draft);
+  if (status == STATUS_OK)
+    status = append_tokens(draft, group->token_bytes, group->scratch, n);
+  group->begun[split] = true;
+  if (status == STATUS_OK && document->ends)
+    status = end_document(group);
+  draft->text_bytes += (int64_t)document->bytes;
+  group->at.byte = document->after.byte;
+  group->at.number = document->after.number;
+  group->waiting = false;
+  return status;
+}
+
+static bool is_full(const struct prepare_group *group)
+{
+  return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens || group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
+}
+
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done, bool *finished)
+{
+  *finished = false;
+  if (!group->part_open)
+    return begin_part(group, done, finished);
+  enum status status = read_document(group);
+  if (status)
+    return status;
+  *finished = !group->waiting;
+  if (*finished || is_full(group))
+    return close_part(group, *finished, done);
+  return take_document(group);
+}

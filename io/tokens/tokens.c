@@ -1,0 +1,438 @@
+#include "io/tokens/tokens.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/tokens/index.h"
+
+enum { OPEN_FILES = 64, PIECE_BYTES = 16 << 10 };
+
+/* A shard that holds tokens. The same on all ranks but for `fd` and `known`. */
+struct shard {
+  int64_t begin; /* its first token's place in the stream */
+  struct shard_info info;
+  int fd;     /* -1: not open */
+  bool known; /* its size and its head were found to be as they should */
+};
+
+struct token_set {
+  char *dir;
+  struct shard *shards;
+  int64_t count, room;
+  int64_t tokens, text_bytes;
+  struct tokenizer_id tokenizer;
+  struct shard *open[OPEN_FILES]; /* a ring: the oldest gives way */
+  int oldest;
+  unsigned char piece[PIECE_BYTES];
+};
+
+static char *shard_path(const char *dir, const struct shard_info *info)
+{
+  char name[SHARD_NAME];
+  shard_name(info->split, info->group, info->part, name);
+  return mem_printf("%s/%s", dir, name);
+}
+
+/* ---- opening: rank 0 reads what is known of the shards, in order */
+
+/* Of the wanted split, and with tokens. */
+static enum status add_shard(struct token_set *set, enum token_split split, const struct shard_info *info)
+{
+  if (info->split != split || shard_tokens(info) == 0)
+    return STATUS_OK;
+  if (set->count == set->room) {
+    int64_t room = 2 * set->room + 16;
+    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->shards, (void **)&set->shards);
+    if (status)
+      return status;
+    set->room = room;
+  }
+  set->shards[set->count++] = (struct shard){.begin = set->tokens, .info = *info, .fd = -1};
+  set->tokens += shard_tokens(info);
+  set->text_bytes += info->text_bytes;
+  return STATUS_OK;
+}
+
+/* One shard's header, which must continue what `first` begins. */
+static enum status read_next(const char *dir, const struct shard_info *want, const struct shard_info *first, struct shard_info *out)
+{
+  char *path = shard_path(dir, want);
+  if (!path)
+    return STATUS_MEMORY;
+  enum status status =
+      file_exists(path)
+          ? shard_read(path, out)
+          : status_set(STATUS_INPUT, "%s is missing: the preparation of this folder was not finished; run the same `sluice prepare` again", path);
+  if (status == STATUS_OK && (out->group != want->group || out->part != want->part || out->split != want->split))
+    status = status_set(STATUS_INPUT, "%s holds another shard than its name says; prepare the data again", path);
+  if (status == STATUS_OK && first &&
+      (strcmp(out->tokenizer, first->tokenizer) != 0 || out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
+    status = status_set(STATUS_INPUT,
+                        "%s was made with another tokenizer ('%s', %" PRId64 " ids) than the shards before it ('%s', %" PRId64
+                        " ids); prepare the data again",
+                        path, out->tokenizer, out->vocab, first->tokenizer, first->vocab);
+  if (status == STATUS_OK && first && (out->settings != first->settings || out->groups != first->groups))
+    status = status_set(STATUS_INPUT, "%s was made by another preparation than the shards before it; prepare the data again", path);
+  mem_free(path);
+  return status;
+}
+
+/* Where there is no index: every shard is opened. */
+static enum status read_headers(struct token_set *set, enum token_split split, struct shard_info *out)
+{
+  struct shard_info first, info, want = {.split = SPLIT_TRAIN};
+  bool any = false;
+  log_info("%s has no " SHARD_INDEX ": the headers of its shards are read one by one; the same `sluice prepare` again writes it", set->dir);
+  do {
+    enum status status = read_next(set->dir, &want, any ? &first : NULL, &info);
+    if (status)
+      return status;
+    if (!any)
+      first = info;
+    any = true;
+    struct shard_info part = info;
+    if (split == SPLIT_VAL && info.part_tokens[SPLIT_VAL] > 0) {
+      status = read_next(set->dir, &(struct shard_info){.split = SPLIT_VAL, .group = want.group, .part = want.part}, &first, &info);
+      if (status)
+        return status;
+    }
+    status = add_shard(set, split, &info);
+    if (status)
+      return status;
+    want.group += part.last;
+    want.part = part.last ? 0 : want.part + 1;
+  } while (want.group < first.groups);
+  *out = first;
+  return STATUS_OK;
+}
+
+static enum status read_index(struct token_set *set, enum token_split split, struct shard_info *first)
+{
+  struct shard_info *shards = NULL;
+  int64_t n = 0;
+  enum status status = shard_index_read(set->dir, &shards, &n);
+  for (int64_t i = 0; i < n && status == STATUS_OK; i++)
+    status = add_shard(set, split, &shards[i]);
+  if (status == STATUS_OK)
+    *first = shards[0];
+  mem_free(shards);
+  return status;
+}
+
+static enum status file_is_there(const char *dir, const char *name, bool *out)
+{
+  char *path = mem_printf("%s/%s", dir, name);
+  if (!path)
+    return STATUS_MEMORY;
+  *out = file_exists(path);
+  mem_free(path);
+  return STATUS_OK;
+}
+
+/* A folder of an older version does not record the meaning. The tokenizer's files in it tell it, if they
+ * still have the recorded checksum. */
+static struct tokenizer_id identify(const char *dir, const struct shard_info *info)
+{
+  struct tokenizer_id id = {
+      .vocab = info->vocab, .crc32 = info->tokenizer_crc32, .meaning = info->tokenizer_meaning};
+  struct tokenizer *tokenizer = NULL;
+  snprintf(id.name, sizeof id.name, "%s", info->tokenizer);
+  if (id.meaning || tokenizer_create(info->tokenizer, dir, &tokenizer))
+    return id;
+  const struct tokenizer_id found = tokenizer_id(tokenizer);
+  tokenizer_destroy(tokenizer);
+  return tokenizer_compare(&found, &id) == TOKENIZER_SAME ? found : id;
+}
+
+static enum status read_folder(struct token_set *set, enum token_split split)
+{
+  char name[SHARD_NAME];
+  struct shard_info first;
+  bool index = false, shard = false;
+  if (!file_exists(set->dir) && set->dir[0] == '[')
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s: one folder is expected, so prepare all texts into one "
+                      "(sluice prepare A B out=FOLDER)",
+                      set->dir);
+  if (!file_exists(set->dir))
+    return status_set(STATUS_INPUT, "there is no folder %s: make token shards with `sluice prepare`", set->dir);
+  shard_name(SPLIT_TRAIN, 0, 0, name);
+  enum status status = file_is_there(set->dir, SHARD_INDEX, &index);
+  if (status == STATUS_OK)
+    status = file_is_there(set->dir, name, &shard);
+  if (status == STATUS_OK && !index && !shard)
+    status = status_set(STATUS_INPUT, "the folder %s holds no token shards: make them with `sluice prepare`", set->dir);
+  if (status == STATUS_OK)
+    status = index ? read_index(set, split, &first) : read_headers(set, split, &first);
+  if (status)
+    return status;
+  set->tokenizer = identify(set->dir, &first);
+  if (set->tokens == 0)
+    return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare the text again with %s", set->dir,
+                      split == SPLIT_VAL ? "validation" : "training", split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
+  return STATUS_OK;
+}
+
+/* ---- opening: all ranks */
+
+/* The table of rank 0, to everybody. Without MPI (a dry run as rank r of P) every rank has read it itself. */
+static bool reads_headers(struct comm *comm)
+{
+  return comm_rank(comm) == 0 || !comm_mpi(comm);
+}
+
+static enum status share(struct comm *comm, struct token_set *set)
+{
+  int64_t totals[] = {set->count, set->tokens, set->text_bytes};
+  enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
+  if (status)
+    return status;
+  set->count = totals[0];
+  set->tokens = totals[1];
+  set->text_bytes = totals[2];
+  if (!reads_headers(comm))
+    status = mem_alloc(MEM_DATA, (size_t)set->count * sizeof *set->shards, (void **)&set->shards);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
+  return status == STATUS_OK ? comm_broadcast(comm, &set->tokenizer, sizeof set->tokenizer, 0)
+                             : status;
+}
+
+enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out)
+{
+  struct token_set *set = NULL;
+  enum status status = mem_alloc(MEM_DATA, sizeof *set, (void **)&set);
+  if (status == STATUS_OK && !(set->dir = mem_strdup(dir)))
+    status = STATUS_MEMORY;
+  if (status == STATUS_OK && reads_headers(comm))
+    status = read_folder(set, split);
+  status = comm_agree(comm, status);
+  if (status == STATUS_OK)
+    status = share(comm, set);
+  if (status) {
+    token_set_close(set);
+    return status;
+  }
+  *out = set;
+  return STATUS_OK;
+}
+
+void token_set_close(struct token_set *set)
+{
+  if (!set)
+    return;
+  for (int i = 0; i < OPEN_FILES; i++)
+    if (set->open[i])
+      close(set->open[i]->fd); /* was only read: nothing can be lost */
+  mem_free(set->shards);
+  mem_free(set->dir);
+  mem_free(set);
+}
+
+enum status token_set_verify(struct comm *comm, const struct token_set *set)
+{
+  enum status status = STATUS_OK;
+  for (int64_t i = comm_rank(comm); i < set->count && status == STATUS_OK; i += comm_ranks(comm)) {
+    char *path = shard_path(set->dir, &set->shards[i].info);
+    status = path ? shard_verify(path, &set->shards[i].info) : STATUS_MEMORY;
+    mem_free(path);
+  }
+  return comm_agree(comm, status);
+}
+
+int64_t token_set_tokens(const struct token_set *set)
+{
+  return set->tokens;
+}
+
+int64_t token_set_vocab(const struct token_set *set)
+{
+  return set->tokenizer.vocab;
+}
+
+int64_t token_set_bytes(const struct token_set *set)
+{
+  return set->text_bytes;
+}
+
+struct tokenizer_id token_set_tokenizer(const struct token_set *set)
+{
+  return set->tokenizer;
+}
+
+struct token_stream token_set_stream(const struct token_set *set)
+{
+  uLong crc = 0;
+  for (int64_t i = 0; i < set->count; i++) {
+    const struct shard_info *info = &set->shards[i].info;
+    crc = crc32_combine(crc, info->tokens_crc32, (z_off_t)(shard_tokens(info) * info->token_bytes));
+  }
+  return (struct token_stream){
+      .tokenizer = set->tokenizer, .tokens = set->tokens, .crc32 = (uint32_t)crc};
+}
+
+/* ---- reading */
+
+static const char remake[] = "run the same `sluice prepare` again, and leave the folder alone while it is in use";
+
+/* Names are put together on the stack: a step allocates nothing. */
+static enum status shard_fail(const struct token_set *set, const struct shard *shard, enum status status, const char *problem)
+{
+  char name[SHARD_NAME];
+  shard_name(shard->info.split, shard->info.group, shard->info.part, name);
+  return status_set(status, "%s/%s %s", set->dir, name, problem);
+}
+
+static enum status fail_system(const struct token_set *set, const struct shard *shard, int reason)
+{
+  char problem[256];
+  if (reason == ENOENT)
+    snprintf(problem, sizeof problem, "is missing: %s", remake);
+  else
+    snprintf(problem, sizeof problem, "cannot be opened: %s", strerror(reason));
+  return shard_fail(set, shard, reason == ENOENT ? STATUS_INPUT : STATUS_IO, problem);
+}
+
+/* What is cheap: the size, and the bytes of the header, in which the checksums of the tokens are. They tell a shard from any other and from what is left of one, but do not read
+ * its tokens. */
+static enum status check_shard(const struct token_set *set, const struct shard *shard, int fd)
+{
+  struct stat info;
+  uint32_t head;
+  char problem[200];
+  if (fstat(fd, &info) != 0)
+    return fail_system(set, shard, errno);
+  if ((int64_t)info.st_size != shard->info.bytes) {
+    snprintf(problem, sizeof problem, "has %" PRId64 " bytes and should have %" PRId64 ": %s", (int64_t)info.st_size, shard->info.bytes, remake);
+    return shard_fail(set, shard, STATUS_INPUT, problem);
+  }
+  const enum status status = shard_read_head(fd, &head);
+  if (status)
+    return shard_fail(set, shard, status, "cannot be read");
+  if (head != shard->info.head_crc32) {
+    snprintf(problem, sizeof problem, "is not the shard that the folder was opened with: %s", remake);
+    return shard_fail(set, shard, STATUS_INPUT, problem);
+  }
+  return STATUS_OK;
+}
+
+static enum status open_shard(struct token_set *set, struct shard *shard)
+{
+  char name[SHARD_NAME], path[4096];
+  if (shard->fd >= 0)
+    return STATUS_OK;
+  shard_name(shard->info.split, shard->info.group, shard->info.part, name);
+  if ((size_t)snprintf(path, sizeof path, "%s/%s", set->dir, name) >= sizeof path)
+    return shard_fail(set, shard, STATUS_USAGE, "has too long a path");
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0)
+    return fail_system(set, shard, errno);
+  enum status status = shard->known ? STATUS_OK : check_shard(set, shard, fd);
+  if (status) {
+    close(fd);
+    return status;
+  }
+  struct shard **place = &set->open[set->oldest];
+  set->oldest = (set->oldest + 1) % OPEN_FILES;
+  if (*place) {
+    close((*place)->fd);
+    (*place)->fd = -1;
+  }
+  *place = shard;
+  shard->fd = fd;
+  shard->known = true;
+  return STATUS_OK;
+}
+
+/* `n` tokens of the shard, from `first`, as they lie in the file, into set->piece. */
+static enum status read_piece(struct token_set *set, struct shard *shard, int64_t first, int64_t n)
+{
+  size_t bytes = (size_t)n * (size_t)shard->info.token_bytes, done = 0;
+  off_t at = (off_t)(shard->info.tokens_at + first * shard->info.token_bytes);
+  enum status status = open_shard(set, shard);
+  while (status == STATUS_OK && done < bytes) {
+    ssize_t got = pread(shard->fd, set->piece + done, bytes - done, at + (off_t)done);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return shard_fail(set, shard, got < 0 ? STATUS_IO : STATUS_INPUT, got < 0 ? "cannot be read" : "is truncated");
+    done += (size_t)got;
+  }
+  return status;
+}
+
+static uint32_t token_at(const struct token_set *set, const struct shard *shard, int64_t i)
+{
+  if (shard->info.token_bytes == 2) {
+    uint16_t token;
+    memcpy(&token, set->piece + 2 * i, sizeof token);
+    return token;
+  }
+  uint32_t token;
+  memcpy(&token, set->piece + 4 * i, sizeof token);
+  return token;
+}
+
+/* The shard that holds token `at` of the stream. */
+static struct shard *find_shard(const struct token_set *set, int64_t at)
+{
+  int64_t low = 0, high = set->count - 1;
+  while (low < high) {
+    int64_t middle = (low + high + 1) / 2;
+    if (set->shards[middle].begin <= at)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return &set->shards[low];
+}
+
+int64_t token_set_windows(const struct token_set *set, int64_t T)
+{
+  return T > 0 ? (set->tokens - 1) / T : 0;
+}
+
+enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens, int32_t *targets)
+{
+  if (w < 0 || w >= token_set_windows(set, T))
+    return status_set(STATUS_INTERNAL, "window %" PRId64 " of %" PRId64 " windows of %" PRId64 " tokens is asked for", w, token_set_windows(set, T),
+                      T);
+  struct shard *shard = find_shard(set, w * T);
+  for (int64_t i = 0; i <= T;) {
+    while (w * T + i >= shard->begin + shard_tokens(&shard->info))
+      shard++;
+    int64_t first = w * T + i - shard->begin, n = shard_tokens(&shard->info) - first, most = PIECE_BYTES / shard->info.token_bytes;
+    n = n > T + 1 - i ? T + 1 - i : n;
+    n = n > most ? most : n;
+    enum status status = read_piece(set, shard, first, n);
+    if (status)
+      return status;
+    for (int64_t k = 0; k < n; k++, i++) {
+      uint32_t token = token_at(set, shard, k);
+      if (token >= set->tokenizer.vocab)
+        return shard_fail(set, shard, STATUS_INPUT, "is damaged: it holds a token that its vocabulary does not have; prepare the data again");
+      if (i < T)
+        tokens[i] = (int32_t)token;
+      if (i > 0)
+        targets[i - 1] = (int32_t)token;
+    }
+  }
+  return STATUS_OK;
+}
+
+int64_t token_order(uint64_t seed, int64_t windows, int64_t index)
+{
+  const uint64_t n = (uint64_t)windows, at = (uint64_t)index;
+  return (int64_t)rng_permute(rng_key_make(seed, "order"), at / n, n, at % n);
+}

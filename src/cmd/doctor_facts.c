@@ -1,0 +1,123 @@
+/* Facts for `sluice doctor` from folders and from the bus. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "cmd/doctor.h"
+
+enum { PIECE = 4 << 20, PIECES_A_SYNC = 8, PATH_SIZE = 4096 };
+
+/* What compresses is no measure of a file system that compresses. */
+static void fill(uint32_t *out, int64_t bytes)
+{
+  const struct rng_key key = rng_key_make((uint64_t)clock_ns(), "doctor");
+  for (int64_t i = 0; i < bytes / 16; i++)
+    rng_block(key, 0, (uint64_t)i, out + 4 * i);
+}
+
+static int write_piece(int file, const char *piece)
+{
+  for (int64_t done = 0; done < PIECE;) {
+    const ssize_t moved = write(file, piece + done, (size_t)(PIECE - done));
+    if (moved < 0 && errno != EINTR)
+      return errno;
+    done += moved > 0 ? moved : 0;
+  }
+  return 0;
+}
+
+/* Brought to the disk now and then, so that a slow one does not take all at the end. */
+static int write_pieces(int file, const char *piece, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  const double start = clock_s();
+  int error = 0;
+  for (int64_t n = 1; !error && out->written + PIECE <= bytes && out->seconds < seconds; n++) {
+    error = write_piece(file, piece);
+    out->written += error ? 0 : PIECE;
+    if (!error && (n % PIECES_A_SYNC == 0 || out->written + PIECE > bytes) && fdatasync(file) != 0)
+      error = errno;
+    out->seconds = clock_s() - start;
+  }
+  if (!error && fdatasync(file) != 0)
+    error = errno;
+  out->seconds = clock_s() - start;
+  return error;
+}
+
+static int open_nameless(const char *dir)
+{
+  char path[PATH_SIZE + 64];
+  snprintf(path, sizeof path, "%s/.sluice-doctor-XXXXXX", dir);
+  const int file = mkostemp(path, O_CLOEXEC);
+  if (file >= 0)
+    (void)unlink(path); /* where that fails a file of a known name stays behind, which harms nobody */
+  return file;
+}
+
+static void measure(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  void *piece = NULL;
+  const int file = open_nameless(dir);
+  if (file < 0) {
+    snprintf(out->failure, sizeof out->failure, "cannot make a file (%s): use a folder that you may write", strerror(errno));
+    return;
+  }
+  if (mem_alloc(MEM_IO, PIECE, &piece)) {
+    snprintf(out->failure, sizeof out->failure, "%.200s", status_text());
+  } else {
+    fill(piece, PIECE);
+    const int error = write_pieces(file, piece, bytes, seconds, out);
+    if (error)
+      snprintf(out->failure, sizeof out->failure, "cannot write (%s): free space, raise the quota, or use another folder", strerror(error));
+  }
+  mem_free(piece);
+  if (close(file) != 0 && !*out->failure)
+    snprintf(out->failure, sizeof out->failure, "closing a file fails (%s): see the file system's log, or use another folder", strerror(errno));
+}
+
+void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
+{
+  char *place = NULL;
+  *out = (struct doctor_disk){0};
+  if (file_system_read(dir, &out->system) || file_system_find_nearest(dir, &place)) {
+    snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write", status_text());
+    return;
+  }
+  /* A disk that is nearly full is not filled up for a measurement. */
+  measure(place, bytes < out->system.free / 10 ? bytes : out->system.free / 10, seconds, out);
+  mem_free(place);
+}
+
+/* The hexadecimal number of SYS/bus/pci/devices/DEVICE/NAME, -1 if there is none. */
+static long read_number(const char *sys, const char *device, const char *name)
+{
+  char path[1024], line[32] = "";
+  snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sys, device, name);
+  FILE *file = fopen(path, "re");
+  const bool read = file && fgets(line, sizeof line, file);
+  if (file)
+    fclose(file);
+  return read ? strtol(line, NULL, 16) : -1;
+}
+
+bool doctor_has_card(const char *sys)
+{
+  enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI also has NVIDIA's sound and switches */
+  char folder[320];
+  bool has = false;
+  snprintf(folder, sizeof folder, "%s/bus/pci/devices", sys);
+  DIR *dir = opendir(folder);
+  for (const struct dirent *entry; dir && (entry = readdir(dir)) && !has;)
+    has = read_number(sys, entry->d_name, "vendor") == NVIDIA &&
+          read_number(sys, entry->d_name, "class") >> 16 == DISPLAY;
+  if (dir)
+    closedir(dir);
+  return has;
+}

@@ -1,0 +1,173 @@
+#include "comm/mpi_info.h"
+
+#include <dirent.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/messages.h"
+#include "comm/ops.h"
+
+enum { NAME_SIZE = 256 };
+
+static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size, const char *format, ...)
+{
+  const size_t used = strlen(text);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text + used, size - used, format, values);
+  va_end(values);
+}
+
+/* --- MPI ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static enum status read_version(char *out, size_t size)
+{
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length;
+  const enum status status = comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  if (!status)
+    snprintf(out, size, "%.*s", (int)strcspn(version, ",\n"), version);
+  return status;
+}
+
+static enum status read_thread_level(int *out)
+{
+  const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+  int provided;
+  const enum status status = comm_mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
+  for (int i = 0; !status && i < 4; i++)
+    if (levels[i] == provided)
+      *out = i;
+  return status;
+}
+
+/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes); false where the variable is another one. */
+static bool component_of(const char *variable, const char *kind, const char *suffix, char *out)
+{
+  const size_t length = strlen(variable), before = strlen(kind), after = strlen(suffix);
+  if (length <= before + after || strncmp(variable, kind, before) != 0 || strcmp(variable + length - after, suffix) != 0)
+    return false;
+  snprintf(out, NAME_SIZE, "%.*s", (int)(length - before - after), variable + before);
+  return strchr(out, '_') == NULL;
+}
+
+struct choice {
+  char pml[32], btl[96], mtl[96];
+};
+
+static void take_variable(const char *variable, struct choice *out)
+{
+  char name[NAME_SIZE];
+  if (component_of(variable, "pml_", "_priority", name) && !out->pml[0])
+    append(out->pml, sizeof out->pml, "%s", name);
+  else if (component_of(variable, "btl_", "_exclusivity", name))
+    append(out->btl, sizeof out->btl, "%s%s", out->btl[0] ? " " : "", name);
+  else if (component_of(variable, "mtl_", "_priority", name))
+    append(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
+}
+
+/* Open MPI closes the components that it does not use, and their control variables are invalid from then on: what is left is what it chose. */
+static enum status read_choice(struct choice *out)
+{
+  int provided, variables = 0;
+  enum status status = comm_mpi_check(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided), "MPI_T_init_thread");
+  if (status)
+    return status;
+  status = comm_mpi_check(MPI_T_cvar_get_num(&variables), "MPI_T_cvar_get_num");
+  for (int i = 0; !status && i < variables; i++) {
+    char name[NAME_SIZE];
+    int length = sizeof name, verbosity, binding, scope;
+    MPI_Datatype type;
+    MPI_T_enum choices;
+    if (MPI_T_cvar_get_info(i, name, &length, &verbosity, &type, &choices, NULL, NULL, &binding, &scope) == MPI_SUCCESS)
+      take_variable(name, out);
+  }
+  const enum status closing = comm_mpi_check(MPI_T_finalize(), "MPI_T_finalize");
+  return status ? status : closing;
+}
+
+enum status mpi_info_read(struct mpi_info *out)
+{
+  struct mpi_info library = {.cuda = comm_mpi_cuda_aware()};
+  struct choice choice = {0};
+  enum status status = read_version(library.version, sizeof library.version);
+  if (!status)
+    status = read_thread_level(&library.thread_level);
+  if (!status)
+    status = read_choice(&choice);
+  if (status)
+    return status;
+  memcpy(library.messages, choice.pml, sizeof library.messages);
+  if (!strcmp(choice.pml, "ob1"))
+    memcpy(library.transports, choice.btl, sizeof library.transports);
+  else if (!strcmp(choice.pml, "cm"))
+    memcpy(library.transports, choice.mtl, sizeof library.transports);
+  *out = library;
+  return STATUS_OK;
+}
+
+/* --- RDMA devices ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* The first line of ROOT/DEVICE/ports/PORT/NAME, "" where there is none. */
+static void read_line(const char *folder, const char *name, char *line, int size)
+{
+  char path[1280];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  line[0] = '\0';
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return;
+  if (!fgets(line, size, file))
+    line[0] = '\0';
+  line[strcspn(line, "\n")] = '\0';
+  fclose(file);
+}
+
+static void add_port(const char *ports, const char *device, const char *port, struct comm_fabric *out)
+{
+  char folder[1024], state[32], rate[48];
+  snprintf(folder, sizeof folder, "%s/%s", ports, port);
+  read_line(folder, "state", state, sizeof state); /* "4: ACTIVE" */
+  read_line(folder, "rate", rate, sizeof rate);
+  const char *colon = strchr(state, ':');
+  const char *name = colon ? colon + 1 + strspn(colon + 1, " ") : state;
+  append(out->text, sizeof out->text, "%s%s:%s %s %s", out->ports ? ", " : "", device, port, name, rate);
+  out->ports++;
+  out->active += !strcmp(name, "ACTIVE");
+}
+
+static int is_entry(const struct dirent *entry)
+{
+  return entry->d_name[0] != '.';
+}
+
+static void free_list(struct dirent **list, int n)
+{
+  for (int i = 0; i < n; i++)
+    free(list[i]);
+  free(list);
+}
+
+static void add_device(const char *root, const char *device, struct comm_fabric *out)
+{
+  char folder[640];
+  struct dirent **port = NULL;
+  snprintf(folder, sizeof folder, "%s/%s/ports", root, device);
+  const int n = scandir(folder, &port, is_entry, alphasort);
+  for (int i = 0; i < n; i++)
+    add_port(folder, device, port[i]->d_name, out);
+  free_list(port, n);
+}
+
+void comm_fabric_read(const char *root, struct comm_fabric *out)
+{
+  struct dirent **device = NULL;
+  *out = (struct comm_fabric){0};
+  const int n = scandir(root, &device, is_entry, alphasort);
+  for (int i = 0; i < n; i++)
+    add_device(root, device[i]->d_name, out);
+  free_list(device, n);
+}

@@ -1,0 +1,162 @@
+#include "comm/shm.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/ops.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+enum { LINE = 128 }; /* two cache lines: processors fetch them in pairs */
+
+/* How many pieces a member has put into its box so far. */
+struct posted {
+  _Alignas(LINE) _Atomic int64_t pieces;
+};
+
+struct shm {
+  struct comm_shared *shared; /* posted [size], then the boxes of 2 * half bytes */
+  struct posted *posted;
+  char *boxes;
+  int64_t half;
+  int64_t pieces; /* of this member */
+  int size, index;
+};
+
+static int64_t half_bytes = 1 << 20;
+
+void shm_set_half(int64_t bytes)
+{
+  half_bytes = bytes;
+}
+
+static int64_t half_for(int size)
+{
+  const int64_t least = (int64_t)size * LINE;
+  return half_bytes > least ? half_bytes : least;
+}
+
+int64_t shm_bytes(int size)
+{
+  return size * ((int64_t)sizeof(struct posted) + 2 * half_for(size));
+}
+
+enum status shm_create(struct comm *comm, int size, struct shm **out)
+{
+  void *block;
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct shm), &block));
+  if (status)
+    return status;
+  struct shm *box = block;
+  *box = (struct shm){.half = half_for(size), .size = size, .index = comm->rank % size};
+  status = comm_shared_create_as(comm, MEM_META, size, shm_bytes(size), &box->shared);
+  if (status) {
+    mem_free(box);
+    if (status == STATUS_MEMORY && comm->rank == 0)
+      log_warn("ranks of one node exchange data by messages, which is slower: %s", status_text());
+    *out = NULL;
+    return status == STATUS_UNSUPPORTED || status == STATUS_MEMORY ? STATUS_OK : status;
+  }
+  box->posted = comm_shared_memory(box->shared);
+  box->boxes = (char *)(box->posted + size);
+  *out = box;
+  return STATUS_OK;
+}
+
+void shm_destroy(struct shm *box)
+{
+  if (!box)
+    return;
+  comm_shared_destroy(box->shared);
+  mem_free(box);
+}
+
+/* Members share cores, and the others may be far behind: a few looks, then sleep, as for MPI's messages. */
+static void wait_for(struct posted *posted, int64_t pieces)
+{
+  enum { LOOKS = 2000, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
+  struct timespec pause = {.tv_nsec = SLEEP_NS};
+  for (int64_t look = 0; atomic_load_explicit(&posted->pieces, memory_order_acquire) < pieces; look++) {
+    if (look < LOOKS)
+      continue;
+    (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+    if (pause.tv_nsec < MOST_SLEEP_NS)
+      pause.tv_nsec += pause.tv_nsec / 4;
+  }
+}
+
+/* Where `member` has the piece that comes next, or has come last. */
+static char *half_of(const struct shm *box, int member, int64_t piece)
+{
+  return box->boxes + (2 * member + piece % 2) * box->half;
+}
+
+/* A member posts piece k after it has read piece k - 1 of all others. It fills the half of piece
+ * k + 1 after all others have posted piece k. So no member still reads what is overwritten. */
+static void post(struct shm *box)
+{
+  box->pieces++;
+  atomic_store_explicit(&box->posted[box->index].pieces, box->pieces, memory_order_release);
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
+                           void *full)
+{
+  const struct device_ops *ops = lane->device->ops;
+  char *mine = (char *)full + box->index * bytes;
+  enum status status = shard == mine ? STATUS_OK : ops->copy(lane, mine, shard, (size_t)bytes);
+  for (int64_t done = 0, now; !status && done < bytes; done += now) {
+    const int64_t piece = box->pieces;
+    now = smaller(bytes - done, box->half);
+    status = ops->copy(lane, half_of(box, box->index, piece), mine + done, (size_t)now);
+    if (!status)
+      post(box);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int from = (box->index + box->size - away) % box->size;
+      wait_for(&box->posted[from], box->pieces);
+      status = ops->copy(lane, (char *)full + from * bytes + done, half_of(box, from, piece),
+                         (size_t)now);
+    }
+  }
+  return status;
+}
+
+/* The part for member `to` in the box of member `from`. A box holds no part for its owner. */
+static char *part_of(const struct shm *box, int from, int to, int64_t piece, int64_t room)
+{
+  return half_of(box, from, piece) + (to + box->size - from - 1) % box->size * room;
+}
+
+enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
+                         void *received)
+{
+  const struct device_ops *ops = lane->device->ops;
+  const int64_t room = box->half / (box->size - 1) / LINE * LINE, own = box->index * bytes;
+  enum status status =
+      ops->copy(lane, (char *)received + own, (const char *)sent + own, (size_t)bytes);
+  for (int64_t done = 0, now; !status && done < bytes; done += now) {
+    const int64_t piece = box->pieces;
+    now = smaller(bytes - done, room);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int to = (box->index + away) % box->size;
+      status = ops->copy(lane, part_of(box, box->index, to, piece, room),
+                         (const char *)sent + to * bytes + done, (size_t)now);
+    }
+    if (!status)
+      post(box);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int from = (box->index + box->size - away) % box->size;
+      wait_for(&box->posted[from], box->pieces);
+      status = ops->copy(lane, (char *)received + from * bytes + done,
+                         part_of(box, from, box->index, piece, room), (size_t)now);
+    }
+  }
+  return status;
+}

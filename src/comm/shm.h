@@ -1,0 +1,28 @@
+/* Collectives of groups inside a node, in shared memory. Each member puts the data for the others
+ * into its box, piece by piece, and they read it from there. Pieces are small, so boxes stay in the
+ * caches. A member writes one half of its box while the others read the other half. For host
+ * memory; each instance serves one lane. */
+#ifndef SLUICE_COMM_SHM_H
+#define SLUICE_COMM_SHM_H
+
+#include "comm/comm.h"
+
+struct shm;
+
+/* For each block of `size` consecutive ranks. *out is NULL if a block spans nodes, or if the node has
+ * no room for it (a warning says so). Collective. */
+enum status shm_create(struct comm *comm, int size, struct shm **out);
+void shm_destroy(struct shm *box); /* takes NULL; Collective */
+/* Bytes of the memory that a block shares. */
+int64_t shm_bytes(int size);
+
+/* As in comm.h. Return when the buffers may be reused. Collective over the block. */
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
+                           void *full);
+enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
+                         void *received);
+
+/* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
+void shm_set_half(int64_t bytes);
+
+#endif

@@ -1,0 +1,218 @@
+#include "comm/watchdog_channel.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/ops.h"
+
+/* A question carries its number as its tag, and so does the answer: one that comes too late is none to the next question. */
+enum { TAG_ALARM, FIRST_QUESTION, LAST_QUESTION = 32767 };
+
+struct watchdog_channel {
+  struct comm *comm;
+  MPI_Comm members;   /* MPI_COMM_NULL: alone */
+  MPI_Request answer; /* under way */
+  int bytes;
+  int question; /* the latest, asked or heard */
+  char *late;   /* room for an answer: on rank 0 for one that nobody waits for, on the others for what `answer` sends */
+};
+
+enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out)
+{
+  void *block;
+  MPI_Comm *world = comm_mpi(comm);
+  enum status status = bytes < 1 || bytes > INT_MAX
+                           ? status_set(STATUS_INTERNAL, "a state of %lld bytes cannot be reported",
+                                        (long long)bytes)
+                           : mem_alloc(MEM_META, sizeof(struct watchdog_channel), &block);
+  status = comm_agree(comm, status);
+  if (status)
+    return status;
+  struct watchdog_channel *channel = block;
+  *channel = (struct watchdog_channel){.comm = comm,
+                                       .members = MPI_COMM_NULL,
+                                       .answer = MPI_REQUEST_NULL,
+                                       .bytes = (int)bytes,
+                                       .question = FIRST_QUESTION - 1};
+  status = comm_agree(comm, mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late));
+  if (!status && world && comm_ranks(comm) > 1)
+    status = comm_mpi_check(MPI_Comm_dup(*world, &channel->members), "MPI_Comm_dup");
+  status = comm_agree(comm, status);
+  if (status) { /* a communicator that some ranks do not have the others cannot free */
+    mem_free(channel->late);
+    mem_free(channel);
+  } else {
+    *out = channel;
+  }
+  return status;
+}
+
+void watchdog_channel_destroy(struct watchdog_channel *channel)
+{
+  if (!channel)
+    return;
+  const bool sends = channel->answer != MPI_REQUEST_NULL; /* to a rank 0 that does not take it: what is sent stays */
+  if (sends && comm_mpi_check(MPI_Request_free(&channel->answer), "MPI_Request_free"))
+    log_warn("%s", status_text());
+  if (channel->members != MPI_COMM_NULL &&
+      comm_mpi_check(MPI_Comm_free(&channel->members), "MPI_Comm_free"))
+    log_warn("%s", status_text());
+  if (!sends)
+    mem_free(channel->late);
+  mem_free(channel);
+}
+
+enum status watchdog_channel_alarm(struct watchdog_channel *channel)
+{
+  MPI_Request request;
+  if (channel->members == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status = comm_mpi_check(
+      MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_ALARM, channel->members, &request), "MPI_Isend");
+  return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
+}
+
+/* A message that is there: out of the way. An alarm, a question, or on rank 0 an answer that comes too late, which somebody has to take, or its sender could never answer again. */
+static enum status take(struct watchdog_channel *channel, bool leads, const MPI_Status *found,
+                        bool *wanted)
+{
+  if (!leads)
+    channel->question = found->MPI_TAG;
+  *wanted = *wanted || !leads || found->MPI_TAG == TAG_ALARM;
+  return comm_mpi_check(MPI_Recv(channel->late, leads ? channel->bytes : 0, MPI_BYTE,
+                                 found->MPI_SOURCE, found->MPI_TAG, channel->members,
+                                 MPI_STATUS_IGNORE),
+                        "MPI_Recv");
+}
+
+enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *wanted)
+{
+  const bool leads = comm_rank(channel->comm) == 0;
+  int there = channel->members != MPI_COMM_NULL;
+  enum status status = STATUS_OK;
+  *wanted = false;
+  while (!status && there) {
+    MPI_Status found;
+    status = comm_mpi_check(
+        MPI_Iprobe(leads ? MPI_ANY_SOURCE : 0, MPI_ANY_TAG, channel->members, &there, &found),
+        "MPI_Iprobe");
+    if (!status && there)
+      status = take(channel, leads, &found, wanted);
+  }
+  return status;
+}
+
+/* Until all of n requests are done or the time is over: done[i] tells. */
+static enum status wait_for(int n, MPI_Request *request, bool *done, double seconds)
+{
+  const struct timespec pause = {.tv_nsec = 2000000};
+  const double end_s = clock_s() + seconds;
+  enum status status = STATUS_OK;
+  for (int left = n; !status && left > 0 && clock_s() < end_s;) {
+    left = 0;
+    for (int i = 0; !status && i < n; i++) {
+      int now = done[i];
+      if (!now)
+        status = comm_mpi_check(MPI_Test(&request[i], &now, MPI_STATUS_IGNORE), "MPI_Test");
+      done[i] = now;
+      left += !now;
+    }
+    if (left > 0)
+      (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+  }
+  return status;
+}
+
+/* Of the answer under way, if there is one. */
+static enum status wait_for_answer(struct watchdog_channel *channel, double seconds)
+{
+  bool done = channel->answer == MPI_REQUEST_NULL;
+  return wait_for(1, &channel->answer, &done, seconds);
+}
+
+enum status watchdog_channel_answer(struct watchdog_channel *channel, const void *state,
+                                    double seconds)
+{
+  if (channel->members == MPI_COMM_NULL)
+    return STATUS_OK;
+  enum status status = wait_for_answer(channel, seconds);
+  if (status || channel->answer != MPI_REQUEST_NULL)
+    return status;
+  memcpy(channel->late, state, (size_t)channel->bytes);
+  status = comm_mpi_check(MPI_Isend(channel->late, channel->bytes, MPI_BYTE, 0, channel->question,
+                                    channel->members, &channel->answer),
+                          "MPI_Isend");
+  return status ? status : wait_for_answer(channel, seconds);
+}
+
+/* An empty message to each of the others, and room for what each says. */
+static enum status ask_all(struct watchdog_channel *channel, char *states, MPI_Request *asked,
+                           MPI_Request *answer)
+{
+  enum status status = STATUS_OK;
+  channel->question = channel->question == LAST_QUESTION ? FIRST_QUESTION : channel->question + 1;
+  for (int r = 1; !status && r < comm_ranks(channel->comm); r++) {
+    status = comm_mpi_check(MPI_Irecv(states + (int64_t)r * channel->bytes, channel->bytes,
+                                      MPI_BYTE, r, channel->question, channel->members, &answer[r]),
+                            "MPI_Irecv");
+    if (!status)
+      status = comm_mpi_check(
+          MPI_Isend(NULL, 0, MPI_BYTE, r, channel->question, channel->members, &asked[r]),
+          "MPI_Isend");
+  }
+  return status;
+}
+
+/* What is still under way: the other side may never come. */
+static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
+{
+  enum status status = STATUS_OK;
+  for (int r = 1; !status && r < ranks; r++) {
+    if (answer[r] != MPI_REQUEST_NULL)
+      status = comm_mpi_check(MPI_Cancel(&answer[r]), "MPI_Cancel");
+    if (!status && answer[r] != MPI_REQUEST_NULL)
+      status = comm_mpi_check(MPI_Request_free(&answer[r]), "MPI_Request_free");
+    if (!status && asked[r] != MPI_REQUEST_NULL)
+      status = comm_mpi_check(MPI_Request_free(&asked[r]), "MPI_Request_free");
+  }
+  return status;
+}
+
+static enum status collect(struct watchdog_channel *channel, double seconds, char *states,
+                           bool *answered)
+{
+  const int ranks = comm_ranks(channel->comm);
+  void *block;
+  char first[2048]; /* what giving up must not talk over */
+  enum status status = mem_alloc(MEM_META, 2 * (size_t)ranks * sizeof(MPI_Request), &block);
+  if (status)
+    return status;
+  MPI_Request *answer = block, *asked = answer + ranks;
+  for (int r = 0; r < 2 * ranks; r++)
+    answer[r] = MPI_REQUEST_NULL;
+  status = ask_all(channel, states, asked, answer);
+  if (!status)
+    status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
+  snprintf(first, sizeof first, "%s", status_text());
+  const enum status end = give_up(ranks, asked, answer);
+  mem_free(block);
+  return status ? status_set(status, "%s", first) : end;
+}
+
+enum status watchdog_channel_collect(struct watchdog_channel *channel, const void *mine,
+                                     double seconds, void *states, bool *answered)
+{
+  const int ranks = comm_ranks(channel->comm);
+  for (int r = 0; r < ranks; r++)
+    answered[r] = r == comm_rank(channel->comm);
+  memcpy((char *)states + (int64_t)comm_rank(channel->comm) * channel->bytes, mine,
+         (size_t)channel->bytes);
+  return channel->members == MPI_COMM_NULL ? STATUS_OK
+                                           : collect(channel, seconds, states, answered);
+}

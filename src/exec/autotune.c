@@ -1,0 +1,173 @@
+/* Before the first step: which algorithm serves which product is found by trying, and must be the same on all ranks. And what the link carries. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "exec/engine.h"
+
+static enum status wait_for_lane(struct lane *lane)
+{
+  struct mark *mark = NULL;
+  const struct device_ops *ops = lane->device->ops;
+  enum status status = ops->mark_create(lane->device, &mark);
+  if (!status)
+    status = ops->mark_set(lane, mark);
+  if (!status)
+    status = ops->mark_wait(mark);
+  ops->mark_destroy(mark);
+  return status ? status : ops->lane_check(lane);
+}
+
+/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too: a chip is faster on zeros than on anything that it will see. */
+static void make_pattern(uint32_t *word, int64_t words)
+{
+  const struct rng_key key = rng_key_make(0, "learn");
+  for (int64_t i = 0; i < words / 4; i++)
+    rng_block(key, 0, (uint64_t)i, word + 4 * i);
+  for (int64_t i = 0; i < words; i++)
+    word[i] = (word[i] & 0x83ff83ffu) | 0x3c003c00u;
+}
+
+/* Tokens are 0. */
+static enum status fill(struct exec *exec, struct lane *lane)
+{
+  enum { PATTERN = 1 << 24 };
+  const struct exec_memory *memory = exec->config.memory;
+  const struct device_ops *ops = lane->device->ops;
+  const int64_t bytes = exec->plan->transient_bytes[TIER_DEVICE];
+  void *pattern;
+  enum status status = ops->alloc_host(lane->device, MEM_META, PATTERN, &pattern);
+  if (status)
+    return status;
+  make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
+  for (int m = 0; m < exec->plan->input.shape.micros; m++)
+    memset(exec->pointer[exec->plan->tokens[m]], 0, (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
+  for (int64_t at = 0; !status && at < bytes; at += PATTERN)
+    status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern, (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));
+  const enum status waited = wait_for_lane(lane);
+  ops->release_host(lane->device, pattern);
+  return status ? status : waited;
+}
+
+/* Two micro-batches hold every shape: the first one writes its sums, later ones add to them. */
+static enum status try_all(struct exec *exec, struct lane *lane, int64_t tokens)
+{
+  const struct driver *compute = &exec->driver[LANE_COMPUTE];
+  enum status status = STATUS_OK;
+  for (int i = 0; !status && i < compute->n; i++) {
+    if (exec->plan->instr[compute->instr[i]].micro < 2)
+      status = exec_try(exec, lane, compute->instr[i], tokens);
+    progress_add();
+  }
+  return status;
+}
+
+static enum status try_out(struct exec *exec)
+{
+  struct lane *lane = exec->driver[LANE_COMPUTE].lane;
+  const double start = clock_s();
+  enum status status = fill(exec, lane);
+  if (!status)
+    status = try_all(exec, lane, exec->plan->input.shape.sequence);
+  if (!status && exec->plan->input.mode == PLAN_GENERATE)
+    status = try_all(exec, lane, 1);
+  const enum status waited = wait_for_lane(lane);
+  if (!status)
+    status = waited;
+  if (!status)
+    log_debug("operations of the plan tried in %.1f s", clock_s() - start);
+  return status;
+}
+
+/* From rank 0 to all others. */
+static enum status share(struct exec *exec)
+{
+  struct device *device = exec->config.device;
+  struct comm *comm = exec->config.comm;
+  const bool leads = comm_rank(comm) == 0;
+  void *data = NULL;
+  int64_t bytes = 0;
+  enum status status = comm_agree(comm, leads ? device->ops->learned(device, &data, &bytes) : STATUS_OK);
+  if (!status)
+    status = comm_broadcast(comm, &bytes, sizeof bytes, 0);
+  if (!status)
+    status = comm_agree(comm, leads || bytes == 0 ? STATUS_OK : mem_alloc(MEM_META, (size_t)bytes, &data));
+  if (!status && bytes > 0)
+    status = comm_broadcast(comm, data, bytes, 0);
+  if (!status)
+    status = comm_agree(comm, leads ? STATUS_OK : device->ops->learn(device, data, bytes));
+  mem_free(data);
+  return status;
+}
+
+enum status exec_autotune(struct exec *exec)
+{
+  struct comm *comm = exec->config.comm;
+  if (exec->config.device->host_memory)
+    return STATUS_OK;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? try_out(exec) : STATUS_OK);
+  if (!status)
+    status = share(exec);
+  return status ? status : comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : try_out(exec)); /* whatever else a first call sets up */
+}
+
+/* Seconds of one all-gather of `whole` bytes in place. */
+static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole, struct mark *from, struct mark *to, double *out)
+{
+  struct comm_group *group = exec->group[GROUP_GATHER];
+  const struct device_ops *ops = lane->device->ops;
+  char *full = exec->config.memory->transient[TIER_DEVICE];
+  const int64_t part = whole / comm_group_size(group);
+  enum status status = ops->mark_set(lane, from);
+  if (!status)
+    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, full);
+  if (!status)
+    status = ops->mark_set(lane, to);
+  if (!status)
+    status = ops->mark_wait(to);
+  return status ? status : ops->mark_seconds(from, to, out);
+}
+
+static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t whole, double *best)
+{
+  enum { TRIALS = 6 }; /* the first one warms up */
+  struct device *device = lane->device;
+  struct mark *mark[2] = {NULL, NULL};
+  enum status status = device->ops->mark_create(device, &mark[0]);
+  if (!status)
+    status = device->ops->mark_create(device, &mark[1]);
+  status = comm_agree(exec->config.comm, status);
+  *best = 0;
+  for (int i = 0; !status && i < TRIALS; i++) {
+    double seconds = 0;
+    status = time_gather(exec, lane, whole, mark[0], mark[1], &seconds);
+    if (status)
+      comm_abort(exec->config.comm, status); /* the others are in the collective */
+    if (i > 0 && (*best == 0 || seconds < *best))
+      *best = seconds;
+  }
+  device->ops->mark_destroy(mark[0]);
+  device->ops->mark_destroy(mark[1]);
+  return comm_agree(exec->config.comm, status);
+}
+
+enum status exec_measure_link(struct exec *exec, double *bytes_s)
+{
+  enum { MOST = 256 << 20 };
+  struct comm_group *group = exec->group[GROUP_GATHER];
+  *bytes_s = 0;
+  if (!group || comm_group_size(group) == 1)
+    return STATUS_OK;
+  const int64_t size = comm_group_size(group), grain = 256 * size, all = exec->plan->transient_bytes[TIER_DEVICE];
+  int64_t less = -((all < MOST ? all : MOST) / grain * grain); /* ranks may differ in their workspaces */
+  double seconds = 0;
+  enum status status = comm_max_i64(exec->config.comm, &less, 1);
+  if (!status && less < 0)
+    status = time_gathers(exec, exec->driver[LANE_GATHER].lane, -less, &seconds);
+  if (!status && seconds > 0)
+    *bytes_s = (double)-less * (double)(size - 1) / (double)size / seconds;
+  return status;
+}

@@ -1,0 +1,111 @@
+/* What a deck says of a job: the shape of a step, and the model. */
+#include "job/private.h"
+
+#include <stdio.h>
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. Parameters lie where training had them. */
+static void shape_without_batch(const struct deck *deck, struct plan_input *input)
+{
+  enum { EVAL_SEQUENCES = 8, NEW_TOKENS = 256, CACHED_TOKENS = 2048 };
+  int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
+  int64_t micro = deck->data.micro_batch ? deck->data.micro_batch : least_of(deck->data.batch, EVAL_SEQUENCES);
+  if (input->mode == PLAN_GENERATE) {
+    input->capacity = deck->data.sequence ? deck->data.sequence : least_of(deck->model.context, CACHED_TOKENS);
+    sequence = least_of(input->capacity, NEW_TOKENS);
+    micro = 1;
+  }
+  input->strategy = STRATEGY_FULL_SHARD;
+  input->shape = (struct deck_shape){.ranks = input->ranks,
+                                     .group = input->ranks,
+                                     .replicas = 1,
+                                     .rank_batch = micro,
+                                     .micro_batch = micro,
+                                     .micros = 1,
+                                     .sequence = sequence,
+                                     .reduce_every_micro = true,
+                                     .host_state = deck->tiers.optimizer == DECK_TIER_HOST}; /* what did not fit in training does not fit here */
+}
+
+struct job_cited job_cite(const struct deck *deck, const char *key, const char *value)
+{
+  struct job_cited cited;
+  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key), value);
+  return cited;
+}
+
+/* What a device apart does not do. */
+static enum status check_device(const struct deck *deck, const struct plan_input *input)
+{
+  char rate[32];
+  snprintf(rate, sizeof rate, "%g", deck->transfer.rate);
+  if (input->device->host_memory)
+    return STATUS_OK;
+  if (deck->transfer.rate > 0)
+    return status_set(STATUS_USAGE, "%s, which slows copies down where the device is the host: leave it out, or say run.device=host",
+                      job_cite(deck, "transfer.rate", rate).text);
+  return STATUS_OK;
+}
+
+enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input)
+{
+  input->prefetch = (int)deck->shard.prefetch;
+  if (use == JOB_EVAL || use == JOB_GENERATE) {
+    shape_without_batch(deck, input);
+    return STATUS_OK;
+  }
+  input->strategy = (enum deck_strategy)deck->shard.strategy;
+  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape);
+  if (!status)
+    status = check_device(deck, input);
+  if (status)
+    return status;
+  if (input->mode == PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
+    input->shape.micros = 1;
+    input->shape.rank_batch = input->shape.micro_batch;
+  }
+  return STATUS_OK;
+}
+
+struct model_config job_model_config(const struct deck *deck)
+{
+  static const enum rope_scaling scalings[] = {[DECK_ROPE_NONE] = ROPE_PLAIN, [DECK_ROPE_LINEAR] = ROPE_LINEAR, [DECK_ROPE_LLAMA3] = ROPE_LLAMA3};
+  return (struct model_config){.arch = deck->model.arch,
+                               .layers = deck->model.layers,
+                               .width = deck->model.width,
+                               .heads = deck->model.heads,
+                               .context = deck->model.context,
+                               .vocab = deck->model.vocab,
+                               .kv_heads = deck->model.kv_heads,
+                               .head_width = deck->model.head_width,
+                               .ffn = deck->model.ffn,
+                               .window = deck->model.window,
+                               .window_from = deck->model.window_from,
+                               .tied = deck->model.tied,
+                               .norm_eps = deck->model.norm_eps,
+                               .init_std = deck->model.init_std,
+                               .rope = {.theta = deck->model.rope_theta,
+                                        .scaling = scalings[deck->model.rope_scaling],
+                                        .factor = deck->model.rope_factor,
+                                        .low_freq = deck->model.rope_low_freq,
+                                        .high_freq = deck->model.rope_high_freq,
+                                        .original = deck->model.rope_original}};
+}
+
+enum status job_model(const struct deck *deck, int ranks, struct model **out)
+{
+  const struct model_config config = job_model_config(deck);
+  struct model *model = NULL;
+  enum status status = model_create(&config, &model);
+  if (!status)
+    status = model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
+  if (status)
+    model_destroy(model);
+  else
+    *out = model;
+  return status;
+}

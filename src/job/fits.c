@@ -1,0 +1,344 @@
+/* Whether a job fits into its node: what the arenas of its plans need of each memory, against what is there. */
+#include <stdarg.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/mpi_info.h"
+#include "job/private.h"
+#include "job/state.h"
+#include "plan/arenas.h"
+#include "plan/cures.h"
+
+int64_t job_arena_bytes(int n, const struct plan *const plans[])
+{
+  int64_t sum = 0;
+  for (int tier = 0; tier < TIER_DISK; tier++) {
+    const struct plan_arenas arenas = plan_arenas(n, plans, (enum plan_tier)tier);
+    sum += arenas.persistent + arenas.transient;
+  }
+  return sum;
+}
+
+/* A lane that multiplies has a workspace of 64 MiB (CUDA_WORKSPACE), libraries load kernels. Between ranks NCCL has buffers and windows: on 4 GPUs 2.3 GiB more were in use in all than the
+ * plan said, as `sluice bench` prints both. */
+int64_t job_device_reserve(int ranks)
+{
+  static const int64_t alone = (64 + 192) << 20, between_ranks = INT64_C(2) << 30;
+  return alone + (ranks > 1 ? between_ranks : 0);
+}
+
+int64_t job_host_room(int64_t available, int64_t limit, bool grows)
+{
+  if (limit < 0 || available < 0)
+    return available;
+  return grows || limit < available ? limit : available;
+}
+
+static bool trains(enum job_use use)
+{
+  return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
+}
+
+/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its checkpoints asked for. */
+static bool moves_state(const struct job *job, enum job_use use)
+{
+  const struct deck *deck = job->deck;
+  if (!trains(use))
+    return use != JOB_BENCH;
+  return deck->checkpoint.every > 0 || deck->checkpoint.at_end || *deck->train.init;
+}
+
+/* ---- what is needed ---- */
+
+/* Where plans are to fit. */
+struct site {
+  const struct job *job;
+  enum job_use use;
+  const struct job_limits *limits;
+  bool at_rest; /* nothing moves the state */
+};
+
+struct need {
+  const struct job *job;
+  int local;                                     /* ranks of this node */
+  struct plan_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
+  double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
+  double boxes; /* in the node's shared memory: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
+  struct rooms rooms;
+  int on_disk;    /* ranks that take their room from the disk */
+  bool no_folder; /* the disk's */
+};
+
+static double both(struct plan_arenas arenas)
+{
+  return (double)arenas.persistent + (double)arenas.transient;
+}
+
+/* One copy, and what each member has for itself. */
+static double shared_by(int group, struct plan_arenas arenas)
+{
+  return (double)arenas.persistent + group * (double)arenas.transient;
+}
+
+static void sum_rooms(struct need *need, const struct job_limits *limits, bool apart, int group)
+{
+  const double shared = shared_by(group, need->shared) * ((need->local + group - 1) / group);
+  need->rooms = (struct rooms){
+      .need = {[ROOM_DEVICE] = apart ? both(need->device) + need->reserve : 0,
+               [ROOM_HOST] = (both(need->host) + need->state) * need->local + shared + need->boxes,
+               [ROOM_SHARED] = shared,
+               [ROOM_DISK] = both(need->disk) * need->on_disk},
+      .have = {[ROOM_DEVICE] = apart ? (double)limits->device : -1,
+               [ROOM_HOST] = (double)limits->host,
+               [ROOM_SHARED] = (double)limits->shared,
+               [ROOM_DISK] = (double)limits->disk}};
+}
+
+static struct need need_of(const struct site *site, int n, const struct plan *const plans[])
+{
+  const struct job *job = site->job;
+  const int local = comm_local_ranks(job->comm);
+  const bool apart = !job->device->host_memory;
+  struct need need = {.job = job,
+                      .local = local,
+                      .device = plan_arenas(n, plans, TIER_DEVICE),
+                      .host = plan_arenas(n, plans, TIER_HOST),
+                      .shared = plan_arenas(n, plans, TIER_SHARED),
+                      .disk = plan_arenas(n, plans, TIER_DISK),
+                      .on_disk = site->limits->disk_shared ? comm_ranks(job->comm) : local,
+                      .no_folder = site->limits->no_folder};
+  if (!apart) { /* pages are there only when they are touched, in the middle of a step */
+    need.host.persistent += need.device.persistent;
+    need.host.transient += need.device.transient;
+    need.device = (struct plan_arenas){0};
+  }
+  need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
+  need.state = apart && !site->at_rest ? (double)job_state_bytes(plans[0], trains(site->use)) : 0;
+  for (int i = 0; i < n; i++)
+    need.boxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
+  sum_rooms(&need, site->limits, apart, plans[0]->input.shape.group);
+  return need;
+}
+
+static void judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
+{
+  *out = need_of(arg, n, plans).rooms;
+}
+
+/* ---- what is said ---- */
+
+/* A text that grows, as far as a status takes it. */
+struct words {
+  char text[2048];
+  size_t length;
+};
+
+static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct words *words, const char *format, ...)
+{
+  const size_t room = sizeof words->text - words->length;
+  va_list args;
+  va_start(args, format);
+  const int written = vsnprintf(words->text + words->length, room, format, args);
+  va_end(args);
+  if (written > 0)
+    words->length += (size_t)written < room ? (size_t)written : room - 1;
+}
+
+static void describe(const struct need *need, enum room room, struct words *words)
+{
+  const struct job *job = need->job;
+  const char *plural = need->local == 1 ? "" : "s", *verb = need->local == 1 ? "needs" : "need";
+  const char *owns = need->local == 1 ? "has" : "have";
+  const double bytes = need->rooms.need[room], have = need->rooms.have[room];
+  switch (room) {
+  case ROOM_DEVICE:
+    say(words, "of the memory of its %s device a rank needs %s (%s for what stays from step to step, %s for a step, %s for libraries) and has %s",
+        job->device->ops->name, mem_amount(bytes).text, mem_amount((double)need->device.persistent).text,
+        mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text, mem_amount(have).text);
+    break;
+  case ROOM_HOST:
+    say(words, "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to step, %s for a step", need->local, plural, verb,
+        mem_amount(bytes).text, mem_amount((double)need->host.persistent).text, mem_amount((double)need->host.transient).text);
+    if (need->state > 0)
+      say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
+    if (need->rooms.need[ROOM_SHARED] > 0)
+      say(words, "; %s that they share", mem_amount(need->rooms.need[ROOM_SHARED]).text);
+    if (need->boxes > 0)
+      say(words, "; %s by which they exchange data", mem_amount(need->boxes).text);
+    say(words, ") and %s %s", owns, mem_amount(have).text);
+    break;
+  case ROOM_SHARED:
+    say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
+    break;
+  default:
+    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s", job->nvme ? job->nvme : "",
+        need->no_folder ? ", a folder that is not there yet," : "", need->on_disk, need->on_disk == 1 ? "" : "s",
+        need->on_disk == need->local ? "this node" : "all nodes, which share it,", need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
+        need->on_disk == 1 ? "has" : "have", mem_amount(have).text);
+  }
+}
+
+/* What would do, besides keys, of the one memory that is short. */
+static void say_besides(const struct need *need, enum room room, const struct cure_hopes *hopes, struct words *cures)
+{
+  const char *between = cures->length > 0 ? ", or " : "";
+  const char *more = need->job->device->host_memory ? "more nodes" : "more ranks";
+  if (room == ROOM_SHARED)
+    say(cures, "%sa larger file system there (mount -o remount,size=..., or a container's --shm-size)", between);
+  else if (room == ROOM_DISK)
+    say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
+  else if (room == ROOM_HOST && !need->job->device->host_memory)
+    say(cures, "%smore nodes with fewer ranks on each", between);
+  else if (hopes->ranks || hopes->both)
+    say(cures, "%s%s%s", between, more, hopes->ranks ? "" : " with a shorter sequence");
+}
+
+static void tell_cure(void *to, const struct cure *cure)
+{
+  struct words *words = to;
+  if (cure->fits)
+    say(words, "%s%s", words->length > 0 ? ", or " : "", vary_name(&cure->variant).text);
+}
+
+/* The keys that make all of it fit, as plans that were made with them do. */
+static enum status say_cures(const struct site *site, const struct need *need, int n, const struct plan *const plans[], struct words *words)
+{
+  enum { MOST_CURES = 3 };
+  const struct cure_case job = {
+      .n = n, .plans = plans, .judge = judge, .arg = site, .apart = !site->job->device->host_memory, .most = MOST_CURES, .lengths = true};
+  struct words cures = {.length = 0};
+  struct cure_hopes hopes;
+  bool fits;
+  int is_short = 0, last = 0;
+  const enum status status = cures_find(&job, tell_cure, &cures, &fits, &hopes);
+  for (int room = 0; room < ROOMS; room++)
+    if (rooms_is_short(&need->rooms, (enum room)room)) {
+      is_short++;
+      last = room;
+    }
+  if (status)
+    return status;
+  if (is_short == 1)
+    say_besides(need, (enum room)last, &hopes, &cures);
+  if (cures.length > 0)
+    say(words, ": use %s", cures.text);
+  else
+    say(words, ": none of the keys that were tried makes it fit; use %s with more memory", last == ROOM_DEVICE ? "GPUs" : "nodes");
+  return STATUS_OK;
+}
+
+/* Those that are too small first, with the cures, where this rank is to look for them; the others fit. */
+static enum status refuse(const struct site *site, const struct need *need, int n, const struct plan *const plans[], bool cures, const char *what)
+{
+  struct words words = {.length = 0};
+  for (int room = 0; room < ROOMS; room++)
+    if (rooms_is_short(&need->rooms, (enum room)room)) {
+      say(&words, "%s", words.length > 0 ? "; " : "");
+      describe(need, (enum room)room, &words);
+    }
+  const enum status status = cures ? say_cures(site, need, n, plans, &words) : STATUS_OK;
+  for (int room = 0; room < ROOMS; room++)
+    if (!rooms_is_short(&need->rooms, (enum room)room) && need->rooms.need[room] > 0 && need->rooms.have[room] >= 0) {
+      say(&words, "; ");
+      describe(need, (enum room)room, &words);
+      say(&words, ": enough");
+    }
+  return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
+}
+
+/* Who holds memory against RLIMIT_MEMLOCK is not known here: the kernel, what is registered for RDMA, but not of a process with CAP_IPC_LOCK; a driver of GPUs, what it is given to register, where
+ * NVIDIA's pins pages without charging the process (nor is what it allocates itself the process' to lock). So nothing is refused, but who is refused then was told before. */
+static void warn_lock(const struct need *need, const struct job_limits *limits)
+{
+  static const char cure[] = "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
+  const bool apart = !need->job->device->host_memory;
+  if (limits->lock < 0)
+    return;
+  if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
+    status_set(STATUS_MEMORY,
+               "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+               "RDMA: if they fail, %s",
+               mem_amount((double)limits->lock).text, cure);
+    log_warn_alike("%s", status_text());
+  }
+  if (apart && both(need->shared) > (double)limits->lock) {
+    const bool params = need->shared.persistent > 0, grads = need->shared.transient > 0;
+    status_set(STATUS_MEMORY,
+               "each rank registers the %s that a node shares with its GPU, but may lock no more than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
+               "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s%s%s",
+               mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure, params ? "transfer.params=shard" : "",
+               params && grads ? ", " : "", grads ? "transfer.grads=gpu_reduce" : "");
+    log_warn_alike("%s", status_text());
+  }
+}
+
+enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits,
+                             bool cures)
+{
+  const struct site moving = {job, use, limits, .at_rest = false}, at_rest = {job, use, limits, .at_rest = true};
+  const struct need need = need_of(&moving, n, plans), need_at_rest = need_of(&at_rest, n, plans);
+  if (rooms_fit(&need.rooms)) {
+    warn_lock(&need, limits);
+    return STATUS_OK;
+  }
+  static const char refused[] = "the job does not fit";
+  if (moves_state(job, use))
+    return refuse(&moving, &need, n, plans, cures, refused);
+  if (!rooms_fit(&need_at_rest.rooms))
+    return refuse(&at_rest, &need_at_rest, n, plans, cures, refused);
+  const enum status status = refuse(&moving, &need, n, plans, cures, "were its state loaded or saved, the job would not fit");
+  if (status != STATUS_MEMORY)
+    return status;
+  log_warn_alike("%s", status_text());
+  return STATUS_OK;
+}
+
+/* ---- what is there ---- */
+
+static int64_t room_in(const char *folder)
+{
+  struct statvfs system;
+  return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
+}
+
+static enum status read_limits(const struct job *job, int n, const struct plan *const plans[], struct job_limits *out)
+{
+  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
+  struct comm_fabric fabric;
+  int64_t used = 0, all = 0;
+  enum status status = STATUS_OK;
+  *out = (struct job_limits){.device = -1,
+                             .host = job_host_room(mem_available_bytes(), mem_limit_bytes(), mem_total_grows("/proc")),
+                             .shared = room_in(comm_shared_folder()),
+                             .disk = -1,
+                             .lock = mem_lock_limit_bytes()};
+  if (!job->device->host_memory) {
+    status = job->device->ops->memory(job->device, &used, &all);
+    out->device = all - used;
+  }
+  comm_fabric_read("/sys/class/infiniband", &fabric);
+  out->rdma = fabric.active > 0 && comm_local_ranks(job->comm) < comm_ranks(job->comm);
+  if (!status && disk.persistent + disk.transient > 0)
+    return job_check_disk(job, out);
+  job_look_at_disk(job, out); /* keys that would use one are tried */
+  return status;
+}
+
+/* Plans are made in search of keys: by one rank, the lowest that has something to say, since those that all others would find are the same. */
+enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+{
+  struct job_limits limits;
+  struct rooms rooms;
+  const struct site site = {job, use, &limits, .at_rest = false};
+  const enum status status = read_limits(job, n, plans, &limits);
+  judge(&site, n, plans, &rooms);
+  const int64_t mine = !status && !rooms_fit(&rooms) ? comm_ranks(job->comm) - comm_rank(job->comm) : 0;
+  int64_t most = mine;
+  const enum status asked = comm_max_i64(job->comm, &most, 1);
+  if (status || asked)
+    return status ? status : asked;
+  return job_check_limits(job, use, n, plans, &limits, mine == most);
+}

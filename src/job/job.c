@@ -1,0 +1,176 @@
+#include "job/private.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/watchdog.h"
+
+/* Whether all shard groups have their ranks on one node each, as every rank's plan must have it: then, and only then, the ranks before a rank on its node are some groups and those before it
+ * in its own. */
+static enum status find_groups(const struct job *job, struct plan_input *input)
+{
+  const int group = input->shape.group;
+  int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group};
+  const enum status status = comm_max_i64(job->comm, most, 3);
+  input->shape.one_node = most[0] == 0;
+  if (status || most[1] == -most[2])
+    return status;
+  return status_set(STATUS_USAGE,
+                    "nodes have between %lld and %lld ranks, and groups of a node are as large everywhere; start the same number of ranks on every "
+                    "node, or set shard.group to a number",
+                    (long long)-most[2], (long long)most[1]);
+}
+
+static enum status create_plans(struct job *job, enum job_use use)
+{
+  static const struct {
+    int n;
+    enum plan_mode mode[2];
+  } plans_of[] = {
+      [JOB_TRAIN] = {1, {PLAN_TRAIN}}, [JOB_TRAIN_AND_EVAL] = {2, {PLAN_TRAIN, PLAN_EVAL}},
+      [JOB_EVAL] = {1, {PLAN_EVAL}},   [JOB_GENERATE] = {1, {PLAN_GENERATE}},
+      [JOB_BENCH] = {1, {PLAN_TRAIN}},
+  };
+  for (int i = 0; i < plans_of[use].n; i++) {
+    const enum plan_mode mode = plans_of[use].mode[i];
+    struct plan_input input = {.mode = mode,
+                               .rank = comm_rank(job->comm),
+                               .ranks = comm_ranks(job->comm),
+                               .model = job->model,
+                               .device = job->device,
+                               .threads = job->threads};
+    enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
+    if (!status)
+      status = find_groups(job, &input);
+    if (status)
+      return status;
+    if (i == 0)
+      job->shape = input.shape;
+    status = comm_agree(job->comm, plan_create(&input, &job->plan[mode]));
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])
+{
+  int n = 0;
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    if (job->plan[mode])
+      plans[n++] = job->plan[mode];
+  return n;
+}
+
+int64_t job_planned_bytes(const struct job *job)
+{
+  const struct plan *plans[JOB_PLANS];
+  return job_arena_bytes(job_list_plans(job, plans), plans);
+}
+
+/* Collective. */
+static enum status create_memory(struct job *job)
+{
+  const struct plan *plans[JOB_PLANS];
+  const int n = job_list_plans(job, plans);
+  watchdog_start(job->start, "taking memory");
+  return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
+}
+
+static enum status name_nvme(struct job *job)
+{
+  job->nvme = job_nvme_folder(job->deck);
+  return job->nvme ? STATUS_OK : STATUS_MEMORY;
+}
+
+/* All that needs no memory of its own: what cannot fit fails here. Collective. */
+static enum status create_parts(struct job *job, enum job_use use)
+{
+  const struct plan *plans[JOB_PLANS];
+  watchdog_start(job->start, "planning");
+  enum status status = name_nvme(job);
+  if (!status)
+    status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = create_plans(job, use);
+  return status ? status : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
+}
+
+/* Up to its memory. *out is to be destroyed, whatever the status. Collective. */
+static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+{
+  const int64_t resident = mem_resident_bytes();
+  struct job *job = NULL;
+  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *job, (void **)&job));
+  *out = job;
+  if (status)
+    return status;
+  job->comm = comm;
+  job->deck = deck;
+  job->resident_start = resident;
+  if (deck->comm.timeout > 0)
+    status = watchdog_create(comm, NULL, deck->comm.timeout, &job->start);
+  watchdog_start(job->start, "taking its place on the node");
+  if (!status)
+    status = job_take_place(job);
+  if (!status)
+    status = create_parts(job, use);
+  return status ? status : comm_say_warnings(comm);
+}
+
+enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use)
+{
+  struct job *job;
+  const enum status status = begin(comm, deck, use, &job);
+  job_destroy(job);
+  return status;
+}
+
+enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+{
+  struct job *job;
+  enum status status = begin(comm, deck, use, &job);
+  if (!status)
+    status = create_memory(job);
+  if (status) {
+    job_destroy(job);
+    return status;
+  }
+  job_log(job, use);
+  watchdog_start(job->start, "finding what it begins with");
+  *out = job;
+  return STATUS_OK;
+}
+
+void job_destroy(struct job *job)
+{
+  if (!job)
+    return;
+  struct trace_summary unread;
+  watchdog_started(job->start);
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    exec_destroy(job->exec[mode]);
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    prefetch_destroy(job->prefetch[mode]);
+  if (trace_run_close(job->trace, &unread))
+    log_warn("%s", status_text());
+  op_counters_destroy(job->counters);
+  watchdog_destroy(job->start);
+  exec_memory_destroy(&job->memory);
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    plan_destroy(job->plan[mode]);
+  model_destroy(job->model);
+  device_destroy(job->host);
+  device_destroy(job->device);
+  mem_free(job->nvme);
+  topo_destroy(job->topo);
+  mem_free(job);
+}
+
+const struct plan *job_state_plan(const struct job *job)
+{
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    if (job->plan[mode])
+      return job->plan[mode];
+  return NULL;
+}

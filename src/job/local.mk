@@ -1,0 +1,24 @@
+noinst_LIBRARIES += src/job/libjob.a
+layers += src/job/libjob.a
+src_job_libjob_a_SOURCES = \
+	src/job/deck.c \
+	src/job/disk.c \
+	src/job/fits.c \
+	src/job/job.c \
+	src/job/job.h \
+	src/job/log.c \
+	src/job/model_source.c \
+	src/job/model_source.h \
+	src/job/pages.c \
+	src/job/place.c \
+	src/job/prefetch.c \
+	src/job/prefetch.h \
+	src/job/private.h \
+	src/job/start.c \
+	src/job/state.c \
+	src/job/state.h \
+	src/job/state_move.c \
+	src/job/state_piece.c \
+	src/job/state_private.h \
+	src/job/weights.c \
+	src/job/weights.h

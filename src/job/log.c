@@ -1,0 +1,150 @@
+/* What the log says of a job as it begins: what it is, and which keys do nothing. */
+#include "job/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "plan/arenas.h"
+
+static bool is_typed(const struct deck *deck, const char *key)
+{
+  return strcmp(options_where(deck->set, key), OPTIONS_COMMAND_LINE) == 0;
+}
+
+/* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
+static void warn_ignored(const struct deck *deck, enum job_use use)
+{
+  const struct {
+    const char *key;
+    bool other; /* than what is done */
+  } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
+              {"shard.group", strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
+              {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
+              {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0},
+              {"tiers.working", deck->tiers.working != DECK_WORKING_GATHER},
+              {"transfer.grads", deck->transfer.grads != DECK_GPU_REDUCE},
+              {"optim.update", deck->optim.update != DECK_UPDATE_AUTO},
+              {"optim.state", deck->optim.state != DECK_STATE_HOST}};
+  if (use != JOB_EVAL && use != JOB_GENERATE)
+    return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (keys[i].other && is_typed(deck, keys[i].key))
+      log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no "
+               "activations are kept and nothing is updated",
+               keys[i].key);
+}
+
+static bool uses_lane(const struct plan *plan, enum plan_lane lane)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].lane == lane)
+      return true;
+  return false;
+}
+
+/* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
+{
+  const struct device *device = plans[0]->input.device;
+  bool copies = false, trains = false;
+  for (int p = 0; p < n; p++) {
+    copies |= uses_lane(plans[p], LANE_H2D) || uses_lane(plans[p], LANE_D2H);
+    trains |= plans[p]->input.mode == PLAN_TRAIN;
+  }
+  const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
+  const bool host = deck->tiers.params == DECK_TIER_HOST;
+  const struct {
+    const char *key;
+    bool idle;
+    const char *why;
+  } keys[] = {
+      {"shard.group",
+       trains && plans[0]->input.ranks == 1 && strtol(deck->shard.group, NULL, 10) > 1,
+       "one rank is a group of its own, and more ranks must be a multiple of it"},
+      {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
+       "parameters are on the device (tiers.params)"},
+      {"tiers.working",
+       trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
+       host ? "masters in host memory always have a working copy, resident ones have none "
+              "(tiers.params)"
+            : "the compute type is fp32, so the masters need no working copy (run.compute)"},
+      {"tiers.resident", deck->tiers.resident > 0 && !host,
+       "all masters are on the device (tiers.params)"},
+      {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
+       "no copies between tiers are simulated on the host device"},
+      {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
+       "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (keys[i].idle && is_typed(deck, keys[i].key))
+      log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
+    else if (keys[i].idle && use != JOB_EVAL && use != JOB_GENERATE)
+      log_info("%s is ignored: %s", keys[i].key, keys[i].why);
+}
+
+static void log_tiers(const struct job *job)
+{
+  const struct deck_shape *shape = &job->shape;
+  const char *const hosts = shape->one_node ? "on the hosts, in shared memory" : "on the hosts";
+  char disk[64] = "";
+  if (shape->nvme_state > 0)
+    snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)",
+             100 * shape->nvme_state);
+  if (shape->resident > 0)
+    log_info("the first %lld unit%s: masters and moments are on the device and are updated there",
+             (long long)shape->resident, shape->resident == 1 ? "" : "s");
+  log_info("masters and %s moments: in host memory%s", dtype_name(shape->moments), disk);
+  log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
+           shape->params_full ? "whole, from memory that a node shares" : "in shards",
+           shape->cpu_reduce ? hosts : "on the devices",
+           shape->immediate ? "as soon as their gradients arrive"
+                            : "after the norm of all gradients is known");
+}
+
+/* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
+static void log_groups(const struct job *job)
+{
+  const struct deck_shape *shape = &job->shape;
+  if (shape->ranks == 1 || job_state_plan(job)->input.strategy != STRATEGY_HYBRID_SHARD)
+    return;
+  if (shape->group == shape->ranks)
+    log_info("hybrid_shard: all %d ranks are one group, which is the same as full_shard",
+             shape->ranks);
+  else if (shape->group == 1)
+    log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
+  else
+    log_info("hybrid_shard: %d groups of %d ranks%s", shape->replicas, shape->group,
+             shape->one_node ? "" : ", some of which span nodes");
+}
+
+static void log_job(const struct job *job)
+{
+  const int ranks = comm_ranks(job->comm);
+  char frozen[48] = "";
+  if (job->model->frozen > 0)
+    snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
+  log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch,
+           (double)job->model->parameters * 1e-6, frozen, ranks, ranks == 1 ? "" : "s",
+           job->threads, job->threads == 1 ? "" : "s", comm_description(job->comm));
+  log_info("rank 0 runs on %s", topo_description(job->topo));
+  log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
+           *job->device->product ? " (" : "", job->device->product,
+           *job->device->product ? ")" : "", dtype_name(job->place.compute),
+           ranks > 1 ? ", transport between ranks: " : "",
+           ranks > 1 ? comm_carrier_text(job->comm) : "");
+  log_groups(job);
+  if (job->shape.host_state)
+    log_tiers(job);
+  else if (job->shape.immediate)
+    log_info("units are updated as soon as their gradients are complete");
+}
+
+void job_log(const struct job *job, enum job_use use)
+{
+  const struct plan *plans[JOB_PLANS];
+  log_job(job);
+  if (comm_rank(job->comm) != 0)
+    return;
+  warn_ignored(job->deck, use);
+  job_warn_without_effect(job->deck, use, job_list_plans(job, plans), plans);
+}

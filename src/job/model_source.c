@@ -1,0 +1,277 @@
+#include "job/model_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
+#include "job/job.h"
+#include "model/hf.h"
+
+bool model_source_is_folder(const char *path)
+{
+  return model_source_holds(path, "config.json");
+}
+
+bool model_source_is_checkpoint(const char *path)
+{
+  static const char tail[] = ".h5";
+  const size_t bytes = strlen(path), own = sizeof tail - 1;
+  return bytes >= own && !strcmp(path + bytes - own, tail);
+}
+
+bool model_source_holds(const char *folder, const char *name)
+{
+  char *path = *folder ? mem_printf("%s/%s", folder, name) : NULL;
+  const bool there = path && file_exists(path);
+  mem_free(path);
+  return there;
+}
+
+/* --- one key -------------------------------------------------------------------------------------------------------------------- */
+
+/* As a user would write it; reals as a decimal that reads back. */
+struct value {
+  char text[64];
+};
+
+static struct value real_value(double x)
+{
+  struct value value;
+  for (int precision = 6; precision <= 17; precision++) {
+    snprintf(value.text, sizeof value.text, "%.*g", precision, x);
+    if (strtod(value.text, NULL) == x)
+      break;
+  }
+  return value;
+}
+
+static struct value value_of(const struct deck *deck, const struct option *option)
+{
+  const void *field = (const char *)deck + option->offset;
+  struct value value = {""};
+  switch (option->type) {
+  case OPTION_INT: snprintf(value.text, sizeof value.text, "%lld", (long long)*(const int64_t *)field); break;
+  case OPTION_REAL: return real_value(*(const double *)field);
+  case OPTION_BOOL: snprintf(value.text, sizeof value.text, "%s", *(const bool *)field ? "true" : "false"); break;
+  case OPTION_CHOICE: snprintf(value.text, sizeof value.text, "%s", option->choices[*(const int *)field]); break;
+  default: snprintf(value.text, sizeof value.text, "%s", *(char *const *)field);
+  }
+  return value;
+}
+
+static bool is_model_key(const struct option *option)
+{
+  return !strncmp(option->name, "model.", 6);
+}
+
+/* What changes no number of a model that has its weights. */
+static bool is_free(const struct option *option)
+{
+  return !strcmp(option->name, "model.init_std") || !strcmp(option->name, "model.dtype");
+}
+
+/* Zeros stand for what follows from other keys. */
+static struct deck spell_out(const struct deck *deck)
+{
+  struct deck full = *deck;
+  if (full.model.kv_heads == 0)
+    full.model.kv_heads = full.model.heads;
+  if (full.model.head_width == 0 && full.model.heads > 0)
+    full.model.head_width = full.model.width / full.model.heads;
+  if (full.model.ffn == 0)
+    full.model.ffn = 4 * full.model.width;
+  if (full.model.rope_theta == 0)
+    full.model.rope_theta = 10000;
+  return full;
+}
+
+/* Whether a key agrees; *here and *there are its values. gpt2 has a weight for each position. */
+static bool agrees(const struct deck *deck, const struct deck *found, const struct option *option, struct value *here, struct value *there)
+{
+  const struct deck full = spell_out(deck), full_found = spell_out(found);
+  *here = value_of(&full, option);
+  *there = value_of(&full_found, option);
+  if (is_free(option) || !strcmp(here->text, there->text))
+    return true;
+  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
+}
+
+enum status model_source_check(const struct deck *found, const char *path, const struct deck *deck)
+{
+  struct value here, there;
+  for (const struct option *option = deck_table; option->name; option++)
+    if (is_model_key(option) && !agrees(deck, found, option, &here, &there))
+      return status_set(STATUS_USAGE, "%s holds a model of %s=%s, the deck says %s: they must agree", path, option->name, there.text, here.text);
+  return STATUS_OK;
+}
+
+/* --- a whole deck --------------------------------------------------------------------------------------------------------------- */
+
+static enum status take_unset(const struct deck *found, const char *where, struct deck *deck)
+{
+  for (const struct option *option = deck_table; option->name; option++) {
+    if (!is_model_key(option) || options_is_set(deck->set, option->name))
+      continue;
+    enum status status = options_resolve_from(deck->set, where, option->name, value_of(found, option).text);
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+static enum status check_set(const struct deck *found, const char *path, const struct deck *deck)
+{
+  struct value here, there;
+  for (const struct option *option = deck_table; option->name; option++)
+    if (is_model_key(option) && !agrees(deck, found, option, &here, &there))
+      return status_set(STATUS_USAGE, "%s is %s (%s), but %s holds a model of %s: leave the key out", option->name, here.text,
+                        options_where(deck->set, option->name), path, there.text);
+  return STATUS_OK;
+}
+
+/* What only the architecture refuses. */
+static enum status check_model(const char *where, const struct deck *deck)
+{
+  const struct model_config config = job_model_config(deck);
+  struct model *model = NULL;
+  const enum status status = model_create(&config, &model);
+  model_destroy(model);
+  return status ? status_prefix(status, "%s", where) : STATUS_OK;
+}
+
+/* `where`: the file behind `path`. */
+static enum status resolve(const struct deck *found, const char *path, const char *where, struct deck *deck)
+{
+  enum status status = take_unset(found, where, deck);
+  if (!status)
+    status = check_set(found, path, deck);
+  if (!status)
+    status = deck_check(deck);
+  return status ? status : check_model(where, deck);
+}
+
+enum status model_source_resolve_from(const struct deck *found, const char *path, struct deck *deck)
+{
+  return resolve(found, path, path, deck);
+}
+
+static struct deck describe(const struct hf_config *config)
+{
+  const struct model_config *model = &config->model;
+  const enum deck_rope scalings[] = {[ROPE_PLAIN] = DECK_ROPE_NONE, [ROPE_LINEAR] = DECK_ROPE_LINEAR, [ROPE_LLAMA3] = DECK_ROPE_LLAMA3};
+  return (struct deck){.model = {.arch = (char *)model->arch,
+                                 .layers = model->layers,
+                                 .width = model->width,
+                                 .heads = model->heads,
+                                 .kv_heads = model->kv_heads,
+                                 .head_width = model->head_width,
+                                 .ffn = model->ffn,
+                                 .context = model->context,
+                                 .vocab = model->vocab,
+                                 .window = model->window,
+                                 .window_from = model->window_from,
+                                 .tied = model->tied,
+                                 .norm_eps = model->norm_eps,
+                                 .init_std = model->init_std,
+                                 .rope_theta = model->rope.theta,
+                                 .rope_scaling = scalings[model->rope.scaling],
+                                 .rope_factor = model->rope.factor,
+                                 .rope_low_freq = model->rope.low_freq,
+                                 .rope_high_freq = model->rope.high_freq,
+                                 .rope_original = model->rope.original,
+                                 .dtype = config->dtype == DTYPE_BF16  ? DECK_BF16
+                                          : config->dtype == DTYPE_F16 ? DECK_F16
+                                                                       : DECK_F32}};
+}
+
+static enum status read_config(const char *dir, struct hf_config *config, char **arch)
+{
+  char *path = mem_printf("%s/config.json", dir);
+  enum status status = path ? hf_config_read(path, config) : STATUS_MEMORY;
+  mem_free(path);
+  if (!status)
+    *arch = mem_strdup(config->model.arch);
+  return status || *arch ? status : STATUS_MEMORY;
+}
+
+/* Rank 0 reads, and says what is wrong. */
+static enum status resolve_from_folder(struct comm *comm, const char *dir, struct deck *deck)
+{
+  char *where = mem_printf("%s/config.json", dir);
+  struct hf_config config = {0};
+  char *arch = NULL;
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? read_config(dir, &config, &arch) : STATUS_OK);
+  if (!status)
+    status = comm_broadcast(comm, &config, sizeof config, 0);
+  if (!status)
+    status = comm_broadcast_text(comm, &arch, 0);
+  if (!status) {
+    config.model.arch = arch;
+    const struct deck found = describe(&config);
+    status = comm_agree(comm, where ? resolve(&found, dir, where, deck) : STATUS_MEMORY);
+  }
+  mem_free(arch);
+  mem_free(where);
+  return status;
+}
+
+static enum status resolve_from_text(const char *path, const char *text, struct deck *deck)
+{
+  struct deck found = {0};
+  enum status status = deck_load_text(&found, path, text, strlen(text), 0, NULL);
+  if (!status)
+    status = model_source_resolve_from(&found, path, deck);
+  deck_destroy(&found);
+  return status;
+}
+
+enum status model_source_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck)
+{
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(comm, path, &meta);
+  if (!status)
+    status = comm_agree(comm, resolve_from_text(path, meta.deck, deck));
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+/* Rank 0 has seen no model folder at `path`. */
+static enum status refuse(const char *path, const struct deck *deck)
+{
+  if (file_is_hub_name(path))
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s. That looks like a Hugging Face name: download it first "
+                      "(hf download %s --local-dir DIR), and name DIR",
+                      path, path);
+  if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
+      strcmp(options_where(deck->set, "train.init"), OPTIONS_COMMAND_LINE) != 0)
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s (train.init, %s): download it as the head of the deck "
+                      "says, or set train.init",
+                      path, options_where(deck->set, "train.init"));
+  if (!file_exists(path))
+    return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)", path);
+  if (model_source_holds(path, "ckpt"))
+    return status_set(STATUS_INPUT,
+                      "%s is a run folder: name a checkpoint in %s/ckpt, such as "
+                      "%s/ckpt/step-00000100.h5",
+                      path, path, path);
+  return status_set(STATUS_INPUT,
+                    "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
+}
+
+enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck)
+{
+  int64_t folder = comm_rank(comm) == 0 && model_source_is_folder(path);
+  const enum status status = comm_max_i64(comm, &folder, 1);
+  if (status)
+    return status;
+  if (folder)
+    return resolve_from_folder(comm, path, deck);
+  if (model_source_is_checkpoint(path))
+    return model_source_resolve_checkpoint(comm, path, deck);
+  return comm_agree(comm, comm_rank(comm) == 0 ? refuse(path, deck) : STATUS_OK);
+}

@@ -1,0 +1,210 @@
+/* Where a job computes: device, carrier, cores. */
+#include "job/private.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+
+static enum status no_gpu(const struct deck *deck)
+{
+#ifdef HAVE_CUDA
+  static const char missing[] = "no GPU is to be seen here: ask for one, look whether CUDA_VISIBLE_DEVICES hides it";
+#else
+  static const char missing[] = "this build has no CUDA: configure it with --with-cuda";
+#endif
+  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host", job_cite(deck, "run.device", "cuda").text, missing);
+}
+
+#ifdef HAVE_NCCL
+static const bool has_nccl = true;
+#else
+static const bool has_nccl = false;
+#endif
+
+static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda, const char **out)
+{
+  const int backend = deck->comm.backend;
+  if (backend == DECK_BACKEND_NCCL && !cuda)
+    return status_set(STATUS_USAGE,
+                      "%s, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or run.device=cuda",
+                      job_cite(deck, "comm.backend", "nccl").text);
+  if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
+    *out = "mpi";
+  else
+    *out = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl) ? "nccl" : "mpi_device";
+  return STATUS_OK;
+}
+
+enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out)
+{
+  const bool cuda = deck->run.device == DECK_DEVICE_CUDA || (deck->run.device == DECK_DEVICE_AUTO && gpus > 0);
+  const bool bf16 = deck->run.compute == DECK_COMPUTE_BF16 || (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
+  const char *carrier = NULL;
+  if (cuda && gpus == 0)
+    return no_gpu(deck);
+  if (cuda && local_ranks > gpus && gpus > 1)
+    return status_set(STATUS_USAGE,
+                      "this node has %d ranks, which need a GPU each, and they see %d: start no more than that on a node, or say run.device=host",
+                      local_ranks, gpus);
+  const enum status status = choose_carrier(deck, ranks, cuda, &carrier);
+  if (status)
+    return status;
+  *out = (struct job_place){.device = cuda ? "cuda" : "host", .compute = bf16 ? DTYPE_BF16 : DTYPE_F32, .carrier = carrier};
+  return STATUS_OK;
+}
+
+enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu)
+{
+  int64_t some[2] = {gpu, !gpu};
+  const enum status status = comm_max_i64(comm, some, 2);
+  if (status || deck->run.device != DECK_DEVICE_AUTO || !some[0] || !some[1])
+    return status;
+  return status_set(STATUS_USAGE, "%s, but some ranks see a GPU and some do not: start all of them where GPUs are, or say run.device=host",
+                    job_cite(deck, "run.device", "auto").text);
+}
+
+/* Where each rank sees one GPU, it may be its own or that of all. */
+static enum status find_shared_device(const struct job *job, int64_t *ids)
+{
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
+  enum status status = comm_sum_i64(job->comm, ids, ranks);
+  for (int other = 0; other < ranks && !status; other++)
+    if (*job->device->id && other != rank && ids[other] == ids[rank])
+      status = status_set(STATUS_USAGE, "ranks %d and %d have the same GPU (%s), and each needs its own: start fewer ranks, or say run.device=host",
+                          rank, other, job->device->product);
+  return comm_agree(job->comm, status);
+}
+
+static enum status check_own_device(const struct job *job)
+{
+  void *ids = NULL;
+  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)comm_ranks(job->comm) * sizeof(int64_t), &ids));
+  if (!status)
+    status = find_shared_device(job, ids);
+  mem_free(ids);
+  return status;
+}
+
+enum status job_count_gpus(const struct deck *deck, int *out)
+{
+  const int gpus = deck->run.device == DECK_DEVICE_HOST ? 0 : device_count("cuda");
+  if (gpus < 0)
+    return STATUS_LIBRARY; /* its sentence is there */
+  *out = gpus;
+  return STATUS_OK;
+}
+
+/* What the job computes on: *gpus of a rank to choose from, 0 for the host. Collective. */
+static enum status choose_place(struct job *job, int *out)
+{
+  int gpus = 0;
+  enum status status = comm_agree(job->comm, job_count_gpus(job->deck, &gpus));
+  if (!status)
+    status = job_check_same_place(job->comm, job->deck, gpus > 0);
+  if (!status)
+    status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus, &job->place);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    *out = strcmp(job->place.device, "host") == 0 ? 0 : gpus;
+  return status;
+}
+
+/* More threads than CPUs only take turns. A few more may be meant, a mistyped number is not. */
+static enum status check_threads(const struct deck *deck, const struct topo *topo)
+{
+  enum { TURNS = 4 };
+  const int64_t threads = deck->run.threads;
+  const int own = topo_cpus(topo), all = topo_machine_cpus(topo);
+  if (threads > (int64_t)TURNS * all)
+    return status_set(STATUS_USAGE,
+                      "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
+                      "uses the cores of each rank, or to at most %d",
+                      (long long)threads, options_where(deck->set, "run.threads"), all,
+                      all == 1 ? "" : "s", TURNS * all);
+  if (threads > own)
+    log_warn_alike("run.threads is %lld, but this rank has %d CPU%s for them: its threads take "
+                   "turns, and steps are slower than with run.threads=0",
+                   (long long)threads, own, own == 1 ? "" : "s");
+  return STATUS_OK;
+}
+
+static enum status take_cores(struct job *job, const struct topo_record *records)
+{
+  const struct deck *deck = job->deck;
+  const struct topo_options options = {.bind = deck->topo.bind,
+                                       .threads = (int)deck->run.threads,
+                                       .controller = (int)deck->topo.controller,
+                                       .lists = deck->topo.cores.n,
+                                       .list = deck->topo.cores.item};
+  enum status status = topo_create_job(records, comm_ranks(job->comm), comm_rank(job->comm), &options, &job->topo);
+  if (!status)
+    status = check_threads(deck, job->topo);
+  if (!status)
+    status = topo_bind(job->topo);
+  if (status)
+    return status;
+  job->threads = topo_threads(job->topo);
+  if (*topo_warning(job->topo))
+    log_warn_alike("%s", topo_warning(job->topo));
+  return STATUS_OK;
+}
+
+static enum status make_record(const struct job *job, int gpus, struct topo_record *out)
+{
+  enum { BUS = 24 };
+  char text[TOPO_GPUS][BUS];
+  const char *bus[TOPO_GPUS];
+  enum status status = STATUS_OK;
+  for (int g = 0; g < gpus && g < TOPO_GPUS && !status; g++) {
+    bus[g] = text[g];
+    status = device_bus(job->place.device, g, text[g], BUS);
+  }
+  return status ? status : topo_record(gpus, bus, out);
+}
+
+/* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound to. Collective. */
+static enum status place_rank(struct job *job, int gpus)
+{
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  struct topo_record *records = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
+  if (!status)
+    status = make_record(job, gpus, &records[rank]);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = comm_sum_i64(job->comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
+  if (!status)
+    status = comm_agree(job->comm, take_cores(job, records));
+  mem_free(records);
+  return status;
+}
+
+/* The device, and what carries its data. Collective. */
+static enum status create_device(struct job *job)
+{
+  const int gpu = topo_gpu(job->topo);
+  enum status status = device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
+  if (!status && !job->device->host_memory)
+    status = device_create("host", 0, DTYPE_F32, &job->host);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = check_own_device(job);
+  if (status)
+    return status;
+  job->device->plain_memory = strcmp(job->place.carrier, "nccl") != 0;
+  comm_set_device(job->comm, job->device);
+  return comm_set_carrier(job->comm, job->place.carrier);
+}
+
+enum status job_take_place(struct job *job)
+{
+  int gpus = 0;
+  enum status status = choose_place(job, &gpus);
+  if (!status)
+    status = place_rank(job, gpus);
+  return status ? status : create_device(job);
+}

@@ -1,0 +1,122 @@
+/* How a plan of a job starts, and what watches training steps: counters and trace. */
+#include "job/private.h"
+
+#include "base/append.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/watchdog.h"
+
+static enum status measure_link(struct job *job)
+{
+  double bytes_s = 0;
+  watchdog_start(job->start, "measuring the link between ranks");
+  const enum status status = exec_measure_link(job->exec[PLAN_TRAIN], &bytes_s);
+  trace_run_set_link(job->trace, bytes_s);
+  return status;
+}
+
+static enum status open_trace(struct job *job)
+{
+  if (job->deck->train.trace.n == 0)
+    return STATUS_OK;
+  char *dir = mem_printf("%s/trace", job->deck->run.dir);
+  const enum status status = dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
+  mem_free(dir);
+  if (!status)
+    trace_run_set_counters(job->trace, job->counters);
+  return status;
+}
+
+static void log_counters(const struct job *job)
+{
+  char keys[2048] = "";
+  for (int e = 0; e < op_counters_events(job->counters); e++)
+    append_text(keys, sizeof keys, "%s%s", e ? ", " : "", op_counters_key(job->counters, e));
+  if (comm_rank(job->comm) != 0)
+    return;
+  log_info("run.counters: counting %s of the threads that drive lanes and of their workers",
+           *keys ? keys : "nothing");
+  if (*op_counters_note(job->counters))
+    log_warn("run.counters: %s", op_counters_note(job->counters));
+}
+
+static enum status open_counters(struct job *job)
+{
+  if (!deck_counts(job->deck))
+    return STATUS_OK;
+  const enum status status =
+      op_counters_create(COUNT_LANES, &job->deck->run.counters, &job->counters);
+  if (!status)
+    log_counters(job);
+  return status;
+}
+
+/* What watches the training steps. */
+static enum status open_instruments(struct job *job)
+{
+  const enum status status = open_counters(job);
+  return status ? status : open_trace(job);
+}
+
+enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
+{
+  enum status status = mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK;
+  if (!status && mode != PLAN_GENERATE)
+    status = prefetch_create(job->plan[mode], load, arg, job->topo, &job->prefetch[mode]);
+  status = comm_agree(job->comm, status);
+  if (status)
+    return status;
+  const int *io_cores;
+  const int io_cpus = topo_io_cores(job->topo, &io_cores);
+  const struct exec_config config = {.plan = job->plan[mode],
+                                     .model = job->model,
+                                     .device = job->device,
+                                     .host = job->host,
+                                     .comm = job->comm,
+                                     .memory = &job->memory,
+                                     .deck = job->deck,
+                                     .load = job->prefetch[mode] ? prefetch_load : load,
+                                     .load_arg = job->prefetch[mode] ? job->prefetch[mode] : arg,
+                                     .threads = job->threads,
+                                     .cores = topo_cores(job->topo),
+                                     .io_cpus = io_cpus,
+                                     .io_cores = io_cores,
+                                     .trace = job->trace && mode == PLAN_TRAIN ? trace_run_event : NULL,
+                                     .trace_arg = job->trace,
+                                     .trace_from = job->deck->train.trace.item[0],
+                                     .trace_to = job->deck->train.trace.item[1],
+                                     .counters = mode == PLAN_TRAIN ? job->counters : NULL,
+                                     .timeout_s = job->deck->comm.timeout,
+                                     .start = job->start};
+  status = exec_create(&config, &job->exec[mode]);
+  if (!status && mode == PLAN_TRAIN)
+    job_say_where_memory_lies(job);
+  if (!status)
+    status = comm_say_warnings(job->comm);
+  if (!status && config.trace)
+    status = measure_link(job);
+  watchdog_started(job->start);
+  return status;
+}
+
+void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps)
+{
+  prefetch_begin(job->prefetch[mode], first, steps);
+}
+
+enum status job_end_trace(struct job *job, struct trace_summary *out)
+{
+  *out = (struct trace_summary){0};
+  if (!job->trace)
+    return STATUS_OK;
+  struct class_total total[CLASS_COUNT];
+  enum status status = exec_drain(job->exec[PLAN_TRAIN]);
+  if (!status)
+    status = exec_measured(job->exec[PLAN_TRAIN], total);
+  if (status)
+    return status;
+  trace_run_set_classes(job->trace, total);
+  status = trace_run_close(job->trace, out);
+  job->trace = NULL; /* no step is traced behind this one: the caller runs none */
+  return status;
+}

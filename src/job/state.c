@@ -1,0 +1,208 @@
+#include "base/mem.h"
+#include "base/progress.h"
+#include "job/state_private.h"
+
+/* --- opening -------------------------------------------------------------------------------------------------------------------- */
+
+static void describe_tensor(struct job_state *state, int kind, int u, int p, const struct job_state_piece *piece)
+{
+  static const char *const group[JOB_STATE_KINDS] = {"model", "exp_avg", "exp_avg_sq"};
+  const struct model_param *param = &state->plan->input.model->unit[u].param[p];
+  const struct layout_unit *layout = &state->plan->layout[u];
+  struct job_state_part *part = &state->part[state->n];
+  struct io_tensor *out = &state->tensor[state->n++];
+  *part = (struct job_state_part){.state = state, .piece = piece, .at = layout->offset[p] - piece->range.begin};
+  *out = (struct io_tensor){.group = group[kind],
+                            .name = param->name,
+                            .type = DTYPE_F32,
+                            .ndim = param->ndim,
+                            .writer = true,
+                            .range = layout_param_part(layout, p, piece->range),
+                            .arg = part};
+  for (int d = 0; d < param->ndim; d++)
+    out->shape[d] = param->shape[d];
+  const bool empty = out->range.begin >= out->range.end;
+  if (piece->host && piece->type == DTYPE_F32)
+    out->data = piece->host + (empty ? 0 : part->at + out->range.begin) * (int64_t)sizeof(float);
+  else
+    out->move = job_state_move;
+}
+
+static void describe_tensors(struct job_state *state, int kinds)
+{
+  const struct plan *plan = state->plan;
+  const struct model *model = plan->input.model;
+  for (int kind = 0; kind < kinds; kind++)
+    for (int u = 0; u < model->units; u++)
+      for (int p = 0; p < model->unit[u].params; p++) {
+        const struct job_state_piece *piece = &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
+        if (piece->buffer >= 0)
+          describe_tensor(state, kind, u, p, piece);
+      }
+}
+
+static bool uses_disk(const struct plan *plan)
+{
+  return plan->persistent_bytes[TIER_DISK] > 0;
+}
+
+static enum status alloc_tables(struct job_state *state, int kinds)
+{
+  const struct model *model = state->plan->input.model;
+  size_t params = 0;
+  for (int u = 0; u < model->units; u++)
+    params += (size_t)model->unit[u].params;
+  state->pieces = kinds * model->units * JOB_STATE_PARTS;
+  enum status status = mem_alloc(MEM_IO, (size_t)state->pieces * sizeof *state->piece, (void **)&state->piece);
+  if (!status)
+    status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->tensor, (void **)&state->tensor);
+  if (!status)
+    status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->part, (void **)&state->part);
+  if (!status && uses_disk(state->plan))
+    status = mem_alloc(MEM_IO, JOB_STATE_SCRATCH * sizeof(float), &state->scratch);
+  return status;
+}
+
+static enum status fill(struct job_state *state, bool moments, bool unique, bool snapshot)
+{
+  const struct plan *plan = state->plan;
+  const int kinds = job_state_kinds(plan, moments);
+  enum status status = alloc_tables(state, kinds);
+  for (int kind = 0; kind < kinds && !status; kind++)
+    for (int u = 0; u < plan->input.model->units; u++)
+      for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++)
+        state->piece[job_state_piece_index(plan, kind, u, frozen)] = job_state_make_piece(plan, kind, u, frozen, unique);
+  if (!status)
+    status = job_state_place_pieces(state, snapshot);
+  if (!status)
+    describe_tensors(state, kinds);
+  return status;
+}
+
+static enum status create(const struct job *job, bool load, struct job_state **out)
+{
+  struct job_state *state = NULL;
+  const enum status status = mem_alloc(MEM_IO, sizeof *state, (void **)&state);
+  if (status)
+    return status;
+  state->job = job;
+  state->plan = job_state_plan(job);
+  state->loads = load;
+  *out = state;
+  return STATUS_OK;
+}
+
+enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out)
+{
+  struct job_state *state = NULL;
+  enum status status = create(job, load, &state);
+  if (status)
+    return status;
+  status = fill(state, moments, unique, false);
+  if (!status)
+    status = load ? job_state_zero_disk(state, moments) : job_state_transfer(state, false);
+  if (status)
+    job_state_close(state);
+  else
+    *out = state;
+  return status;
+}
+
+enum status job_state_create_snapshot(const struct job *job, struct job_state **out)
+{
+  struct job_state *state = NULL;
+  enum status status = create(job, false, &state);
+  if (status)
+    return status;
+  status = fill(state, true, true, true);
+  if (status)
+    job_state_close(state);
+  else
+    *out = state;
+  return status;
+}
+
+/* --- filled --------------------------------------------------------------------------------------------------------------------- */
+
+/* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device apart narrow_there() has made it. */
+static void narrow_part(const struct job_state *state, int master, struct layout_range range, char *copy, int worker, int workers)
+{
+  const enum dtype compute = state->job->device->compute;
+  int64_t begin, end;
+  if (master < 0 || !copy)
+    return;
+  team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
+  const float *from = (const float *)job_state_host_pointer(state->job, state->plan, master);
+  if (begin < end)
+    dtype_convert(copy + begin * (int64_t)dtype_size(compute), compute, from + begin, DTYPE_F32, (size_t)(end - begin));
+}
+
+/* Of what the group shares this rank writes its part, the frozen one too. */
+static void publish_part(void *arg, int worker, int workers)
+{
+  const struct job_state *state = arg;
+  const struct plan *plan = state->plan;
+  const int64_t size = (int64_t)dtype_size(state->job->device->compute);
+  for (int u = 0; u < plan->input.model->units; u++) {
+    if (plan->working[u] >= 0)
+      narrow_part(state, plan->master[u], plan->owned[u], job_state_host_pointer(state->job, plan, plan->working[u]), worker, workers);
+    if (plan->shared[u] >= 0)
+      narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
+                  job_state_host_pointer(state->job, plan, plan->shared[u]) + plan->frozen_owned[u].begin * size, worker, workers);
+  }
+}
+
+enum status job_state_commit(struct job_state *state)
+{
+  if (!state->loads)
+    return status_set(STATUS_INTERNAL, "state that was opened to be saved is written back");
+  const enum status status = job_state_transfer(state, true);
+  return status ? status : job_state_run_team(state->job, publish_part, state);
+}
+
+void job_state_close(struct job_state *state)
+{
+  if (!state)
+    return;
+  if (state->pinned && state->block)
+    state->job->device->ops->release_host(state->job->device, state->block);
+  else
+    mem_free(state->block);
+  mem_free(state->scratch);
+  mem_free(state->part);
+  mem_free(state->tensor);
+  mem_free(state->piece);
+  mem_free(state);
+}
+
+/* --- initialisation ------------------------------------------------------------------------------------------------------------- */
+
+/* Each worker makes its part of every tensor: an element is a function of its place. */
+static void init_part(void *arg, int worker, int workers)
+{
+  enum { GRAIN = 4096 };
+  const struct job_state *state = arg;
+  const struct model *model = state->job->model;
+  const uint64_t seed = (uint64_t)state->job->deck->run.seed;
+  for (int u = 0, t = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++, t++) {
+      const struct layout_range range = state->tensor[t].range;
+      int64_t begin, end;
+      team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers, &begin, &end);
+      if (begin < end)
+        model_init_param(model, seed, u, p, (struct layout_range){range.begin + begin, range.begin + end}, (float *)state->tensor[t].data + begin);
+      progress_add();
+    }
+}
+
+enum status job_state_init(const struct job *job)
+{
+  struct job_state *state = NULL;
+  enum status status = job_state_open(job, false, false, true, &state);
+  if (!status)
+    status = job_state_run_team(job, init_part, state);
+  if (!status)
+    status = job_state_commit(state);
+  job_state_close(state);
+  return status;
+}

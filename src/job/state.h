@@ -1,0 +1,46 @@
+/* The state of a job as named fp32 tensors, wherever and in whatever type it lies: for initialisation, for what loads and for what saves. */
+#ifndef SLUICE_JOB_STATE_H
+#define SLUICE_JOB_STATE_H
+
+#include "io/checkpoint/state.h"
+#include "job/job.h"
+
+struct job_state_piece; /* what a rank holds of one kind in one unit */
+struct job_state_part;  /* what of a piece is a tensor's */
+
+struct job_state {
+  struct io_tensor *tensor; /* "model" in the order of units and parameters, then "exp_avg" and "exp_avg_sq" likewise */
+  int n;
+
+  const struct job *job; /* from here on the module's own */
+  const struct plan *plan;
+  struct job_state_piece *piece;
+  struct job_state_part *part; /* of each tensor */
+  int pieces;
+  void *block, *scratch;
+  int64_t block_bytes;
+  bool loads, pinned;
+};
+
+/* Parameters, and with `moments` both of AdamW's, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
+ * holds (for loading). fp32 that the host reads is used in place: data point into it. What lies on a device apart goes by way of a block of job_state_bytes(), which holds a copy
+ * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (which is exact: true moments
+ * in fp32, and the same bits again, device/moments.h). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */
+enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out);
+/* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */
+enum status job_state_commit(struct job_state *state);
+void job_state_close(struct job_state *state); /* takes NULL */
+
+/* Host memory that the state of this rank's plan takes beside a device apart, as opened for loading. Local. */
+int64_t job_state_bytes(const struct plan *plan, bool moments);
+
+/* Room in host memory for a copy of all that this rank saves, in the types that it has. STATUS_MEMORY where it is not there. Local. */
+enum status job_state_create_snapshot(const struct job *job, struct job_state **out);
+/* The copy is that of now, until the next call, whatever the job does. Nothing may be under way in it. Local. */
+enum status job_state_take_snapshot(struct job_state *state);
+int64_t job_state_snapshot_bytes(const struct job *job);
+
+/* Parameters as the architecture's initialisation and run.seed have them; moments are zero in a new job. Local. */
+enum status job_state_init(const struct job *job);
+
+#endif

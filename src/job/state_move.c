@@ -1,0 +1,191 @@
+/* State on its way: between a device apart, the disk and what the host reads and writes. */
+#include <string.h>
+
+#include "base/progress.h"
+#include "base/team.h"
+#include "device/moments.h"
+#include "job/state_private.h"
+
+enum { COPY_GRAIN = 1 << 21 }; /* bytes: whole huge pages */
+
+enum status job_state_run_team(const struct job *job, team_task *task, void *arg)
+{
+  struct team *team = NULL;
+  const enum status status = team_create(job->threads > 0 ? job->threads : 1, job->host && job->topo ? topo_cores(job->topo) : NULL, &team);
+  if (!status)
+    team_run(team, task, arg);
+  team_destroy(team);
+  return status;
+}
+
+/* Each worker copies its part of every piece that the host reaches. */
+static void copy_part(void *arg, int worker, int workers)
+{
+  const struct job_state *state = arg;
+  for (int i = 0; i < state->pieces; i++) {
+    const struct job_state_piece *piece = &state->piece[i];
+    const char *from = piece->blocked ? job_state_place(state, piece) : NULL;
+    int64_t begin, end;
+    team_slice(job_state_piece_bytes(piece), COPY_GRAIN, worker, workers, &begin, &end);
+    if (from && begin < end)
+      memcpy(piece->host + begin, from + begin, (size_t)(end - begin));
+  }
+}
+
+static void *device_pointer(const struct job_state *state, int buffer)
+{
+  const struct plan_buffer *b = &state->plan->buffer[buffer];
+  return (char *)state->job->memory.persistent[b->tier] + b->offset;
+}
+
+/* On a lane: copies in the compute type of the masters of a device apart, rounded as a gather rounds what it casts. */
+static enum status narrow_there(const struct job_state *state, struct lane *lane)
+{
+  const struct plan *plan = state->plan;
+  const struct device *device = state->job->device;
+  enum status status = STATUS_OK;
+  for (int u = 0; u < plan->input.model->units && !status; u++)
+    if (plan->working[u] >= 0 && plan->buffer[plan->working[u]].tier == TIER_DEVICE)
+      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32, device_pointer(state, plan->master[u]), device->compute,
+                                 device_pointer(state, plan->working[u]));
+  return status;
+}
+
+/* On a lane: what lies on a device apart. */
+static enum status copy_pieces(const struct job_state *state, struct lane *lane, bool to_job)
+{
+  const struct device_ops *ops = state->job->device->ops;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < state->pieces && !status; i++) {
+    const struct job_state_piece *piece = &state->piece[i];
+    if (!job_state_is_apart(state, piece))
+      continue;
+    char *device = (char *)device_pointer(state, piece->buffer) + piece->offset;
+    const size_t bytes = (size_t)job_state_piece_bytes(piece);
+    status = to_job ? ops->copy(lane, device, piece->host, bytes) : ops->copy(lane, piece->host, device, bytes);
+  }
+  return status;
+}
+
+enum status job_state_transfer(const struct job_state *state, bool to_job)
+{
+  struct device *device = state->job->device;
+  struct lane *lane = NULL;
+  struct mark *mark = NULL;
+  bool any = false;
+  for (int i = 0; i < state->pieces; i++)
+    any |= job_state_is_apart(state, &state->piece[i]);
+  if (!any)
+    return STATUS_OK;
+  enum status status = device->ops->lane_create(device, "state", 1, &lane);
+  if (status)
+    return status;
+  status = device->ops->mark_create(device, &mark);
+  if (!status)
+    status = copy_pieces(state, lane, to_job);
+  if (!status && to_job)
+    status = narrow_there(state, lane);
+  if (!status)
+    status = device->ops->mark_set(lane, mark);
+  if (!status)
+    status = device->ops->mark_wait(mark);
+  if (!status)
+    status = device->ops->lane_check(lane);
+  device->ops->mark_destroy(mark);
+  device->ops->lane_destroy(lane);
+  return status;
+}
+
+static enum status read_disk(const struct job_state *state)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < state->pieces && !status; i++) {
+    const struct job_state_piece *piece = &state->piece[i];
+    if (piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DISK)
+      status = exec_memory_read(&state->job->memory, state->plan, piece->buffer, piece->offset, job_state_piece_bytes(piece), piece->host);
+  }
+  return status;
+}
+
+/* Elements of a piece, of moments or of what is fp32 itself, between their own type, wherever they are, and fp32. */
+static enum status move_some(const struct job_state_part *part, int64_t begin, int64_t n, float *data)
+{
+  const struct job_state *state = part->state;
+  const struct job_state_piece *piece = part->piece;
+  const struct exec_memory *memory = &state->job->memory;
+  const int64_t size = (int64_t)dtype_size(piece->type), offset = piece->offset + begin * size;
+  void *own = piece->host ? piece->host + begin * size : state->scratch;
+  enum status status = STATUS_OK;
+  if (state->loads) {
+    moments_encode(own, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, data, (size_t)n);
+    return piece->host ? STATUS_OK : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
+  }
+  if (!piece->host)
+    status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
+  if (!status)
+    moments_decode(data, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, own, (size_t)n);
+  return status;
+}
+
+enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data)
+{
+  const struct job_state_part *part = tensor->arg;
+  const int64_t n = range.end - range.begin;
+  enum status status = STATUS_OK;
+  for (int64_t done = 0; done < n && !status; done += JOB_STATE_SCRATCH)
+    status = move_some(part, part->at + range.begin + done, n - done < JOB_STATE_SCRATCH ? n - done : JOB_STATE_SCRATCH, (float *)data + done);
+  return status;
+}
+
+enum status job_state_take_snapshot(struct job_state *state)
+{
+  enum status status = job_state_run_team(state->job, copy_part, state);
+  if (!status)
+    status = job_state_transfer(state, false);
+  return status ? status : read_disk(state);
+}
+
+/* --- zeros on the disk, which begins with any bits ------------------------------------------------------------------------------- */
+
+static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece, int64_t begin, int64_t end)
+{
+  const int64_t size = (int64_t)dtype_size(piece->type);
+  enum status status = STATUS_OK;
+  memset(state->scratch, 0, JOB_STATE_SCRATCH * sizeof(float));
+  for (int64_t at = begin; at < end && !status; at += JOB_STATE_SCRATCH) {
+    progress_add();
+    status = exec_memory_write(&state->job->memory, state->plan, piece->buffer, piece->offset + at * size,
+                               (end - at < JOB_STATE_SCRATCH ? end - at : JOB_STATE_SCRATCH) * size, state->scratch);
+  }
+  return status;
+}
+
+/* What no parameter's elements are going to be written to. */
+static enum status zero_gaps(const struct job_state *state, const struct layout_unit *layout, const struct job_state_piece *piece)
+{
+  int64_t done = 0;
+  enum status status = STATUS_OK;
+  for (int p = 0; p < layout->params && !status; p++) {
+    const struct layout_range part = layout_param_part(layout, p, piece->range);
+    if (layout->frozen[p] || part.begin >= part.end)
+      continue;
+    const int64_t at = layout->offset[p] - piece->range.begin;
+    status = zero_range(state, piece, done, at + part.begin);
+    done = at + part.end;
+  }
+  return status ? status : zero_range(state, piece, done, piece->range.end - piece->range.begin);
+}
+
+enum status job_state_zero_disk(const struct job_state *state, bool moments)
+{
+  const struct plan *plan = state->plan;
+  enum status status = STATUS_OK;
+  for (int kind = 1; kind < job_state_kinds(plan, true); kind++)
+    for (int u = 0; u < plan->input.model->units && !status; u++) {
+      const struct job_state_piece piece = job_state_make_piece(plan, kind, u, false, false);
+      if (piece.buffer < 0 || plan->buffer[piece.buffer].tier != TIER_DISK)
+        continue;
+      status = moments ? zero_gaps(state, &plan->layout[u], &piece) : zero_range(state, &piece, 0, piece.range.end - piece.range.begin);
+    }
+  return status;
+}

@@ -1,0 +1,134 @@
+/* What a rank holds of the state, kind by kind and unit by unit, and where the host finds it. */
+#include "base/mem.h"
+#include "job/state_private.h"
+
+int job_state_kinds(const struct plan *plan, bool moments)
+{
+  return 1 + (moments ? plan->states : 0);
+}
+
+int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
+{
+  return (kind * plan->input.model->units + u) * JOB_STATE_PARTS + frozen;
+}
+
+/* Of what a rank holds of a part of `all` elements, the piece that it alone writes: what several ranks hold is cut among them. */
+static struct layout_range unique_range(const struct plan_input *input, struct layout_range held, int64_t all)
+{
+  const int64_t size = held.end - held.begin;
+  const int holders = size > 0 ? (int)(all / size) : 1; /* ranks that hold different shards */
+  const int64_t piece = size / (input->ranks / holders);
+  const int index = holders == 1 ? input->rank : input->rank / holders;
+  return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
+}
+
+/* kind 0: the parameters; from 1 on: the optimizer's state, which frozen ones do not have. */
+static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
+{
+  if (frozen)
+    return (struct job_state_piece){.buffer = kind == 0 ? plan->frozen[u] : -1, .range = plan->frozen_owned[u], .type = DTYPE_F32};
+  const int buffer = kind == 0 ? plan->master[u] : plan->state[kind - 1].buffer[u];
+  return (struct job_state_piece){.buffer = buffer,
+                                  .range = plan->owned[u],
+                                  .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
+                                  .second = kind == 2};
+}
+
+struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
+{
+  struct job_state_piece piece = holding_of(plan, kind, u, frozen);
+  const struct layout_unit *layout = &plan->layout[u];
+  const struct layout_range held = piece.range;
+  if (piece.buffer < 0)
+    return piece;
+  if (unique)
+    piece.range = unique_range(&plan->input, held, frozen ? layout->flat - layout->trained : layout->trained);
+  piece.offset = (piece.range.begin - held.begin) * (int64_t)dtype_size(piece.type);
+  return piece;
+}
+
+int64_t job_state_piece_bytes(const struct job_state_piece *piece)
+{
+  return piece->buffer >= 0 ? (piece->range.end - piece->range.begin) * (int64_t)dtype_size(piece->type) : 0;
+}
+
+/* Bytes of all pieces of a plan, or of those on the device alone. */
+static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool on_device)
+{
+  int64_t bytes = 0;
+  for (int kind = 0; kind < job_state_kinds(plan, moments); kind++)
+    for (int u = 0; u < plan->input.model->units; u++)
+      for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++) {
+        const struct job_state_piece piece = job_state_make_piece(plan, kind, u, frozen, unique);
+        if (piece.buffer >= 0 && (!on_device || plan->buffer[piece.buffer].tier == TIER_DEVICE))
+          bytes += job_state_piece_bytes(&piece);
+      }
+  return bytes;
+}
+
+int64_t job_state_bytes(const struct plan *plan, bool moments)
+{
+  return count_bytes(plan, moments, false, true);
+}
+
+int64_t job_state_snapshot_bytes(const struct job *job)
+{
+  return count_bytes(job_state_plan(job), true, true, false);
+}
+
+char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer)
+{
+  const struct plan_buffer *b = &plan->buffer[buffer];
+  if (b->tier == TIER_DISK || (b->tier == TIER_DEVICE && !job->device->host_memory))
+    return NULL;
+  return (char *)job->memory.persistent[b->tier] + b->offset;
+}
+
+char *job_state_place(const struct job_state *state, const struct job_state_piece *piece)
+{
+  char *buffer = piece->buffer >= 0 ? job_state_host_pointer(state->job, state->plan, piece->buffer) : NULL;
+  return buffer ? buffer + piece->offset : NULL;
+}
+
+bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece)
+{
+  return piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DEVICE && !state->job->device->host_memory;
+}
+
+static bool wants_block(const struct job_state *state, const struct job_state_piece *piece, bool snapshot)
+{
+  if (piece->buffer < 0 || job_state_piece_bytes(piece) == 0)
+    return false;
+  return snapshot || (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
+}
+
+/* Memory that the device copies into without a detour, where the device lies apart and has most of it: pinning takes its time. */
+static enum status alloc_block(struct job_state *state, bool snapshot)
+{
+  struct device *device = state->job->device;
+  const int64_t there = count_bytes(state->plan, true, true, true), all = count_bytes(state->plan, true, true, false);
+  state->pinned = snapshot && !device->host_memory && there > 0 && 2 * there >= all;
+  if (state->pinned)
+    return device->ops->alloc_host(device, MEM_IO, (size_t)state->block_bytes, &state->block);
+  return mem_alloc(MEM_IO, (size_t)state->block_bytes, &state->block);
+}
+
+enum status job_state_place_pieces(struct job_state *state, bool snapshot)
+{
+  for (int i = 0; i < state->pieces; i++) {
+    struct job_state_piece *piece = &state->piece[i];
+    piece->blocked = wants_block(state, piece, snapshot);
+    piece->host = piece->blocked ? NULL : job_state_place(state, piece);
+    state->block_bytes += piece->blocked ? job_state_piece_bytes(piece) : 0;
+  }
+  if (state->block_bytes == 0)
+    return STATUS_OK;
+  const enum status status = alloc_block(state, snapshot);
+  char *host = state->block;
+  for (int i = 0; i < state->pieces && !status; i++)
+    if (state->piece[i].blocked) {
+      state->piece[i].host = host;
+      host += job_state_piece_bytes(&state->piece[i]);
+    }
+  return status;
+}

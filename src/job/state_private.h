@@ -1,0 +1,55 @@
+/* Types and functions that the state*.c files of src/job share. Private to src/job. */
+#ifndef SLUICE_JOB_STATE_PRIVATE_H
+#define SLUICE_JOB_STATE_PRIVATE_H
+
+#include "base/team.h"
+#include "job/state.h"
+
+enum {
+  JOB_STATE_KINDS = 1 + PLAN_MAX_STATE, /* parameters and optimizer state */
+  JOB_STATE_PARTS = 2,        /* trained and frozen */
+  JOB_STATE_SCRATCH = 1 << 20 /* elements that are on their way from or to the disk */
+};
+
+/* A range of a unit's flat elements, of one kind, trained or frozen, that lies in one buffer of the plan. */
+struct job_state_piece {
+  int buffer; /* -1: there is none */
+  struct layout_range range;
+  enum dtype type;
+  bool second;    /* moments, which fp16 has in a code of its own */
+  int64_t offset; /* of range.begin in the buffer, bytes */
+  char *host;     /* range.begin, in `type`; NULL: on the disk only */
+  bool blocked;   /* in the block */
+};
+
+struct job_state_part {
+  const struct job_state *state;
+  const struct job_state_piece *piece;
+  int64_t at; /* of the parameter's element 0 in the piece */
+};
+
+int job_state_kinds(const struct plan *plan, bool moments);
+int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
+/* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
+struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique);
+int64_t job_state_piece_bytes(const struct job_state_piece *piece);
+
+/* NULL: the host cannot reach it. */
+char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer);
+/* What of the job the host reads and writes as its own. */
+char *job_state_place(const struct job_state *state, const struct job_state_piece *piece);
+/* In the block, and on a device that lies apart. */
+bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece);
+/* Where the host finds the pieces: at their place, or one behind the other in a block. */
+enum status job_state_place_pieces(struct job_state *state, bool snapshot);
+
+/* By the threads of the job, whose cores they run on. */
+enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
+/* Between the block and a device apart, and from what is there now to its copies, on a lane of its own; complete on return. */
+enum status job_state_transfer(const struct job_state *state, bool to_job);
+/* io_tensor's move: a range of a tensor without data. */
+enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data);
+/* All moments on the disk, which begins with any bits, or with `moments` what no parameter's elements are going to be written to. */
+enum status job_state_zero_disk(const struct job_state *state, bool moments);
+
+#endif

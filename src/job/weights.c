@@ -1,0 +1,233 @@
+#include "job/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/append.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "exec/watchdog.h"
+#include "io/checkpoint/checkpoint.h"
+#include "job/model_source.h"
+#include "job/state.h"
+#include "model/hf.h"
+
+/* --- which tensor is which ------------------------------------------------------------------------------------------------------ */
+
+int weights_count(const struct model *model)
+{
+  int n = 0;
+  for (int u = 0; u < model->units; u++)
+    n += model->unit[u].params;
+  return n;
+}
+
+struct shape_text {
+  char text[96];
+};
+
+static struct shape_text shape_text(int ndim, const int64_t *shape)
+{
+  struct shape_text out = {""};
+  for (int d = 0; d < ndim && d < LAYOUT_MAX_DIMS; d++)
+    append_text(out.text, sizeof out.text, d ? " x %lld" : "%lld", (long long)shape[d]);
+  return out;
+}
+
+static enum status match_param(const struct model *model, const struct model_param *param, const char *dir, const struct safetensors_folder *folder,
+                               const struct st_tensor **out)
+{
+  const char *base = hf_base_name(model, param->name);
+  const struct st_tensor *tensor = safetensors_folder_find(folder, param->name);
+  if (!tensor && base)
+    tensor = safetensors_folder_find(folder, base);
+  if (!tensor)
+    return status_set(STATUS_INPUT, "%s: the tensor %s is missing; is config.json that of these weights?", dir, param->name);
+  if (tensor->ndim != param->ndim || memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
+    return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model", tensor->file, tensor->name,
+                      shape_text(tensor->ndim, tensor->shape).text, shape_text(param->ndim, param->shape).text);
+  if (!tensor->known)
+    return safetensors_read(tensor, (struct layout_range){0, 0}, NULL); /* says what it reads */
+  *out = tensor;
+  return STATUS_OK;
+}
+
+static int compare_tensors(const void *a, const void *b)
+{
+  const struct st_tensor *left = *(const struct st_tensor *const *)a, *right = *(const struct st_tensor *const *)b;
+  return (left > right) - (left < right);
+}
+
+static enum status compare_bits(const struct st_tensor *head, const struct st_tensor *embedding, struct layout_range range)
+{
+  enum { PART = 4096 };
+  float a[PART], b[PART];
+  for (int64_t at = range.begin; at < range.end; at += PART) {
+    const struct layout_range part = {at, range.end - at < PART ? range.end : at + PART};
+    enum status status = safetensors_read(head, part, a);
+    if (!status)
+      status = safetensors_read(embedding, part, b);
+    if (status)
+      return status;
+    if (memcmp(a, b, (size_t)(part.end - part.begin) * sizeof *a) != 0)
+      return status_set(STATUS_INPUT, "%s: %s is not %s, but config.json says that they are tied (tie_word_embeddings)", head->file, head->name,
+                        embedding->name);
+  }
+  return STATUS_OK;
+}
+
+static enum status check_tied_head(struct comm *comm, const struct model *model, const struct safetensors_folder *folder,
+                                   const struct st_tensor *head)
+{
+  const char *name = hf_embedding_name(model), *base = hf_base_name(model, name);
+  const struct st_tensor *embedding = safetensors_folder_find(folder, name);
+  if (!embedding)
+    embedding = safetensors_folder_find(folder, base);
+  if (head->ndim != embedding->ndim || memcmp(head->shape, embedding->shape, sizeof head->shape) != 0)
+    return status_set(STATUS_INPUT, "%s: %s has shape %s, but is tied to %s of %s", head->file, head->name, shape_text(head->ndim, head->shape).text,
+                      embedding->name, shape_text(embedding->ndim, embedding->shape).text);
+  const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm), n = head->elements;
+  return compare_bits(head, embedding, (struct layout_range){n / ranks * rank, rank == ranks - 1 ? n : n / ranks * (rank + 1)});
+}
+
+static enum status check_extra(struct comm *comm, const struct model *model, const struct safetensors_folder *folder, const struct st_tensor *tensor)
+{
+  switch (hf_extra(model, tensor->name)) {
+  case HF_EXTRA_BUFFER: return STATUS_OK;
+  case HF_EXTRA_TIED_HEAD: return check_tied_head(comm, model, folder, tensor);
+  default:
+    return status_set(STATUS_INPUT, "%s: the tensor %.200s is no parameter of this %s; is config.json that of these weights?", tensor->file,
+                      tensor->name, model->config.arch);
+  }
+}
+
+/* `taken`: what is a parameter's, sorted by address. */
+static enum status check_extras(struct comm *comm, const struct model *model, const struct safetensors_folder *folder,
+                                const struct st_tensor *const *taken, int n)
+{
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < safetensors_folder_count(folder) && !status; i++) {
+    const struct st_tensor *tensor = safetensors_folder_at(folder, i);
+    if (!bsearch(&tensor, taken, (size_t)n, sizeof *taken, compare_tensors))
+      status = check_extra(comm, model, folder, tensor);
+  }
+  return status;
+}
+
+static enum status match_all(struct comm *comm, const struct model *model, const char *dir, const struct safetensors_folder *folder,
+                             const struct st_tensor **out)
+{
+  const int n = weights_count(model);
+  const struct st_tensor **taken = NULL;
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof *taken, (void **)&taken);
+  for (int u = 0, k = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params && !status; p++, k++)
+      status = match_param(model, &model->unit[u].param[p], dir, folder, &out[k]);
+  if (!status) {
+    memcpy(taken, out, (size_t)n * sizeof *taken);
+    qsort(taken, (size_t)n, sizeof *taken, compare_tensors);
+    status = check_extras(comm, model, folder, taken, n);
+  }
+  mem_free(taken);
+  return status;
+}
+
+enum status weights_match(struct comm *comm, const struct model *model, const char *dir, const struct safetensors_folder *folder,
+                          const struct st_tensor **out)
+{
+  return comm_agree(comm, match_all(comm, model, dir, folder, out));
+}
+
+/* --- from a folder -------------------------------------------------------------------------------------------------------------- */
+
+/* Tensors of a job are in the order of units and parameters, and so are those that match. */
+static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
+{
+  enum status status = STATUS_OK;
+  for (int t = 0; t < state->n && !status; t++) {
+    status = safetensors_read(from[t], state->tensor[t].range, state->tensor[t].data);
+    progress_add();
+  }
+  return status ? status : job_state_commit(state);
+}
+
+static enum status load_folder(struct job *job, const char *dir)
+{
+  struct safetensors_folder *folder = NULL;
+  const struct st_tensor **from = NULL;
+  struct job_state *state = NULL;
+  enum status status = safetensors_folder_open(dir, &folder);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(job->model) * sizeof *from, (void **)&from);
+  if (!status)
+    status = job_state_open(job, false, false, true, &state);
+  status = comm_agree(job->comm, status);
+  if (!status)
+    status = weights_match(job->comm, job->model, dir, folder, from);
+  if (!status)
+    status = comm_agree(job->comm, read_ranges(state, from));
+  job_state_close(state);
+  mem_free(from);
+  safetensors_folder_close(folder);
+  return status;
+}
+
+/* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
+
+static enum status check_saved_deck(const struct job *job, const char *path, const struct checkpoint_meta *meta)
+{
+  struct deck saved = {0};
+  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
+  if (!status)
+    status = model_source_check(&saved, path, job->deck);
+  deck_destroy(&saved);
+  return status;
+}
+
+static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)
+{
+  struct checkpoint_meta meta = {0};
+  struct job_state *state = NULL;
+  enum status status = checkpoint_read_meta(job->comm, path, &meta);
+  *damaged = status != STATUS_OK;
+  if (!status)
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
+  if (!status)
+    status = comm_agree(job->comm, job_state_open(job, moments, false, true, &state));
+  if (!status)
+    status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
+  if (!status)
+    status = comm_agree(job->comm, job_state_commit(state));
+  job_state_close(state);
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+enum status weights_load(struct job *job, const char *path, bool moments)
+{
+  int64_t folder = !moments && comm_rank(job->comm) == 0 && model_source_is_folder(path);
+  watchdog_start(job->start, "reading %s", path);
+  const enum status status = comm_max_i64(job->comm, &folder, 1);
+  if (status)
+    return status;
+  bool damaged;
+  return folder ? load_folder(job, path) : load_checkpoint(job, path, moments, &damaged);
+}
+
+enum status weights_resume(struct job *job, const char *path, bool *damaged)
+{
+  return load_checkpoint(job, path, true, damaged);
+}
+
+enum status weights_start(struct job *job)
+{
+  const char *init = job->deck->train.init;
+  if (!*init)
+    return comm_agree(job->comm, job_state_init(job));
+  const enum status status = weights_load(job, init, false);
+  if (!status)
+    log_info("weights from %s", init);
+  return status;
+}

@@ -1,0 +1,347 @@
+#include "plan/ops.h"
+
+#define READS(n, ...) {.name = n, .access = OPERAND_READ, __VA_ARGS__}
+#define WRITES(n, ...) {.name = n, .access = OPERAND_WRITE, __VA_ARGS__}
+#define CHANGES(n, ...) {.name = n, .access = OPERAND_ADD, __VA_ARGS__}
+#define SUMS(n, ...) {.name = n, .access = OPERAND_SUM, __VA_ARGS__}
+
+#define PARAMS READS("params", .type = TYPE_WINDOW, .extent = EXTENT_UNIT)
+#define GRADS .type = TYPE_GRADIENT, .extent = EXTENT_TRAINED
+
+/* clang-format off */
+const struct op_row op_rows[OP_COUNT] = {
+    [OP_LOAD] = {
+        .name = "LOAD", .lane = LANE_IO, .part = PART_NOTHING, .group = GROUP_NONE,
+        .without = "it would work on old tokens",
+        .operand = {
+            [LOAD_TOKENS] = WRITES("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
+        },
+        .due = due_load, .value = value_load, .cost = cost_operands, .run = run_load,
+    },
+    [OP_GATHER] = {
+        .name = "GATHER", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
+        .collective = COLLECTIVE_GATHER, .whole = GATHER_WHOLE, .in_place = true,
+        .operand = {
+            [GATHER_SHARD] = READS("shard"),
+            [GATHER_WHOLE] = WRITES("whole", .type = TYPE_WINDOW),
+        },
+        .check = check_gather, .cost = cost_gather, .run = run_gather,
+    },
+    [OP_EMBED] = {
+        .name = "EMBED", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "nothing would enter the first block",
+        .operand = {
+            [EMBED_PARAMS] = PARAMS,
+            [EMBED_TOKENS] = READS("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
+            [EMBED_OUT] = WRITES("out", .type = TYPE_COMPUTE),
+        },
+        .due = due_embed, .value = value_embed, .cost = cost_embed, .run = run_embed,
+    },
+    [OP_FORWARD] = {
+        .name = "FORWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "nothing would pass through it",
+        .operand = {
+            [FORWARD_PARAMS] = PARAMS,
+            [FORWARD_IN] = READS("in", .type = TYPE_COMPUTE),
+            [FORWARD_OUT] = WRITES("out", .type = TYPE_COMPUTE),
+            [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES, .wanted = verify_wants_saved),
+        },
+        .due = due_forward, .value = value_forward, .cost = cost_block, .run = run_forward,
+    },
+    [OP_RECOMPUTE] = {
+        .name = "RECOMPUTE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "its activations would be gone",
+        .operand = {
+            [FORWARD_PARAMS] = PARAMS,
+            [FORWARD_IN] = READS("in", .type = TYPE_COMPUTE),
+            [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES),
+        },
+        .due = due_recompute, .value = value_recompute, .cost = cost_block, .run = run_forward,
+    },
+    [OP_LOSS] = {
+        .name = "LOSS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "the loss would lack a part",
+        .operand = {
+            [LOSS_PARAMS] = PARAMS,
+            [LOSS_IN] = READS("in", .type = TYPE_COMPUTE),
+            [LOSS_TOKENS] = READS("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
+            [LOSS_SUM] = SUMS("loss", .type = TYPE_BYTES, .role = ROLE_LOSS),
+            [LOSS_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [LOSS_D] = WRITES("d", .type = TYPE_COMPUTE, .wanted = verify_wants_stream_gradient),
+            [LOSS_GRADS] = SUMS("grads", GRADS, .wanted = verify_wants_gradient),
+        },
+        .due = due_loss, .value = value_loss, .cost = cost_loss, .run = run_loss,
+    },
+    [OP_LOGITS] = {
+        .name = "LOGITS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "there would be no result",
+        .operand = {
+            [LOGITS_PARAMS] = PARAMS,
+            [LOGITS_IN] = READS("in", .type = TYPE_COMPUTE),
+            [LOGITS_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [LOGITS_OUT] = WRITES("logits", .type = TYPE_FP32, .place = PLACE_OUTSIDE),
+        },
+        .due = due_logits, .value = value_logits, .cost = cost_logits, .run = run_logits,
+    },
+    [OP_DECODE] = {
+        .name = "DECODE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "nothing would pass through it",
+        .operand = {
+            [DECODE_PARAMS] = PARAMS,
+            [DECODE_IN] = READS("in", .type = TYPE_COMPUTE),
+            [DECODE_OUT] = WRITES("out", .type = TYPE_COMPUTE),
+            [DECODE_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [DECODE_CACHE] = CHANGES("cache", .type = TYPE_BYTES),
+        },
+        .due = due_decode, .check = check_decode, .value = value_forward, .cost = cost_block,
+        .run = run_decode,
+    },
+    [OP_BACKWARD] = {
+        .name = "BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .without = "its gradient would lack a part",
+        .operand = {
+            [BACKWARD_PARAMS] = PARAMS,
+            [BACKWARD_IN] = READS("in", .type = TYPE_COMPUTE),
+            [BACKWARD_SAVED] = READS("saved", .type = TYPE_BYTES),
+            [BACKWARD_D] = CHANGES("d", .type = TYPE_COMPUTE),
+            [BACKWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
+            [BACKWARD_GRADS] = SUMS("grads", GRADS, .wanted = verify_wants_gradient),
+        },
+        .due = due_backward, .value = value_backward, .cost = cost_backward, .run = run_backward,
+    },
+    [OP_EMBED_BACKWARD] = {
+        .name = "EMBED_BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING,
+        .without = "its gradient would lack a part",
+        .operand = {
+            [EMBED_BACKWARD_TOKENS] = READS("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
+            [EMBED_BACKWARD_D] = READS("d", .type = TYPE_COMPUTE),
+            [EMBED_BACKWARD_GRADS] = SUMS("grads", GRADS),
+        },
+        .due = due_embed_backward, .value = value_embed_backward, .cost = cost_embed_backward,
+        .run = run_embed_backward,
+    },
+    [OP_RELEASE] = {
+        .name = "RELEASE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .operand = {
+            [RELEASE_PARAMS] = READS("params", .type = TYPE_WINDOW),
+        },
+        .run = run_release,
+    },
+    [OP_REDUCE] = {
+        .name = "REDUCE", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
+        .collective = COLLECTIVE_EXCHANGE, .whole = REDUCE_FULL, .sums = true, .in_place = true,
+        .without = "its gradient would lack the other ranks' part",
+        .operand = {
+            [REDUCE_FULL] = CHANGES("full", GRADS, .place = PLACE_REDUCE),
+            [REDUCE_STAGING] = WRITES("staging", .type = TYPE_GRADIENT, .place = PLACE_REDUCE),
+            [REDUCE_SHARD] = SUMS("shard", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
+        },
+        .due = due_reduce, .check = check_reduce, .value = value_reduce, .cost = cost_reduce,
+        .run = run_reduce,
+    },
+    [OP_REPLICA_REDUCE] = {
+        .name = "REPLICA_REDUCE", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,
+        .collective = COLLECTIVE_EXCHANGE, .whole = REDUCE_FULL, .sums = true, .in_place = true,
+        .without = "its gradient would lack the other replicas' part",
+        .operand = {
+            [REDUCE_FULL] = CHANGES("full", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
+            [REDUCE_STAGING] = WRITES("staging", .type = TYPE_GRADIENT, .place = PLACE_REDUCE),
+            [REDUCE_SHARD] = WRITES("shard", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
+        },
+        .due = due_replica_reduce, .check = check_reduce, .value = value_reduce,
+        .cost = cost_reduce, .run = run_reduce,
+    },
+    [OP_GATHER_GRADS] = {
+        .name = "GATHER_GRADS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,
+        .collective = COLLECTIVE_GATHER, .whole = GATHER_GRADS_WHOLE, .in_place = true,
+        .without = "it would be updated by a partial gradient",
+        .operand = {
+            [GATHER_GRADS_PIECE] = READS("piece", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
+            [GATHER_GRADS_WHOLE] = WRITES("whole", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
+        },
+        .due = due_gather_grads, .check = check_gather_grads, .value = value_gradient,
+        .cost = cost_gather, .run = run_gather_grads,
+    },
+    [OP_SQUARES] = {
+        .name = "SQUARES", .lane = LANE_REDUCE, .part = PART_NOTHING,
+        .without = "the gradient norm would lack a part",
+        .operand = {
+            [SQUARES_GRADS] = READS("grads", .place = PLACE_SQUARES, .type = TYPE_GRADIENT,
+                .extent = EXTENT_PIECE),
+            [SQUARES_SUM] = SUMS("sum", .type = TYPE_BYTES, .place = PLACE_SQUARES,
+                .role = ROLE_SQUARES),
+        },
+        .due = due_squares, .value = value_squares, .cost = cost_operands, .run = run_squares,
+    },
+    [OP_METRICS] = {
+        .name = "METRICS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_WORLD,
+        .collective = COLLECTIVE_TREE, .whole = METRICS_LOSS,
+        .without = "loss and gradient norm would lack the other ranks' part",
+        .operand = {
+            [METRICS_LOSS] = CHANGES("loss", .type = TYPE_BYTES, .place = PLACE_REDUCE,
+                .role = ROLE_SUMMED_LOSS),
+            [METRICS_OUT] = SUMS("metrics", .type = TYPE_BYTES, .place = PLACE_REDUCE,
+                .role = ROLE_METRICS),
+            [METRICS_SQUARES] = READS("squares", .type = TYPE_BYTES, .place = PLACE_HOST,
+                .role = ROLE_HOST_SQUARES,
+                .wanted = verify_wants_squares),
+        },
+        .due = due_metrics, .check = check_metrics, .cost = cost_tree, .run = run_metrics,
+    },
+    [OP_UPDATE] = {
+        .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE,
+        .without = "its parameters would never change",
+        .operand = {
+            [UPDATE_METRICS] = READS("metrics", .type = TYPE_BYTES, .place = PLACE_REDUCE,
+                .role = ROLE_METRICS,
+                .wanted = verify_wants_metrics),
+            [UPDATE_GRADS] = READS("grads", .place = PLACE_STATE, .type = TYPE_GRADIENT,
+                .extent = EXTENT_OWNED),
+            [UPDATE_MASTER] = CHANGES("master", .place = PLACE_STATE, .type = TYPE_MASTER,
+                .extent = EXTENT_OWNED, .role = ROLE_MASTER),
+            [UPDATE_WORKING] = WRITES("working", .place = PLACE_WORKING, .type = TYPE_WINDOW,
+                .extent = EXTENT_OWNED, .role = ROLE_WORKING, .wanted = verify_wants_working),
+            [UPDATE_STATE] = CHANGES("state 1", .place = PLACE_STATE, .type = TYPE_STATE,
+                .role = ROLE_STATE, .wanted = verify_wants_state1),
+            [UPDATE_STATE + 1] = CHANGES("state 2", .place = PLACE_STATE, .type = TYPE_STATE,
+                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
+        },
+        .due = due_update, .check = check_update, .value = value_update, .cost = cost_operands,
+        .run = run_update,
+    },
+    [OP_FETCH] = {
+        .name = "FETCH", .lane = LANE_H2D, .part = PART_COPY,
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_SOURCE),
+            [MOVE_TO] = WRITES("to"),
+        },
+        .cost = cost_copy, .run = run_fetch,
+    },
+    [OP_PUBLISH] = {
+        .name = "PUBLISH", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
+        .collective = COLLECTIVE_BARRIER, .whole = MOVE_TO, .in_place = true,
+        .without = "ranks would compute with parameters that others are still writing",
+        .operand = {
+            [MOVE_FROM] = READS("mine", .place = PLACE_SHARED, .role = ROLE_WORKING),
+            [MOVE_TO] = WRITES("whole", .place = PLACE_SHARED, .type = TYPE_WINDOW),
+        },
+        .due = due_publish, .check = check_publish, .value = value_publish, .cost = cost_barrier,
+        .run = run_publish,
+    },
+    [OP_SAVE_ACT] = {
+        .name = "SAVE_ACT", .lane = LANE_D2H, .part = PART_COPY,
+        .without = "what its backward pass reads would be gone",
+        .operand = {
+            [MOVE_FROM] = READS("from"),
+            [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
+                .extent = EXTENT_FIRST),
+        },
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .run = run_move,
+    },
+    [OP_WRITE_ACT] = {
+        .name = "WRITE_ACT", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "what its backward pass reads would be gone",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_HOST),
+            [MOVE_TO] = WRITES("to", .place = PLACE_DISK, .type = TYPE_FIRST,
+                .extent = EXTENT_FIRST),
+        },
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_write_act,
+    },
+    [OP_READ_ACT] = {
+        .name = "READ_ACT", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "what its backward pass reads would not come back",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_DISK),
+            [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
+                .extent = EXTENT_FIRST),
+        },
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_read_act,
+    },
+    [OP_FETCH_ACT] = {
+        .name = "FETCH_ACT", .lane = LANE_H2D, .part = PART_COPY,
+        .without = "what its backward pass reads would not come back",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_HOST),
+            [MOVE_TO] = WRITES("to", .type = TYPE_FIRST, .extent = EXTENT_FIRST),
+        },
+        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy, .run = run_move,
+    },
+    [OP_FETCH_GRAD] = {
+        .name = "FETCH_GRAD", .lane = LANE_D2H, .part = PART_COPY,
+        .without = "its gradient would not come to the host",
+        .operand = {
+            [MOVE_FROM] = READS("from", .type = TYPE_GRADIENT),
+            [MOVE_TO] = WRITES("to", .place = PLACE_LANDED, .type = TYPE_GRADIENT,
+                .extent = EXTENT_FIRST),
+        },
+        .due = due_fetch_grad, .value = value_gradient, .cost = cost_copy, .run = run_move,
+    },
+    [OP_ACCUMULATE] = {
+        .name = "ACCUMULATE", .lane = LANE_HOST, .part = PART_UPDATE,
+        .without = "its gradient would lack a part",
+        .operand = {
+            [ACCUMULATE_LANDED] = READS("landed", .place = PLACE_HOST, .type = TYPE_GRADIENT),
+            [ACCUMULATE_GRADS] = CHANGES("grads", .place = PLACE_HOST, .type = TYPE_GRADIENT,
+                .extent = EXTENT_FIRST),
+        },
+        .due = due_accumulate, .value = value_accumulate, .cost = cost_operands,
+        .run = run_accumulate,
+    },
+    [OP_READ_STATE] = {
+        .name = "READ_STATE", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "it would be updated without its state",
+        .operand = {
+            [STATE_FROM] = READS("from 1", .place = PLACE_DISK, .type = TYPE_STATE,
+                .role = ROLE_STORED_STATE, .wanted = verify_wants_state1),
+            [STATE_FROM + 1] = READS("from 2", .place = PLACE_DISK, .type = TYPE_STATE,
+                .role = ROLE_STORED_STATE, .index = 1, .wanted = verify_wants_state2),
+            [STATE_TO] = WRITES("to 1", .place = PLACE_HOST, .type = TYPE_STATE, .role = ROLE_STATE,
+                .wanted = verify_wants_state1),
+            [STATE_TO + 1] = WRITES("to 2", .place = PLACE_HOST, .type = TYPE_STATE,
+                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
+        },
+        .due = due_stored_state, .check = check_stored_state, .value = value_read_state,
+        .cost = cost_disk, .run = run_read_state,
+    },
+    [OP_WRITE_STATE] = {
+        .name = "WRITE_STATE", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "its state would never change",
+        .operand = {
+            [STATE_FROM] = READS("from 1", .place = PLACE_HOST, .type = TYPE_STATE,
+                .role = ROLE_STATE, .wanted = verify_wants_state1),
+            [STATE_FROM + 1] = READS("from 2", .place = PLACE_HOST, .type = TYPE_STATE,
+                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
+            [STATE_TO] = WRITES("to 1", .place = PLACE_DISK, .type = TYPE_STATE,
+                .role = ROLE_STORED_STATE, .wanted = verify_wants_state1),
+            [STATE_TO + 1] = WRITES("to 2", .place = PLACE_DISK, .type = TYPE_STATE,
+                .role = ROLE_STORED_STATE, .index = 1, .wanted = verify_wants_state2),
+        },
+        .due = due_stored_state, .check = check_stored_state, .value = value_write_state,
+        .cost = cost_disk, .run = run_write_state,
+    },
+    [OP_FETCH_LOSS] = {
+        .name = "FETCH_LOSS", .lane = LANE_D2H, .part = PART_COPY,
+        .without = "the loss would not come to the host",
+        .operand = {
+            [MOVE_FROM] = READS("from", .role = ROLE_LOSS),
+            [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
+                .extent = EXTENT_FIRST,
+                .role = ROLE_LOSS_HOST),
+        },
+        .due = due_fetch_loss, .cost = cost_copy, .run = run_move,
+    },
+    [OP_SUM_SHARED] = {
+        .name = "SUM_SHARED", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
+        .collective = COLLECTIVE_BARRIER, .whole = SUM_SHARED_LANDED, .sums = true,
+        .without = "its gradient would lack the other ranks' part",
+        .operand = {
+            [SUM_SHARED_LANDED] = CHANGES("landed", GRADS, .place = PLACE_SHARED),
+            [SUM_SHARED_SHARD] = SUMS("shard", .place = PLACE_HOST, .type = TYPE_GRADIENT),
+        },
+        .due = due_sum_shared, .check = check_sum_shared, .value = value_sum_shared,
+        .cost = cost_sum_shared, .run = run_sum_shared,
+    },
+};

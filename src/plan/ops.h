@@ -1,0 +1,158 @@
+/* One row per operation: the facts that the builder, verify, the simulator, the printer, the trace
+ * and the executor share. A new operation is a row in ops.c, and the functions that the row names.
+ *
+ * verify proves ordering, byte spans and lifetimes of values by itself. It takes from a row only
+ * what an operation is. */
+#ifndef SLUICE_PLAN_OPS_H
+#define SLUICE_PLAN_OPS_H
+
+#include "plan/plan.h"
+
+/* May an operand be read, written, changed, or either begin or continue a sum? */
+enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM };
+
+/* The tiers where an operand may lie. */
+enum operand_place {
+  PLACE_DEVICE,
+  PLACE_HOST,
+  PLACE_DISK,
+  PLACE_SHARED,
+  PLACE_OUTSIDE, /* tokens and logits, which the program reads and writes between steps */
+  PLACE_REDUCE,  /* the memory of the reduce lane */
+  PLACE_STATE,   /* masters and reduced gradients of the unit */
+  PLACE_SQUARES, /* the memory of the lane that squares the unit's gradient */
+  PLACE_SOURCE,  /* parameters in host memory, shared or not */
+  PLACE_WORKING, /* the copy that the update leaves */
+  PLACE_LANDED   /* gradients that have come to the host */
+};
+
+/* The element type of an operand. */
+enum operand_type {
+  TYPE_ANY,
+  TYPE_WINDOW,  /* in which parameters are gathered */
+  TYPE_COMPUTE, /* of the values between units */
+  TYPE_GRADIENT,
+  TYPE_MASTER,
+  TYPE_STATE,
+  TYPE_TOKENS,
+  TYPE_FP32,
+  TYPE_BYTES,   /* of what a model or the executor keeps there */
+  TYPE_FIRST    /* that of operand 0 */
+};
+
+/* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
+ * part that no other rank has, or as many as operand 0 has. */
+enum operand_extent {
+  EXTENT_ANY,
+  EXTENT_UNIT,
+  EXTENT_TRAINED,
+  EXTENT_OWNED,
+  EXTENT_PIECE,
+  EXTENT_FIRST
+};
+
+/* The buffer that must stand there, if the plan has only one. */
+enum operand_role {
+  ROLE_ANY,
+  ROLE_MASTER,
+  ROLE_WORKING,
+  ROLE_STATE,        /* the state itself, or its copy in memory if the state is on NVMe */
+  ROLE_STORED_STATE, /* the state itself */
+  ROLE_METRICS,
+  ROLE_LOSS,
+  ROLE_LOSS_HOST,
+  ROLE_SUMMED_LOSS,  /* the loss where METRICS sums it */
+  ROLE_SQUARES,      /* where the unit's squares add up */
+  ROLE_HOST_SQUARES
+};
+
+/* Whether an optional operand must be there. */
+typedef bool operand_wanted(const struct plan *plan, const struct instr *instr);
+
+struct operand {
+  const char *name; /* NULL: the operation has no such operand */
+  enum operand_access access;
+  enum operand_place place;
+  enum operand_type type;
+  enum operand_extent extent;
+  enum operand_role role;
+  int index;              /* of TYPE_STATE: which state */
+  operand_wanted *wanted; /* NULL: always */
+};
+
+/* How an operation moves data between ranks. */
+enum op_collective {
+  COLLECTIVE_NONE,
+  COLLECTIVE_BARRIER,
+  COLLECTIVE_GATHER,
+  COLLECTIVE_EXCHANGE,
+  COLLECTIVE_TREE
+};
+
+struct tally;  /* how many of each operation a unit has in a micro-batch: verify_counts.c */
+struct walker; /* the values that buffers hold: verify_values.c */
+struct call;   /* an instruction that runs: exec/handlers.c */
+struct cost;   /* seconds and bytes: simulate.c */
+
+/* How many there must be for a unit (-1: none) and micro-batch (-1: the step); -1: any number. */
+typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
+typedef enum status op_check(const struct plan *plan, int i);
+typedef enum status op_value(const struct walker *walker);
+typedef struct cost op_cost(const struct plan *plan, const struct instr *instr,
+                            const struct plan_rates *rates);
+typedef enum status op_run(const struct call *call);
+
+struct op_row {
+  const char *name;
+  const char *without;  /* what goes wrong if one is missing */
+  enum plan_lane lane;
+  enum plan_part part;
+  enum plan_group group;
+  enum op_collective collective;
+  int whole;            /* of a collective: the operand that all ranks' parts make up */
+  bool sums;            /* gradients over ranks: they travel as attr.wire */
+  bool in_place;        /* operands of one buffer family may overlap */
+  bool params;          /* operand 0 is the unit's parameters, gathered */
+  struct operand operand[PLAN_MAX_USE];
+  op_due *due;
+  op_check *check;      /* beyond the facts of the operands; NULL: nothing */
+  op_value *value;      /* NULL: it changes no value that verify follows */
+  op_cost *cost;        /* NULL: it takes no time */
+  op_run *run;
+};
+
+extern const struct op_row op_rows[OP_COUNT];
+
+/* ---- verify_shape.c: operands that depend on the input ---- */
+operand_wanted verify_wants_saved, verify_wants_stream_gradient, verify_wants_gradient;
+operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
+operand_wanted verify_wants_state1, verify_wants_state2;
+
+/* ---- verify_counts.c ---- */
+op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
+op_due due_embed_backward, due_reduce, due_sum_shared, due_replica_reduce, due_gather_grads;
+op_due due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
+op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_loss;
+
+/* ---- verify_roles.c ---- */
+op_check check_gather, check_decode, check_reduce, check_sum_shared, check_gather_grads;
+op_check check_metrics, check_update, check_stored_state, check_publish;
+
+/* ---- verify_values.c ---- */
+op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
+op_value value_logits, value_backward, value_kept, value_reduce, value_sum_shared, value_gradient;
+op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
+op_value value_write_state;
+
+/* ---- simulate.c ---- */
+op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
+op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_reduce;
+op_cost cost_sum_shared;
+
+/* ---- src/exec/handlers.c ---- */
+op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
+op_run run_backward, run_embed_backward, run_release, run_reduce, run_gather_grads;
+op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
+op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_sum_shared;
+
+#endif

@@ -1,0 +1,124 @@
+#include "plan/traffic.h"
+
+#include "base/exactsum.h"
+#include "plan/ops.h"
+
+/* The groups of a kind: `groups` of them, each of `size` ranks from `first` + group * between_groups on, `between` apart. */
+struct groups {
+  int groups, size;
+  int64_t between, between_groups;
+};
+
+/* Of all groups of a kind: how often something crosses if each member sends to each other one, and if each sends to the next one. */
+struct crossings {
+  int64_t pairs, links;
+};
+
+int traffic_nodes(int ranks, int local_ranks)
+{
+  return (ranks + local_ranks - 1) / local_ranks;
+}
+
+static struct crossings count_group(const struct groups *kind, int group, int local_ranks)
+{
+  struct crossings count = {.pairs = (int64_t)kind->size * kind->size};
+  const int64_t first = group * kind->between_groups;
+  const int64_t last_node = (first + (kind->size - 1) * kind->between) / local_ranks;
+  int64_t here = 0;
+  for (int i = 0; i < kind->size; i++) {
+    const int64_t node = (first + i * kind->between) / local_ranks;
+    const int64_t next = i + 1 < kind->size ? (first + (i + 1) * kind->between) / local_ranks : -1;
+    here++;
+    if (next == node)
+      continue;
+    count.pairs -= here * here;
+    here = 0;
+    count.links += next >= 0 || last_node != first / local_ranks; /* the last one is followed by the first */
+  }
+  return count;
+}
+
+static struct crossings count(const struct groups *kind, int local_ranks)
+{
+  struct crossings all = {0};
+  for (int group = 0; group < kind->groups; group++) {
+    const struct crossings one = count_group(kind, group, local_ranks);
+    all.pairs += one.pairs;
+    all.links += one.links;
+  }
+  return all;
+}
+
+/* A sum goes up a binomial tree, whose parents lack the lowest bit of a rank, and comes down one whose parents lack the highest. */
+static int64_t count_tree(int ranks, int local_ranks)
+{
+  int64_t crossing = 0;
+  for (int rank = 1; rank < ranks; rank++) {
+    const int up = rank & (rank - 1), down = rank ^ (1 << (31 - __builtin_clz((unsigned)rank)));
+    crossing += (up / local_ranks != rank / local_ranks) + (down / local_ranks != rank / local_ranks);
+  }
+  return crossing;
+}
+
+struct job {
+  const struct plan *plan;
+  const struct traffic_model *model;
+  struct crossings shard, replica;
+  int64_t tree;
+};
+
+static int64_t part_of(const struct job *job, const struct instr *instr)
+{
+  return plan_instr_bytes(job->plan, instr) / plan_instr_ranks(job->plan, instr);
+}
+
+static int64_t gathered(const struct job *job, const struct instr *instr, const struct crossings *crossings)
+{
+  const int64_t part = part_of(job, instr), others = plan_instr_ranks(job->plan, instr) - 1;
+  return part * (job->model->ring ? crossings->links * others : crossings->pairs);
+}
+
+/* In a group of one nothing travels, and crossings are none. */
+static int64_t reduced(const struct job *job, const struct instr *instr, const struct crossings *crossings)
+{
+  return part_of(job, instr) * crossings->pairs;
+}
+
+/* Without sharding the members of a group are replicas. */
+static int64_t *kind_of(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
+{
+  const bool whole = job->plan->input.strategy == STRATEGY_NO_SHARD;
+  if (instr->attr.group == GROUP_GATHER)
+    return &out->gather;
+  return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
+}
+
+static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
+{
+  const struct crossings *crossings = instr->attr.group == GROUP_REPLICAS ? &job->replica : &job->shard;
+  if (instr->attr.group == GROUP_NONE)
+    return;
+  switch (op_rows[instr->op].collective) {
+  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += gathered(job, instr, crossings); break;
+  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += reduced(job, instr, crossings); break;
+  case COLLECTIVE_TREE: out->sums += 2 * (int64_t)sizeof(struct exactsum) * job->tree; break;
+  default: break;
+  }
+}
+
+struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
+{
+  const int ranks = plan->input.ranks, group = plan->input.shape.group;
+  const struct groups shards = {.groups = ranks / group, .size = group, .between = 1, .between_groups = group};
+  const struct groups replicas = {.groups = group, .size = ranks / group, .between = group, .between_groups = 1};
+  const struct job job = {.plan = plan,
+                          .model = model,
+                          .shard = count(&shards, model->local_ranks),
+                          .replica = count(&replicas, model->local_ranks),
+                          .tree = count_tree(ranks, model->local_ranks)};
+  struct traffic_bytes out = {0};
+  for (int i = 0; i < plan->n; i++)
+    add(&job, &plan->instr[i], &out);
+  out.all = out.gather + out.reduce + out.replicas + out.sums;
+  return out;
+}

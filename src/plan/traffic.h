@@ -1,0 +1,27 @@
+/* Bytes that cross from node to node in a step: what collectives send, counted pair by pair. Payload alone: no headers, and nothing of the control plane. */
+#ifndef SLUICE_PLAN_TRAFFIC_H
+#define SLUICE_PLAN_TRAFFIC_H
+
+#include "plan/plan.h"
+
+/* How the carrier does it. Ranks lie on nodes block by block. */
+struct traffic_model {
+  int local_ranks; /* of a node */
+  bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
+};
+
+/* Sent by all nodes together to others, in one step. */
+struct traffic_bytes {
+  int64_t gather;   /* parameters */
+  int64_t reduce;   /* gradients, in the shard group */
+  int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and all-gather */
+  int64_t sums;     /* loss and norm */
+  int64_t all;
+};
+
+/* Nodes that `ranks` ranks take up. */
+int traffic_nodes(int ranks, int local_ranks);
+/* Local, pure. */
+struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);
+
+#endif

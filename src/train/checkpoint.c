@@ -1,0 +1,283 @@
+/* Checkpoints of a run: saving at a step, and the state that it begins with. */
+#include "train/private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "exec/watchdog.h"
+#include "job/model_source.h"
+#include "job/weights.h"
+
+/* --- saving ----------------------------------------------------------------------------------------------------------------------- */
+
+enum status train_finish_save(struct train_run *run)
+{
+  struct checkpoint_writer_report report;
+  if (!checkpoint_writer_is_pending(run->writer))
+    return STATUS_OK;
+  const enum status status = checkpoint_writer_finish(run->writer, &report);
+  if (status)
+    return status;
+  run->saved_step = report.step;
+  run->save_s = report.seconds;
+  return comm_agree(run->comm, train_record_save(run, &report));
+}
+
+static enum status begin_save(struct train_run *run, bool behind)
+{
+  const double start = clock_s();
+  struct checkpoint_meta meta = {.step = run->step,
+                                 .samples = run->samples,
+                                 .skipped = run->skipped,
+                                 .ranks = comm_ranks(run->comm),
+                                 .seed = (uint64_t)run->deck->run.seed,
+                                 .data = token_set_stream(run->order.set),
+                                 .version = (char *)PACKAGE_VERSION};
+  snprintf(meta.compute, sizeof meta.compute, "%s", dtype_name(run->job->place.compute));
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  if (status)
+    comm_abort(run->comm, status);
+  status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));
+  if (!status)
+    status = checkpoint_writer_save(run->writer, &meta, behind, run->bad == 0, start);
+  mem_free(meta.deck);
+  return status;
+}
+
+enum status train_save(struct train_run *run, bool leaving)
+{
+  enum status status = train_finish_save(run);
+  if (!status)
+    status = begin_save(run, !leaving);
+  if (!status && leaving)
+    status = train_finish_save(run);
+  return status;
+}
+
+/* --- beginning -------------------------------------------------------------------------------------------------------------------- */
+
+/* A frozen parameter has no moments: a run that froze others has not the state that this one needs, or has more than it can go on with. */
+static enum status compare_frozen(const struct model *saved, const struct model *model, const char *path)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++)
+      if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
+        return status_set(STATUS_USAGE,
+                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with the train.freeze of its deck (sluice ckpt show), "
+                          "or begin a run of its own with train.init=%s",
+                          path, model->unit[u].param[p].name, saved->unit[u].param[p].frozen ? "frozen" : "trained",
+                          model->unit[u].param[p].frozen ? "freezes" : "trains", path);
+  return STATUS_OK;
+}
+
+static enum status check_frozen(const struct train_run *run, const char *path,
+                                const struct deck *saved)
+{
+  struct model *model = NULL;
+  enum status status = job_model(saved, comm_ranks(run->comm), &model);
+  if (!status)
+    status = compare_frozen(model, run->job->model, path);
+  model_destroy(model);
+  return status;
+}
+
+/* Zeros stand for what follows from other keys, and an automatic compute type for `compute`. */
+static struct deck spell_out(const struct deck *deck, const char *compute)
+{
+  struct deck full = *deck;
+  if (full.run.compute == DECK_COMPUTE_AUTO)
+    full.run.compute = strcmp(compute, "bf16") ? DECK_COMPUTE_FP32 : DECK_COMPUTE_BF16;
+  if (full.data.sequence == 0)
+    full.data.sequence = full.model.context;
+  if (full.optim.schedule == SCHEDULE_CONSTANT)
+    full.optim.decay_steps = 0;
+  else if (full.optim.decay_steps == 0)
+    full.optim.decay_steps = full.run.steps;
+  return full;
+}
+
+/* The deck of the checkpoint and that of the run, spelled out. Their texts belong to the decks that
+ * they are made of. */
+struct decks {
+  struct deck before, now;
+};
+
+/* A checkpoint of an older version does not say in what it was computed: as now, it is assumed. */
+static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
+                               const struct deck *saved)
+{
+  const char *now = dtype_name(run->job->place.compute);
+  return (struct decks){.before = spell_out(saved, *meta->compute ? meta->compute : now),
+                        .now = spell_out(run->deck, now)};
+}
+
+struct change {
+  char *before, *now;
+};
+
+static void change_free(struct change *change)
+{
+  mem_free(change->before);
+  mem_free(change->now);
+}
+
+/* Whether a key has another value than before. Free *out in any case. */
+static enum status find_change(const struct decks *decks, const struct option *option,
+                               struct change *out, bool *changed)
+{
+  *out = (struct change){0};
+  enum status status = options_print_value(option, &decks->before, &out->before);
+  if (!status)
+    status = options_print_value(option, &decks->now, &out->now);
+  *changed = !status && strcmp(out->before, out->now) != 0;
+  return status;
+}
+
+static const char reorder[] = "the samples would come in another order, some twice and some never";
+
+static enum status refuse_reordering(const struct decks *decks, const char *path)
+{
+  enum status status = STATUS_OK;
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    struct change change;
+    bool changed = false;
+    if (option->effect != EFFECT_ORDER)
+      continue;
+    status = find_change(decks, option, &change, &changed);
+    if (changed)
+      status = status_set(
+          STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
+          option->name, change.now, path, change.before, reorder, option->name, change.before);
+    change_free(&change);
+  }
+  return status;
+}
+
+/* One line per key that changes the mathematics, or the order of samples. */
+static enum status tell_changes(const struct decks *decks)
+{
+  enum status status = STATUS_OK;
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    struct change change;
+    bool changed = false;
+    if (option->effect == EFFECT_NONE)
+      continue;
+    status = find_change(decks, option, &change, &changed);
+    if (changed)
+      log_info("changed: %s: %s -> %s", option->name, change.before, change.now);
+    change_free(&change);
+  }
+  return status;
+}
+
+/* `saved`: the deck of the checkpoint. Without samples there is no order yet. */
+static enum status check_saved(const struct train_run *run, const char *path,
+                               const struct checkpoint_meta *meta, struct deck *saved)
+{
+  enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL);
+  if (!status)
+    status = model_source_check(saved, path, run->deck);
+  if (!status)
+    status = check_frozen(run, path, saved);
+  if (status || run->deck->data.reorder || meta->samples == 0)
+    return status;
+  const struct decks decks = spell_both(run, meta, saved);
+  return refuse_reordering(&decks, path);
+}
+
+static enum status take_up(struct train_run *run, const char *path,
+                           const struct checkpoint_meta *meta, const struct deck *saved)
+{
+  run->first = run->step = run->saved_step = meta->step;
+  run->samples = meta->samples;
+  run->skipped = meta->skipped;
+  run->learned = meta->data;
+  run->from = mem_strdup(path);
+  log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
+           (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
+           meta->ranks == 1 ? "" : "s");
+  const struct decks decks = spell_both(run, meta, saved);
+  return run->from ? tell_changes(&decks) : STATUS_MEMORY;
+}
+
+/* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ
+ * between the run that saved and the run that goes on. */
+static enum status resume_from(void *arg, const char *path, bool *damaged)
+{
+  struct train_run *run = arg;
+  struct checkpoint_meta meta = {0};
+  struct deck saved = {0};
+  enum status status = checkpoint_read_meta(run->comm, path, &meta);
+  *damaged = status != STATUS_OK;
+  if (!status)
+    status = comm_agree(run->comm, check_saved(run, path, &meta, &saved));
+  if (!status)
+    status = weights_resume(run->job, path, damaged);
+  if (!status)
+    status = comm_agree(run->comm, take_up(run, path, &meta, &saved));
+  deck_destroy(&saved);
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+enum status train_start_state(struct train_run *run, const char *resume)
+{
+  if (!strcmp(resume, "none"))
+    return weights_start(run->job);
+  bool damaged;
+  if (strcmp(resume, "auto") != 0)
+    return resume_from(run, resume, &damaged);
+
+  char *path = NULL;
+  watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir);
+  enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir, true, resume_from, run, &path);
+  if (!status && !path) {
+    status = weights_start(run->job);
+    log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
+  }
+  mem_free(path);
+  return status;
+}
+
+/* --- data ------------------------------------------------------------------------------------------------------------------------ */
+
+/* The tokens that the checkpoint was trained on, in the same order, whatever folder they are in. */
+static enum status compare_stream(const struct train_run *run)
+{
+  const struct token_stream now = token_set_stream(run->order.set), *before = &run->learned;
+  const char *dir = run->deck->data.train;
+  if (!run->from || run->samples == 0)
+    return STATUS_OK;
+  if (!*before->tokenizer.name) {
+    log_info("data.train: %s does not record its training tokens, so they cannot be compared with "
+             "those of %s",
+             run->from, dir);
+    return STATUS_OK;
+  }
+  if (before->tokens == now.tokens && before->crc32 == now.crc32)
+    return STATUS_OK;
+  if (!run->deck->data.reorder)
+    return status_set(STATUS_USAGE,
+                      "data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
+                      "on (%lld): %s; use that data, or set data.reorder=true",
+                      dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
+  log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
+           (long long)now.tokens, dir);
+  return STATUS_OK;
+}
+
+enum status train_open_data(struct train_run *run)
+{
+  const struct deck *deck = run->deck;
+  struct data_maker maker;
+  watchdog_start(run->job->start, "opening %s", deck->data.train);
+  enum status status = data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker);
+  if (!status)
+    status = data_open(run->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN,
+                       run->job->shape.sequence, &maker, &run->order.set);
+  return status ? status : compare_stream(run);
+}

@@ -1,0 +1,446 @@
+#include "train/hf_convert.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/append.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
+#include "io/tokenizer/tokenizer.h"
+#include "job/model_source.h"
+#include "job/weights.h"
+#include "model/hf.h"
+#include "train/data.h"
+
+/* This rank's part of tensor t: a small one belongs to one rank. */
+static struct layout_range share(struct comm *comm, int t, int64_t elements)
+{
+  enum { SMALL = 1 << 16 };
+  const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm);
+  if (elements < SMALL)
+    return t % ranks == rank ? (struct layout_range){0, elements} : (struct layout_range){0, 0};
+  return (struct layout_range){elements / ranks * rank, rank == ranks - 1 ? elements : elements / ranks * (rank + 1)};
+}
+
+/* The model's parameters as tensors that are moved by pieces, each rank its share. */
+static enum status make_tensors(struct comm *comm, const struct model *model, io_move *move, struct io_tensor **out)
+{
+  struct io_tensor *tensors = NULL;
+  const int n = weights_count(model);
+  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof *tensors, (void **)&tensors);
+  if (status)
+    return status;
+  for (int u = 0, t = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++, t++) {
+      const struct model_param *param = &model->unit[u].param[p];
+      tensors[t] = (struct io_tensor){.group = "model",
+                                      .name = param->name,
+                                      .type = DTYPE_F32,
+                                      .ndim = param->ndim,
+                                      .range = share(comm, t, model->unit[u].layout.elements[p]),
+                                      .writer = true,
+                                      .move = move};
+      memcpy(tensors[t].shape, param->shape, (size_t)param->ndim * sizeof *param->shape);
+    }
+  *out = tensors;
+  return STATUS_OK;
+}
+
+static enum status create_model(const struct deck *deck, struct model **out)
+{
+  const struct model_config config = job_model_config(deck);
+  return model_create(&config, out);
+}
+
+/* --- import --------------------------------------------------------------------------------------------------------------------- */
+
+struct import {
+  struct comm *comm;
+  const char *dir, *path;
+  struct deck deck;
+  struct model *model;
+  struct safetensors_folder *folder;
+  const struct st_tensor **from;
+  struct io_tensor *tensors;
+};
+
+static enum status read_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  return safetensors_read(tensor->arg, piece, data);
+}
+
+/* The stored deck is that of a run which begins with these parameters: it has no train.init. */
+static enum status describe(struct import *import)
+{
+  char *init = mem_printf("train.init=%s", import->dir);
+  enum status status = init ? deck_load(&import->deck, NULL, 1, &init) : STATUS_MEMORY;
+  mem_free(init);
+  status = comm_agree(import->comm, status);
+  if (!status)
+    status = model_source_resolve(import->comm, import->dir, &import->deck);
+  if (!status)
+    status = comm_agree(import->comm, options_resolve(import->deck.set, "train.init", ""));
+  return status;
+}
+
+/* A folder that is not there is rather misspelt than wanted. */
+static enum status check_target(const char *path)
+{
+  char *folder = mem_strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
+  enum status status = folder ? STATUS_OK : STATUS_MEMORY;
+  if (slash && slash > folder) {
+    *slash = '\0';
+    if (!file_is_folder(folder))
+      status = status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
+  }
+  mem_free(folder);
+  return status;
+}
+
+static enum status open_import(struct import *import)
+{
+  enum status status = create_model(&import->deck, &import->model);
+  if (!status)
+    status = safetensors_folder_open(import->dir, &import->folder);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(import->model) * sizeof *import->from, (void **)&import->from);
+  return status ? status : make_tensors(import->comm, import->model, read_piece, &import->tensors);
+}
+
+static enum status write_import(struct import *import)
+{
+  const int n = weights_count(import->model);
+  struct checkpoint_meta meta = {.ranks = comm_ranks(import->comm), .seed = (uint64_t)import->deck.run.seed, .version = (char *)PACKAGE_VERSION};
+  for (int t = 0; t < n; t++)
+    import->tensors[t].arg = (void *)import->from[t];
+  enum status status = comm_agree(import->comm, options_print_yaml(import->deck.set, &meta.deck));
+  if (!status)
+    status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
+  if (!status)
+    log_info("%s: %lld tensors, %.1f M parameters of a %s; tokenizer, token ids and generation_config.json stay in %s: an export takes tokenizer=%s",
+             import->path, (long long)n, (double)import->model->parameters * 1e-6, import->model->config.arch, import->dir, import->dir);
+  mem_free(meta.deck);
+  return status;
+}
+
+enum status hf_convert_import(struct comm *comm, const char *dir, const char *path)
+{
+  struct import import = {.comm = comm, .dir = dir, .path = path};
+  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? check_target(path) : STATUS_OK);
+  if (!status)
+    status = describe(&import);
+  if (!status)
+    status = comm_agree(comm, open_import(&import));
+  if (!status)
+    status = weights_match(comm, import.model, dir, import.folder, import.from);
+  if (!status)
+    status = write_import(&import);
+  mem_free(import.tensors);
+  mem_free(import.from);
+  safetensors_folder_close(import.folder);
+  model_destroy(import.model);
+  deck_destroy(&import.deck);
+  return status;
+}
+
+/* --- export --------------------------------------------------------------------------------------------------------------------- */
+
+struct export
+{
+  struct comm *comm;
+  const struct deck *deck;
+  const char *checkpoint, *dir;
+  const struct hf_convert_options *options;
+  struct data_maker maker; /* the tokenizer that the checkpoint records */
+  bool bytes;              /* the tokenizer is bytes, whose files are made here */
+  bool fresh;              /* the folder was not there */
+  struct model *model;
+  struct st_shape *shapes;
+  struct io_tensor *tensors;
+  struct safetensors_writer *writer;
+};
+
+static enum status write_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  const struct export *export = tensor->arg;
+  return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
+}
+
+static enum status in_folder(const char *dir, const char *name, char **out)
+{
+  *out = mem_printf("%s/%s", dir, name);
+  return *out ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status refuse_model(const char *dir)
+{
+  static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (model_source_holds(dir, names[i]))
+      return status_set(STATUS_USAGE, "%s holds a model already (%s): remove it or choose another folder", dir, names[i]);
+  return STATUS_OK;
+}
+
+/* What belongs to a tokenizer; the rest goes along where it is. */
+static const struct file {
+  const char *name;
+  bool makes_tokenizer;
+} files[] = {{"tokenizer.json", true},         {"vocab.json", true},
+             {"tokenizer.model", true},        {"merges.txt", false},
+             {"tokenizer_config.json", false}, {"special_tokens_map.json", false},
+             {"added_tokens.json", false},     {"generation_config.json", false},
+             {"chat_template.jinja", false},   {"chat_template.json", false}};
+enum { FILES = sizeof files / sizeof *files };
+
+static bool has_tokenizer(const char *dir)
+{
+  for (int i = 0; i < FILES; i++)
+    if (files[i].makes_tokenizer && model_source_holds(dir, files[i].name))
+      return true;
+  return false;
+}
+
+static enum status copy_file(const char *from, const char *to, const char *name)
+{
+  enum { MOST = 256 << 20 };
+  char *source = NULL, *target = NULL, *text = NULL;
+  size_t bytes = 0;
+  enum status status = in_folder(from, name, &source);
+  if (!status)
+    status = in_folder(to, name, &target);
+  if (!status)
+    status = file_read_all(source, MOST, &text, &bytes);
+  if (!status)
+    status = file_write_all(target, text, bytes);
+  mem_free(text);
+  mem_free(target);
+  mem_free(source);
+  return status;
+}
+
+static bool is_bytes(const char *tokenizer)
+{
+  return !strcmp(tokenizer, "bytes");
+}
+
+static enum status check_tokenizer(const struct export *export)
+{
+  const char *word = export->options->tokenizer;
+  const long long vocab = (long long)export->deck->model.vocab;
+  if (is_bytes(word) && vocab < TOKENIZER_BYTES_VOCAB)
+    return status_set(STATUS_USAGE,
+                      "tokenizer=bytes has %d tokens, but the model has %lld: name the folder of "
+                      "its tokenizer",
+                      TOKENIZER_BYTES_VOCAB, vocab);
+  if (!*word || is_bytes(word) || has_tokenizer(word) || model_source_is_folder(word))
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
+                    "tokenizer.model, nor a config.json; say bytes, or name another folder",
+                    word);
+}
+
+/* A folder of tokens may hold the tokenizer that they were made with. */
+static const char *find_tokenizer(const struct export *export)
+{
+  const char *const init = export->deck->train.init, *const data = export->deck->data.train;
+  if (export->bytes)
+    return "";
+  if (*export->options->tokenizer)
+    return export->options->tokenizer;
+  if (*init && model_source_is_folder(init) && (has_tokenizer(init) || !has_tokenizer(data)))
+    return init;
+  return has_tokenizer(data) ? data : "";
+}
+
+/* The files of a tokenizer come before the checkpoint's record. */
+static bool takes_bytes(const struct export *export)
+{
+  if (*export->options->tokenizer)
+    return is_bytes(export->options->tokenizer);
+  return is_bytes(export->maker.id.name) && !has_tokenizer(find_tokenizer(export));
+}
+
+static enum status pass_files(const struct export *export)
+{
+  const char *from = find_tokenizer(export);
+  enum status status = STATUS_OK;
+  if (export->bytes)
+    return tokenizer_write_bytes(export->dir);
+  for (int i = 0; i < FILES && !status; i++)
+    if (model_source_holds(from, files[i].name))
+      status = copy_file(from, export->dir, files[i].name);
+  return status;
+}
+
+static enum status tokens_of_tokenizer(const char *name, const char *folder,
+                                       struct hf_config *config)
+{
+  struct tokenizer *tokenizer = NULL;
+  const enum status status = tokenizer_create(name, folder, &tokenizer);
+  if (status)
+    return status;
+  config->eos = (struct hf_tokens){.n = 1, .id = {tokenizer_end_of_text(tokenizer)}};
+  config->bos = (struct hf_tokens){.n = HF_TOKENS_NONE};
+  if (tokenizer_begin_of_text(tokenizer) >= 0)
+    config->bos = (struct hf_tokens){.n = 1, .id = {tokenizer_begin_of_text(tokenizer)}};
+  tokenizer_destroy(tokenizer);
+  return STATUS_OK;
+}
+
+/* Token ids belong to the tokenizer, and come from its folder: from config.json, or, if there is none, from
+ * the tokenizer itself. */
+static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
+{
+  char *path = NULL;
+  enum status status = STATUS_OK;
+  const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
+  if (!model_source_holds(from, "config.json") && name)
+    status = tokens_of_tokenizer(name, from, config);
+  else if (model_source_holds(from, "config.json") &&
+           in_folder(from, "config.json", &path) == STATUS_OK)
+    status = hf_config_tokens(path, &config->bos, &config->eos);
+  if (status)
+    log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
+  mem_free(path);
+}
+
+/* Where no folder has one: transformers then ends a text as the tokenizer does. */
+static enum status write_generation(const struct export *export, const struct hf_config *config)
+{
+  char *path = NULL, *bos = config->bos.n > 0 ? mem_printf("\"bos_token_id\": %lld, ",
+                                                           (long long)config->bos.id[0])
+                                              : mem_strdup("");
+  char *text =
+      bos ? mem_printf("{%s\"eos_token_id\": %lld}\n", bos, (long long)config->eos.id[0]) : NULL;
+  enum status status =
+      text ? in_folder(export->dir, "generation_config.json", &path) : STATUS_MEMORY;
+  if (!status)
+    status = file_write_all(path, text, strlen(text));
+  mem_free(path);
+  mem_free(text);
+  mem_free(bos);
+  return status;
+}
+
+/* A model's folder, or a tokenizer, that lacks one of these never had it. */
+static void warn_of_missing(const struct export *export, const char *from,
+                            const struct hf_config *config)
+{
+  const char *data = export->deck->data.train;
+  const bool known = model_source_holds(from, "config.json") || config->eos.n;
+  const bool moved = !*from && *data && !file_exists(data);
+  const char *const missing[] = {has_tokenizer(from) || export->bytes ? "" : ", tokenizer",
+                                 known ? "" : ", bos_token_id, eos_token_id",
+                                 known || model_source_holds(from, "generation_config.json")
+                                     ? ""
+                                     : ", generation_config.json"};
+  char list[96] = "";
+  for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+    append_text(list, sizeof list, "%s", missing[i]);
+  if (*list)
+    log_warn("%s has no %s%s%s%s: export to a new folder with tokenizer=FOLDER, a folder that "
+             "holds the tokenizer's files or a model, or with tokenizer=bytes",
+             export->dir, list + 2, moved ? ", because data.train=" : "", moved ? data : "",
+             moved ? " is not there" : "");
+}
+
+static enum status write_config(const struct export *export)
+{
+  struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
+  const char *from = find_tokenizer(export);
+  char *text = NULL, *path = NULL;
+  find_tokens(export, from, &config);
+  warn_of_missing(export, from, &config);
+  enum status status = STATUS_OK;
+  if (config.eos.n && !model_source_holds(from, "config.json") &&
+      !model_source_holds(from, "generation_config.json"))
+    status = write_generation(export, &config);
+  if (!status)
+    status = hf_config_print(&config, &text);
+  if (!status)
+    status = in_folder(export->dir, "config.json", &path);
+  if (!status)
+    status = file_write_all(path, text, strlen(text));
+  mem_free(path);
+  mem_free(text);
+  return status;
+}
+
+static enum status open_export(struct export *export)
+{
+  enum status status = comm_rank(export->comm) == 0 ? refuse_model(export->dir) : STATUS_OK;
+  if (!status)
+    status = check_tokenizer(export);
+  export->bytes = !status && takes_bytes(export);
+  if (!status)
+    status = create_model(export->deck, &export->model);
+  if (!status)
+    status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)weights_count(export->model) * sizeof *export->shapes, (void **)&export->shapes);
+  if (status)
+    return status;
+  for (int t = 0; t < weights_count(export->model); t++) {
+    export->tensors[t].arg = export;
+    export->shapes[t] = (struct st_shape){.name = export->tensors[t].name, .ndim = export->tensors[t].ndim};
+    memcpy(export->shapes[t].shape, export->tensors[t].shape, sizeof export->shapes[t].shape);
+  }
+  return STATUS_OK;
+}
+
+/* A folder that was made for nothing. */
+static void remove_folder(const struct export *export)
+{
+  for (int i = 0; i < FILES; i++) {
+    char *path = NULL;
+    if (in_folder(export->dir, files[i].name, &path) == STATUS_OK)
+      unlink(path);
+    mem_free(path);
+  }
+  rmdir(export->dir);
+}
+
+/* Weights are whole before config.json makes the folder a model. */
+static enum status write_export(struct export *export)
+{
+  struct comm *comm = export->comm;
+  const bool leads = comm_rank(comm) == 0;
+  const int n = weights_count(export->model);
+  enum status status =
+      safetensors_writer_open(comm, export->dir, export->options->type, n, export->shapes, export->options->most_bytes, &export->writer);
+  if (status)
+    return status;
+  status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors);
+  if (!status)
+    status = comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
+  status = safetensors_writer_close(export->writer, status);
+  if (!status)
+    status = comm_agree(comm, leads ? write_config(export) : STATUS_OK);
+  return status;
+}
+
+enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
+                              const char *dir, const struct hf_convert_options *options)
+{
+  struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
+  enum status status = data_maker_find(comm, checkpoint, &export.maker);
+  if (!status)
+    status = comm_agree(comm, open_export(&export));
+  if (!status) {
+    export.fresh = comm_rank(comm) == 0 && !file_is_folder(dir);
+    status = write_export(&export);
+    if (status && export.fresh)
+      remove_folder(&export);
+  }
+  if (!status)
+    log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch, (double)export.model->parameters * 1e-6, dtype_name(options->type));
+  mem_free(export.tensors);
+  mem_free(export.shapes);
+  model_destroy(export.model);
+  return status;
+}

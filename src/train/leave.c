@@ -1,0 +1,137 @@
+/* Whether a run has to leave before its last step: what staying costs, and what all ranks know of it together at the boundary of a step. */
+#include "train/private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "exec/watchdog.h"
+#include "job/state.h"
+#include "train/signals.h"
+
+static double unix_now(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+enum status train_prepare_stop(struct train_run *run)
+{
+  enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
+  if (!status && train_leads(run))
+    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(), &run->end_s);
+  return status ? status : signals_install(train_leads(run));
+}
+
+/* One that was not measured yet: no sequence takes longer than in a step of the training. */
+static double evaluation_cost(const struct train_run *run)
+{
+  const struct deck *deck = run->deck;
+  if (run->eval_s > 0)
+    return run->eval_s;
+  const int64_t all = token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
+  const int64_t batches = deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
+  return (double)batches * stop_steps_high(&run->recent);
+}
+
+static double save_cost(const struct train_run *run)
+{
+  if (run->save_s > 0)
+    return run->save_s;
+  const int ranks = comm_ranks(run->comm), nodes = (ranks + comm_local_ranks(run->comm) - 1) / comm_local_ranks(run->comm);
+  return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
+}
+
+/* A checkpoint that is written behind the steps has to be complete before the last one begins. Of the step under way all may be still to come. */
+static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
+{
+  const struct deck *deck = run->deck;
+  const double save_s = save_cost(run);
+  const int64_t after = run->step + under_way;
+  const int saves =
+      checkpoint_writer_is_writing(run->writer) + train_is_due(after, deck->checkpoint.every);
+  return (struct stop_costs){.due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
+                             .step_s = (1 + under_way) * stop_steps_high(&run->recent),
+                             .save_s = save_s};
+}
+
+/* What rank 0 knows beside signals. */
+static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s, struct train_leaving *leaving)
+{
+  leaving->costs = costs_of_staying(run, under_way);
+  leaving->guessed = run->save_s == 0;
+  if (stop_file_take(&run->stop_file, clock_s()))
+    return STOP_FILE;
+  return left_s < stop_lead(&leaving->costs) ? STOP_END : STOP_NOT;
+}
+
+static void explain(const struct train_run *run, struct train_leaving *leaving)
+{
+  const char *reason = run->stop_file.reason;
+  if (leaving->cause == STOP_SIGNAL)
+    snprintf(leaving->why, sizeof leaving->why, "%s", signals_name(leaving->signal));
+  else if (leaving->cause == STOP_FILE)
+    snprintf(leaving->why, sizeof leaving->why, "file STOP%s%s", *reason ? ": " : "", reason);
+  else
+    snprintf(leaving->why, sizeof leaving->why, "time limit");
+}
+
+enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving)
+{
+  enum { SIGNAL, WRITING, CAUSE, LEFT_MS, N };
+  const double left_s = train_leads(run) ? fmax(run->end_s - unix_now(), 0) : 0;
+  int64_t of_any[N] = {
+      [SIGNAL] = signals_pending(), [WRITING] = checkpoint_writer_is_writing(run->writer)};
+  if (train_leads(run)) {
+    of_any[CAUSE] = look_at_file_and_clock(run, under_way, left_s, leaving);
+    of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
+  }
+  watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks %s step %lld", under_way ? "beside" : "after",
+                 (long long)(run->step + under_way));
+  const enum status status = comm_max_i64(run->comm, of_any, N);
+  if (status)
+    comm_abort(run->comm, status);
+  watchdog_leave(run->job->exec[PLAN_TRAIN], TASK_MEET);
+  leaving->signal = (int)of_any[SIGNAL];
+  const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is gone: nobody will see it again */
+  leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
+  leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
+  explain(run, leaving);
+  return of_any[WRITING] ? STATUS_OK : train_finish_save(run);
+}
+
+void train_say_end(const struct train_run *run)
+{
+  const double seconds = clock_s() - run->start_s, step_s = stats_mean(&run->stats);
+  const int64_t s = (int64_t)(seconds + 0.5),
+                tokens = run->deck->data.batch * run->job->shape.sequence;
+  const char *next = run->saved_step >= 0 ? "; next: sluice eval " : "";
+  char losses[96] = "";
+  if (run->best_step > 0)
+    snprintf(losses, sizeof losses, "; validation loss %.4f, best %.4f at step %lld",
+             run->eval_loss, run->best_loss, (long long)run->best_step);
+  log_info("finished: %lld steps in %lld:%02lld:%02lld, %.0f tokens/s%s%s%s",
+           (long long)(run->step - run->first), (long long)(s / 3600), (long long)(s / 60 % 60),
+           (long long)(s % 60), step_s > 0 ? (double)tokens / step_s : 0, losses, next,
+           *next ? run->deck->run.dir : "");
+}
+
+void train_say_why(const struct train_run *run, const struct train_leaving *leaving)
+{
+  const struct stop_costs *costs = &leaving->costs;
+  char left[48] = "", due[64] = "", kept[224] = "";
+  if (isfinite(leaving->left_s))
+    snprintf(left, sizeof left, ": %.1f s were left", leaving->left_s);
+  if (costs->due_s > 0)
+    snprintf(due, sizeof due, "due validations and checkpoints (%.2f s), ", costs->due_s);
+  if (leaving->cause == STOP_END)
+    snprintf(kept, sizeof kept, ", %.1f s are reserved: %ssteps (%.2f s), a checkpoint (%.2f s%s), 25 %% more, and %g s to end",
+             stop_lead(costs), due, costs->step_s, costs->save_s, leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
+  log_progress_end();
+  if (train_leads(run))
+    log_warn("%s: stopping after step %lld%s%s", leaving->why, (long long)run->step, left, kept);
+}

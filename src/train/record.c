@@ -1,0 +1,172 @@
+/* What a run tells: the lines of results.jsonl, and the line of progress. */
+#include "train/private.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+
+enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "save");
+  results_int(run->results, "step", report->step);
+  results_real(run->results, "seconds", report->seconds);
+  results_real(run->results, "blocked_seconds", report->held_s);
+  results_int(run->results, "bytes", report->bytes);
+  return results_end(run->results);
+}
+
+static int64_t step_tokens(const struct train_run *run)
+{
+  return run->deck->data.batch * run->job->shape.sequence;
+}
+
+static enum status record_step(struct train_run *run, const struct train_step *last)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "step");
+  results_int(run->results, "step", run->step);
+  results_real(run->results, "loss", last->result.loss);
+  results_real(run->results, "grad_norm", last->result.grad_norm);
+  results_real(run->results, "lr", last->lr);
+  results_int(run->results, "samples", run->samples);
+  results_real(run->results, "seconds", last->seconds);
+  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / last->seconds);
+  return results_end(run->results);
+}
+
+static void show_step(struct train_run *run, const struct train_step *last)
+{
+  const double recent = stats_recent(&run->stats, 20);
+  const double left = recent * (double)(run->deck->run.steps - run->step);
+  log_progress(2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld", (long long)run->step,
+               (long long)run->deck->run.steps, last->result.loss, last->result.grad_norm, last->lr, (double)step_tokens(run) / recent,
+               (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
+}
+
+/* The counts of steps and samples are still those behind it. */
+enum status train_tell_step(struct train_run *run)
+{
+  if (!run->last.untold)
+    return STATUS_OK;
+  run->last.untold = false;
+  const enum status status = record_step(run, &run->last);
+  if (!status)
+    show_step(run, &run->last);
+  return status;
+}
+
+enum status train_record_evaluation(struct train_run *run, const struct evaluation *e)
+{
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "eval");
+  results_int(run->results, "step", run->step);
+  results_real(run->results, "loss", e->loss);
+  results_real(run->results, "perplexity", e->perplexity);
+  results_real(run->results, "bits_per_byte", e->bits_per_byte);
+  results_int(run->results, "tokens", e->tokens);
+  results_real(run->results, "seconds", e->seconds);
+  return results_end(run->results);
+}
+
+enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
+{
+  char hash[17];
+  int64_t device_bytes = 0, device_all = 0;
+  struct device *device = run->job->device;
+  if (!run->results)
+    return STATUS_OK;
+  const enum status status = device->ops->memory(device, &device_bytes, &device_all);
+  if (status)
+    return status;
+  deck_hash(run->deck, hash);
+  results_begin(run->results, "run");
+  results_text(run->results, "end", end);
+  results_text(run->results, "reason", reason);
+  if (isfinite(left_s))
+    results_real(run->results, "left_seconds", left_s);
+  results_text(run->results, "version", PACKAGE_VERSION);
+  results_text(run->results, "mpi", comm_description(run->comm));
+  results_text(run->results, "deck", hash);
+  results_int(run->results, "seed", run->deck->run.seed);
+  results_int(run->results, "ranks", comm_ranks(run->comm));
+  results_int(run->results, "threads", run->job->threads);
+  results_text(run->results, "device", run->job->place.device);
+  results_text(run->results, "compute", dtype_name(run->job->place.compute));
+  results_text(run->results, "transport", run->job->place.carrier);
+  results_int(run->results, "device_bytes", device_bytes);
+  results_int(run->results, "parameters", run->job->model->parameters);
+  results_int(run->results, "first_step", run->first);
+  results_int(run->results, "step", run->step);
+  results_int(run->results, "skipped", run->skipped);
+  results_real(run->results, "loss", run->last.result.loss);
+  results_real(run->results, "seconds", clock_s() - run->start_s);
+  results_real(run->results, "save_seconds", run->save_s);
+  const double mean = stats_mean(&run->stats);
+  results_real(run->results, "step_mean", mean);
+  results_real(run->results, "step_p50", stats_percentile(&run->stats, 50));
+  results_real(run->results, "step_p90", stats_percentile(&run->stats, 90));
+  results_real(run->results, "step_p95", stats_percentile(&run->stats, 95));
+  results_real(run->results, "tokens_per_s", mean > 0 ? (double)step_tokens(run) / mean : 0);
+  results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
+  results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
+  results_int(run->results, "resident_start_bytes", run->job->resident_start);
+  results_int(run->results, "resident_bytes", mem_resident_bytes());
+  results_int(run->results, "allocations", mem_calls());
+  return results_end(run->results);
+}
+
+enum status train_record_trace(struct train_run *run)
+{
+  struct trace_summary sum;
+  enum status status = job_end_trace(run->job, &sum);
+  if (status || !run->results || sum.steps == 0)
+    return status;
+  return trace_record(run->results, &sum);
+}
+
+/* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
+static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op,
+                              const struct op_counters_sum *sum)
+{
+  const struct op_counters *counters = run->job->counters;
+  results_begin(run->results, "counters");
+  results_int(run->results, "step", run->step);
+  results_int(run->results, "first_step", run->first);
+  results_text(run->results, "lane", plan_lane_name(lane));
+  results_text(run->results, "op", op);
+  results_int(run->results, "count", sum->count);
+  for (int e = 0; e < op_counters_events(counters); e++)
+    results_int(run->results, op_counters_key(counters, e), sum->spent[e]);
+  return results_end(run->results);
+}
+
+static enum status record_lane(struct train_run *run, enum plan_lane lane)
+{
+  const struct op_counters_sum *sums = exec_counted(run->job->exec[PLAN_TRAIN], lane);
+  struct op_counters_sum all = {0};
+  enum status status = STATUS_OK;
+  for (int op = 0; sums && op < OP_COUNT && !status; op++) {
+    if (sums[op].count == 0)
+      continue;
+    all.count += sums[op].count;
+    for (int e = 0; e < DECK_COUNTERS; e++)
+      all.spent[e] += sums[op].spent[e];
+    status = record_sum(run, lane, plan_op_name((enum op)op), &sums[op]);
+  }
+  return status || all.count == 0 ? status : record_sum(run, lane, "all", &all);
+}
+
+enum status train_record_counters(struct train_run *run)
+{
+  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  for (int lane = 0; lane < LANE_COUNT && !status && run->results; lane++)
+    status = record_lane(run, (enum plan_lane)lane);
+  return status;
+}

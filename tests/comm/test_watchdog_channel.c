@@ -1,0 +1,224 @@
+/* What the ranks of a stuck job say of themselves. Oracle: what was sent, a pure function of the rank. */
+/* ranks: 1 2 3 5 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+#include <mpi.h>
+
+#include "base/clock.h"
+#include "comm/watchdog_channel.h"
+#include "fixture.h"
+
+enum { MOST_RANKS = 8 };
+
+struct state {
+  int64_t rank, square;
+  char text[9000]; /* more than MPI sends before the other side takes it */
+};
+
+static struct state state_of(int rank)
+{
+  struct state state = {.rank = rank, .square = rank * rank};
+  memset(state.text, 'a' + rank, sizeof state.text);
+  return state;
+}
+
+static struct watchdog_channel *create(void)
+{
+  struct watchdog_channel *channel = NULL;
+  assert_int_equal(watchdog_channel_create(job, sizeof(struct state), &channel), STATUS_OK);
+  return channel;
+}
+
+static bool is_wanted(struct watchdog_channel *channel)
+{
+  bool wanted = true;
+  assert_int_equal(watchdog_channel_wanted(channel, &wanted), STATUS_OK);
+  return wanted;
+}
+
+static void wait_until_wanted(struct watchdog_channel *channel)
+{
+  const struct timespec pause = {.tv_nsec = 1000000};
+  while (!is_wanted(channel))
+    (void)nanosleep(&pause, NULL);
+}
+
+static void is_that_of(const struct state *state, int rank)
+{
+  const struct state expected = state_of(rank);
+  assert_memory_equal(state, &expected, sizeof expected);
+}
+
+/* Asked over and over, each time all say the same. */
+static void all_answer(void **state)
+{
+  (void)state;
+  struct watchdog_channel *channel = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS] = {0};
+  assert_false(is_wanted(channel));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  for (int round = 0; round < 3; round++) {
+    if (comm_rank(job) == 0) {
+      memset(states, 0, sizeof states);
+      assert_int_equal(watchdog_channel_collect(channel, &mine, 60, states, answered), STATUS_OK);
+      for (int r = 0; r < comm_ranks(job); r++) {
+        assert_true(answered[r]);
+        is_that_of(&states[r], r);
+      }
+    } else {
+      wait_until_wanted(channel);
+      assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+    }
+  }
+  assert_false(is_wanted(channel));
+  watchdog_channel_destroy(channel);
+}
+
+/* The last rank raises the alarm, and answers; the others are silent. */
+static void one_raises_an_alarm(void **state)
+{
+  (void)state;
+  struct watchdog_channel *channel = create();
+  static struct state states[MOST_RANKS];
+  const int last = comm_ranks(job) - 1;
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS] = {0};
+  if (last > 0 && comm_rank(job) == last) {
+    assert_int_equal(watchdog_channel_alarm(channel), STATUS_OK);
+    wait_until_wanted(channel);
+    assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+  }
+  if (comm_rank(job) == 0) {
+    const double begin = clock_s();
+    if (last > 0)
+      wait_until_wanted(channel);
+    assert_int_equal(watchdog_channel_collect(channel, &mine, 1, states, answered), STATUS_OK);
+    assert_true(last < 2 || clock_s() - begin >= 1);
+    for (int r = 0; r <= last; r++) {
+      assert_int_equal(answered[r], r == 0 || r == last);
+      if (answered[r])
+        is_that_of(&states[r], r);
+    }
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  watchdog_channel_destroy(channel);
+}
+
+/* What answers the first question, too late, is none to the second. */
+static void a_late_answer_is_dropped(void **state)
+{
+  (void)state;
+  struct watchdog_channel *channel = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job)), old = state_of(MOST_RANKS);
+  bool answered[MOST_RANKS] = {0};
+  if (comm_rank(job) == 0)
+    assert_int_equal(watchdog_channel_collect(channel, &mine, 0.01, states, answered), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) != 0) {
+    wait_until_wanted(channel);
+    assert_int_equal(watchdog_channel_answer(channel, &old, 0.01), STATUS_OK);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0) {
+    for (const double end = clock_s() + 0.2; clock_s() < end;)
+      assert_false(is_wanted(channel)); /* it is no alarm */
+    assert_int_equal(watchdog_channel_collect(channel, &mine, 60, states, answered), STATUS_OK);
+    for (int r = 0; r < comm_ranks(job); r++)
+      is_that_of(&states[r], r);
+  } else {
+    wait_until_wanted(channel);
+    assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+  }
+  watchdog_channel_destroy(channel);
+}
+
+/* While `broken`, this program's MPI sends nothing, and complains of what it frees. */
+static bool broken;
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm members, MPI_Request *request)
+{
+  return broken ? MPI_ERR_RANK : PMPI_Isend(data, count, type, to, tag, members, request);
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+  const int code = PMPI_Request_free(request);
+  return broken ? MPI_ERR_REQUEST : code;
+}
+
+static void the_first_failure_is_told(void **arg)
+{
+  (void)arg;
+  struct watchdog_channel *channel = create();
+  static struct state states[MOST_RANKS];
+  const struct state mine = state_of(comm_rank(job));
+  bool answered[MOST_RANKS];
+  const bool asks = comm_rank(job) == 0 && comm_ranks(job) > 1;
+  char told[64] = "";
+  enum status status = STATUS_LIBRARY;
+  broken = asks;
+  if (asks) {
+    status = watchdog_channel_collect(channel, &mine, 60, states, answered);
+    snprintf(told, sizeof told, "%s", status_text());
+  }
+  broken = false;
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  watchdog_channel_destroy(channel);
+  assert_int_equal(status, STATUS_LIBRARY);
+  if (asks && strncmp(told, "MPI_Isend", 9) != 0)
+    fail_msg("the cause was MPI_Isend, told is: %s", told);
+}
+
+static void without_mpi_there_is_nobody(void **state)
+{
+  (void)state;
+  struct comm *fake;
+  struct watchdog_channel *channel;
+  static struct state states[3];
+  const struct state mine = state_of(1);
+  bool answered[3];
+  assert_int_equal(comm_create_fake(1, 3, 3, &fake), STATUS_OK);
+  assert_int_equal(watchdog_channel_create(fake, sizeof mine, &channel), STATUS_OK);
+  assert_false(is_wanted(channel));
+  assert_int_equal(watchdog_channel_answer(channel, &mine, 60), STATUS_OK);
+  assert_int_equal(watchdog_channel_alarm(channel), STATUS_OK);
+  assert_int_equal(watchdog_channel_collect(channel, &mine, 60, states, answered), STATUS_OK);
+  assert_true(!answered[0] && answered[1] && !answered[2]);
+  is_that_of(&states[1], 1);
+  watchdog_channel_destroy(channel);
+  comm_destroy(fake);
+}
+
+static void a_state_of_no_size(void **state)
+{
+  (void)state;
+  struct watchdog_channel *channel = NULL;
+  assert_int_equal(watchdog_channel_create(job, 0, &channel), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "a state of 0 bytes"));
+  assert_null(channel);
+  assert_int_equal(watchdog_channel_create(job, INT64_C(1) << 31, &channel), STATUS_INTERNAL);
+  watchdog_channel_destroy(NULL);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_answer),
+      cmocka_unit_test(one_raises_an_alarm),
+      cmocka_unit_test(a_late_answer_is_dropped),
+      cmocka_unit_test(the_first_failure_is_told),
+      cmocka_unit_test(without_mpi_there_is_nobody),
+      cmocka_unit_test(a_state_of_no_size),
+  };
+  return cmocka_run_group_tests(tests, start_job, stop_job);
+}

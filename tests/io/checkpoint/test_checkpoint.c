@@ -1,0 +1,731 @@
+/* Saving and loading. Oracles: the bytes of a function of (tensor, position); plain serial HDF5 calls; zlib's CRC-32 over whole tensors; the same file, bit by bit,
+ * from every way to spread the tensors over the ranks. */
+/* ranks: 1 2 3 4 */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <hdf5.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
+#include "sample.h"
+
+static struct comm *job;
+static char *dir;
+static int64_t syncs; /* of this process */
+
+int fsync(int fd)
+{
+  syncs++;
+  return (int)syscall(SYS_fsync, fd);
+}
+
+static char *save(enum sample_split split, int64_t step, int seed, bool big)
+{
+  struct sample sample;
+  char *path = NULL;
+  sample_make(&sample, job, split, step, seed, big, true);
+  enum status status = checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path);
+  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
+  assert_int_equal(sample_wrong(&sample, seed), 0); /* saving changes nothing */
+  sample_free(&sample);
+  return path;
+}
+
+/* Any user may make this semaphore, which Open MPI's shared file pointers would wait for. */
+static void a_planted_semaphore_is_not_met(void **state)
+{
+  (void)state;
+  const char zeros[32] = {0};
+  int64_t step = 10000000 + getpid();
+  assert_int_equal(comm_broadcast(job, &step, sizeof step, 0), STATUS_OK);
+  char *name = mem_printf("/dev/shm/sem.OMPIO_.step-%08lld.h5.tmp", (long long)step);
+  int fd = comm_rank(job) == 0 ? open(name, O_WRONLY | O_CREAT | O_EXCL, 0666) : -1;
+  int64_t planted = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros;
+  assert_int_equal(comm_sum_i64(job, &planted, 1), STATUS_OK);
+  if (planted) {
+    alarm(60); /* a save that waits is ended */
+    mem_free(save(SPLIT_EVEN, step, 7, false));
+    alarm(0);
+  }
+  if (fd >= 0)
+    assert_true(close(fd) == 0 && unlink(name) == 0);
+  mem_free(name);
+  if (!planted)
+    skip();
+}
+
+static void every_split_is_read_by_every_split(void **state)
+{
+  (void)state;
+  for (int from = 0; from <= SPLIT_WHOLE; from++) {
+    char *path = save((enum sample_split)from, 100 + from, 7, false);
+    for (int to = 0; to < SPLIT_COUNT; to++) {
+      for (int check = 0; check < 2; check++) {
+        struct sample sample;
+        sample_make(&sample, job, (enum sample_split)to, 0, 7, false, false);
+        enum status status = checkpoint_load(job, path, check, sample.n, sample.tensor);
+        assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
+        assert_int_equal(sample_wrong(&sample, 7), 0);
+        sample_free(&sample);
+      }
+    }
+    mem_free(path);
+  }
+}
+
+static void the_file_does_not_depend_on_the_split(void **state)
+{
+  (void)state;
+  char *first = NULL, *bytes = NULL;
+  size_t first_size = 0, size = 0;
+  for (int split = 0; split <= SPLIT_WHOLE; split++) {
+    char *path = save((enum sample_split)split, 200, 3, false);
+    assert_int_equal(file_read_all(path, 1 << 24, split ? &bytes : &first, split ? &size : &first_size), STATUS_OK);
+    if (split) {
+      assert_int_equal(size, first_size);
+      assert_memory_equal(bytes, first, size);
+      mem_free(bytes);
+    }
+    mem_free(path);
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+  }
+  mem_free(first);
+}
+
+/* No code of Sluice reads here. */
+static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *tensor, int t, int seed)
+{
+  char name[256];
+  hsize_t dims[LAYOUT_MAX_DIMS];
+  uint32_t crc;
+  int64_t elements;
+  snprintf(name, sizeof name, "/%s/%s", tensor->group, tensor->name);
+  hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset), type = H5Dget_type(dataset);
+  assert_true(dataset >= 0);
+  assert_int_equal(H5Sget_simple_extent_ndims(space), tensor->ndim);
+  H5Sget_simple_extent_dims(space, dims, NULL);
+  for (int d = 0; d < tensor->ndim; d++)
+    assert_int_equal(dims[d], tensor->shape[d]);
+  size_t bytes = (size_t)sample_elements(tensor) * dtype_size(tensor->type);
+  assert_int_equal(H5Tget_size(type), dtype_size(tensor->type));
+  unsigned char *data = test_malloc(bytes), *expected = test_malloc(bytes);
+  assert_true(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+  for (size_t i = 0; i < bytes; i++)
+    expected[i] = sample_byte(seed, t, (int64_t)i);
+  assert_memory_equal(data, expected, bytes);
+  hid_t attribute = H5Aopen(dataset, "crc32", H5P_DEFAULT), count = H5Aopen(dataset, "elements", H5P_DEFAULT);
+  assert_true(H5Aread(attribute, H5T_NATIVE_UINT32, &crc) >= 0);
+  assert_true(H5Aread(count, H5T_NATIVE_INT64, &elements) >= 0);
+  assert_int_equal(crc, crc32(0, expected, (uInt)bytes));
+  assert_int_equal(elements, sample_elements(tensor));
+  test_free(data);
+  test_free(expected);
+  H5Aclose(attribute);
+  H5Aclose(count);
+  H5Tclose(type);
+  H5Sclose(space);
+  H5Dclose(dataset);
+}
+
+static void plain_hdf5_sees_true_tensors(void **state)
+{
+  (void)state;
+  char *path = save(SPLIT_UNEVEN, 300, 5, true);
+  if (comm_rank(job) == 0) {
+    struct sample sample;
+    struct {
+      const char *name;
+      int64_t value;
+    } numbers[] = {{"format_version", 1}, {"complete", 1},           {"step", 300}, {"samples", 2405}, {"skipped", 1},
+                   {"tensors", 13},       {"ranks", comm_ranks(job)}};
+    sample_make(&sample, job, SPLIT_EVEN, 300, 5, true, false);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    for (int t = 0; t < sample.n; t++)
+      check_tensor_with_plain_hdf5(file, &sample.tensor[t], t, 5);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+      int64_t value;
+      hid_t attribute = H5Aopen(file, numbers[i].name, H5P_DEFAULT);
+      assert_true(H5Aread(attribute, H5T_NATIVE_INT64, &value) >= 0);
+      assert_int_equal(value, numbers[i].value);
+      H5Aclose(attribute);
+    }
+    H5Fclose(file);
+    sample_free(&sample);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  mem_free(path);
+}
+
+static void h5dump_shows_names_and_shapes(void **state)
+{
+  (void)state;
+  char *path = save(SPLIT_EVEN, 400, 1, false), *command = NULL, line[512], all[8192] = "";
+  if (comm_ranks(job) > 1 || system("command -v h5dump >/dev/null") != 0) { /* forking is for a job of one */
+    mem_free(path);
+    if (comm_ranks(job) == 1 && getenv("SLUICE_TEST_STRICT")) /* see tests/need.sh */
+      fail_msg("there is no h5dump");
+    skip();
+  }
+  command = mem_printf("h5dump -H -d /model/transformer.wte.weight %s", path);
+  FILE *dump = popen(command, "r");
+  assert_non_null(dump);
+  while (fgets(line, sizeof line, dump))
+    strncat(all, line, sizeof all - strlen(all) - 1);
+  assert_int_equal(pclose(dump), 0);
+  assert_non_null(strstr(all, "H5T_IEEE_F32LE"));
+  assert_non_null(strstr(all, "( 97, 31 )"));
+  assert_non_null(strstr(all, "crc32"));
+  mem_free(command);
+  mem_free(path);
+}
+
+static void meta_data_comes_back_on_all_ranks(void **state)
+{
+  (void)state;
+  struct checkpoint_meta meta;
+  char *path = save(SPLIT_EVEN, 500, 2, false);
+  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  assert_int_equal(meta.step, 500);
+  assert_int_equal(meta.samples, 4002);
+  assert_int_equal(meta.skipped, 1);
+  assert_int_equal(meta.ranks, comm_ranks(job));
+  assert_true(meta.seed == 0xfedcba9876543210u);
+  assert_string_equal(meta.data.tokenizer.name, "json");
+  assert_int_equal(meta.data.tokenizer.vocab, 300);
+  assert_int_equal(meta.data.tokenizer.crc32, 7);
+  assert_true(meta.data.tokenizer.meaning == 1);
+  assert_int_equal(meta.data.tokens, 2);
+  assert_int_equal(meta.data.crc32, 9);
+  assert_string_equal(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n");
+  assert_string_equal(meta.version, "sluice test");
+  checkpoint_meta_free(&meta);
+  mem_free(path);
+}
+
+/* Cutting transfers gives the same file, and reads it the same. */
+static void small_transfers_change_nothing(void **state)
+{
+  (void)state;
+  char *whole = NULL, *pieces = NULL, *path = save(SPLIT_UNEVEN, 600, 9, true);
+  size_t whole_size, pieces_size;
+  assert_int_equal(file_read_all(path, 1 << 24, &whole, &whole_size), STATUS_OK);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  hdf5_transfer_bytes = 12345; /* a multiple of no type's size */
+  path = save(SPLIT_UNEVEN, 600, 9, true);
+  assert_int_equal(file_read_all(path, 1 << 24, &pieces, &pieces_size), STATUS_OK);
+  assert_int_equal(whole_size, pieces_size);
+  assert_memory_equal(whole, pieces, whole_size);
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_MIDDLE, 0, 9, true, false);
+  hdf5_transfer_bytes = 1; /* rounded up to an element */
+  sample.n = 12;           /* without the big one, which is extra then */
+  assert_int_equal(checkpoint_load(job, path, false, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "model/big, which this run does not have"));
+  hdf5_transfer_bytes = 777;
+  sample.n = 13;
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
+  assert_int_equal(sample_wrong(&sample, 9), 0);
+  hdf5_transfer_bytes = (int64_t)1 << 30;
+  sample_free(&sample);
+  mem_free(whole);
+  mem_free(pieces);
+  mem_free(path);
+}
+
+static void a_group_alone_can_be_loaded(void **state)
+{
+  (void)state;
+  struct sample sample;
+  struct io_tensor chosen[SAMPLE_MOST];
+  int n = 0;
+  char *path = save(SPLIT_EVEN, 700, 4, false);
+  sample_make(&sample, job, SPLIT_UNEVEN, 0, 4, false, false);
+  for (int t = 0; t < sample.n; t++)
+    if (strcmp(sample.tensor[t].group, "model") == 0)
+      chosen[n++] = sample.tensor[t];
+  assert_int_equal(checkpoint_load(job, path, true, n, chosen), STATUS_OK);
+  for (int t = 0; t < sample.n; t++)
+    if (strcmp(sample.tensor[t].group, "model") != 0)
+      sample.tensor[t].range = (struct layout_range){0, 0};
+  assert_int_equal(sample_wrong(&sample, 4), 0);
+  sample_free(&sample);
+  mem_free(path);
+}
+
+static void overwriting_replaces(void **state)
+{
+  (void)state;
+  struct sample sample;
+  char *path = save(SPLIT_EVEN, 800, 1, true);
+  mem_free(path);
+  path = save(SPLIT_EVEN, 800, 2, false);
+  sample_make(&sample, job, SPLIT_EVEN, 0, 2, false, false);
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
+  assert_int_equal(sample_wrong(&sample, 2), 0);
+  sample_free(&sample);
+  mem_free(path);
+}
+
+/* What a caller may get wrong is told before a file exists. */
+static void expect_refusal(struct sample *sample, const char *words)
+{
+  char *path = checkpoint_folder_path(dir, 900), *temporary = checkpoint_folder_temporary(dir, 900);
+  sample->meta.step = 900;
+  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), words));
+  assert_false(file_exists(path));
+  assert_false(file_exists(temporary));
+  mem_free(path);
+  mem_free(temporary);
+}
+
+static void parts_that_do_not_make_a_whole_are_refused(void **state)
+{
+  (void)state;
+  struct sample sample;
+  int last = comm_ranks(job) - 1;
+  sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
+  sample.tensor[9].writer = comm_rank(job) != last; /* a gap at the end */
+  char *words = mem_printf("element %d of tensor exp_avg_sq/counts is not written by exactly one rank", 13 * last / (last + 1));
+  expect_refusal(&sample, words);
+  mem_free(words);
+  sample.tensor[9].writer = true;
+  if (comm_rank(job) == last)
+    sample.tensor[0].range.end--;
+  expect_refusal(&sample, "element 3006 of tensor model/transformer.wte.weight is not");
+  sample_free(&sample);
+  if (last > 0) {
+    sample_make(&sample, job, SPLIT_WHOLE, 900, 1, false, true);
+    sample.tensor[2].writer = true; /* all ranks write it */
+    expect_refusal(&sample, "element 0 of tensor model/transformer.h.0.attn.c_attn.weight is not");
+    sample_free(&sample);
+    sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
+    if (comm_rank(job) == 1)
+      sample.tensor[0].range.begin--; /* an element twice */
+    char *twice = mem_printf("element %d of tensor model/transformer.wte.weight is not", 97 * 31 / (last + 1) - 1);
+    expect_refusal(&sample, twice);
+    mem_free(twice);
+    sample_free(&sample);
+  }
+}
+
+static void wrong_tables_are_refused(void **state)
+{
+  (void)state;
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
+  sample.tensor[1].name = "a/b";
+  expect_refusal(&sample, "named a/b");
+  sample.tensor[1].name = "";
+  expect_refusal(&sample, "a name is not empty");
+  sample.tensor[1].name = "fine";
+  sample.tensor[1].group = "deck";
+  expect_refusal(&sample, "no group is called deck");
+  sample.tensor[1].group = "model";
+  sample.tensor[3].shape[0] = 0;
+  expect_refusal(&sample, "dimension 0 of tensor model/one is 0");
+  sample.tensor[3].shape[0] = 1;
+  sample.tensor[3].ndim = 5;
+  expect_refusal(&sample, "has 5 dimensions");
+  sample.tensor[3].ndim = 1;
+  if (comm_rank(job) == comm_ranks(job) - 1)
+    sample.tensor[9].range.end = 14;
+  expect_refusal(&sample, "outside its 13 elements");
+  sample.tensor[9].range.end = 13 * (comm_rank(job) + 1) / comm_ranks(job);
+  sample.meta.samples += comm_rank(job); /* the ranks do not agree */
+  if (comm_ranks(job) > 1)
+    expect_refusal(&sample, "the tensors and the meta data of a checkpoint");
+  sample_free(&sample);
+}
+
+static void a_name_used_twice_is_refused_and_leaves_nothing(void **state)
+{
+  (void)state;
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
+  sample.tensor[6].name = "ones"; /* as tensor 7 */
+  assert_int_not_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  assert_non_null(strstr(status_text(), "cannot create the dataset ones"));
+  char *temporary = checkpoint_folder_temporary(dir, 900);
+  assert_false(file_exists(temporary));
+  mem_free(temporary);
+  sample_free(&sample);
+}
+
+static void another_model_is_refused(void **state)
+{
+  (void)state;
+  struct sample sample;
+  char *path = save(SPLIT_EVEN, 1000, 1, false);
+  sample_make(&sample, job, SPLIT_EVEN, 0, 1, false, false);
+  sample.tensor[4].name = "cubes";
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "the tensor model/cubes is missing"));
+  assert_non_null(strstr(status_text(), path));
+  sample.tensor[4].name = "cube";
+  sample.tensor[4].type = DTYPE_BF16;
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "model/cube is of type fp16 in the file and bf16 in this run"));
+  sample.tensor[4].type = DTYPE_F16;
+  sample.tensor[4].shape[0] = 5;
+  sample.tensor[4].shape[1] = 3;
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "model/cube has shape 3 x 5 x 7 in the file and 5 x 3 x 7 in this run"));
+  sample.tensor[4].shape[0] = 3;
+  sample.tensor[4].shape[1] = 5;
+  sample.n--;
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "model/late, which this run does not have"));
+  sample.n++;
+  struct io_tensor twice = sample.tensor[11];
+  sample.tensor[11] = sample.tensor[4];
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), "model/cube is asked for twice"));
+  sample.tensor[11] = twice;
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
+  assert_int_equal(sample_wrong(&sample, 1), 0);
+  sample_free(&sample);
+  mem_free(path);
+}
+
+static void an_empty_list_is_a_checkpoint(void **state)
+{
+  (void)state;
+  char *path = NULL;
+  struct checkpoint_meta meta = {.step = 1100};
+  assert_int_equal(checkpoint_save(job, dir, &meta, 0, NULL, &path), STATUS_OK);
+  assert_int_equal(checkpoint_verify(job, path), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, 0, NULL), STATUS_OK);
+  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  assert_string_equal(meta.deck, "");
+  checkpoint_meta_free(&meta);
+  mem_free(path);
+}
+
+/* A file made with nothing but doc/checkpoint.md in hand and HDF5's defaults (old-style groups, times, padded strings, late allocation). */
+
+static void put_attribute(hid_t object, const char *name, hid_t type, const void *value)
+{
+  hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Awrite(attribute, type, value) >= 0);
+  H5Aclose(attribute);
+  H5Sclose(space);
+}
+
+static hid_t padded_string(size_t bytes)
+{
+  hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, bytes);
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  return type;
+}
+
+static void write_as_another_program(const char *path)
+{
+  static const float matrix[2][3] = {{1, 2, 3}, {4, 5, 6}};
+  const int32_t one = 1;
+  const int64_t step = 5, zero = 0, six = 6, tensors = 1;
+  const uint64_t seed = 3;
+  const uint32_t crc = (uint32_t)crc32(0, (const Bytef *)matrix, sizeof matrix), deck_crc = (uint32_t)crc32(0, (const Bytef *)"a: b", 4);
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), format = padded_string(17), deck_type = padded_string(4),
+        scalar = H5Screate(H5S_SCALAR);
+  put_attribute(file, "format", format, "sluice-checkpoint");
+  put_attribute(file, "program", deck_type, "mine");
+  put_attribute(file, "format_version", H5T_STD_I32LE, &one);
+  put_attribute(file, "complete", H5T_STD_I32LE, &one);
+  put_attribute(file, "step", H5T_STD_I64LE, &step);
+  put_attribute(file, "samples", H5T_STD_I64LE, &zero);
+  put_attribute(file, "skipped", H5T_STD_I64LE, &zero);
+  put_attribute(file, "ranks", H5T_STD_I64LE, &tensors);
+  put_attribute(file, "tensors", H5T_STD_I64LE, &tensors);
+  put_attribute(file, "seed", H5T_STD_U64LE, &seed);
+  hid_t deck = H5Dcreate2(file, "deck", deck_type, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(deck, deck_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, "a: b") >= 0);
+  put_attribute(deck, "crc32", H5T_STD_U32LE, &deck_crc);
+  hid_t group = H5Gcreate2(file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate_simple(2, (hsize_t[]){2, 3}, NULL);
+  hid_t dataset = H5Dcreate2(group, "w", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, matrix) >= 0);
+  put_attribute(dataset, "crc32", H5T_STD_U32LE, &crc);
+  put_attribute(dataset, "elements", H5T_STD_I64LE, &six);
+  H5Dclose(dataset);
+  H5Sclose(space);
+  H5Gclose(group);
+  H5Dclose(deck);
+  H5Sclose(scalar);
+  H5Tclose(deck_type);
+  H5Tclose(format);
+  H5Fclose(file);
+}
+
+static void a_file_of_another_program(void **state)
+{
+  (void)state;
+  float held[6] = {0};
+  struct checkpoint_meta meta;
+  struct io_tensor w = {.group = "model", .name = "w", .type = DTYPE_F32, .ndim = 2, .shape = {2, 3}, .range = {0, 6}, .data = held};
+  char *path = checkpoint_folder_path(dir, 1200);
+  if (comm_rank(job) == 0)
+    write_as_another_program(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  enum status status = checkpoint_verify(job, path);
+  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
+  assert_int_equal(checkpoint_load(job, path, true, 1, &w), STATUS_OK);
+  for (int i = 0; i < 6; i++)
+    assert_true(held[i] == (float)(i + 1));
+  assert_int_equal(checkpoint_read_meta(job, path, &meta), STATUS_OK);
+  assert_int_equal(meta.step, 5);
+  assert_string_equal(meta.deck, "a: b");
+  assert_string_equal(meta.version, "mine");
+  checkpoint_meta_free(&meta);
+  mem_free(path);
+}
+
+static void a_job_without_mpi_is_told_so(void **state)
+{
+  (void)state;
+  struct comm *fake = NULL;
+  struct checkpoint_meta meta = {.step = 1};
+  assert_int_equal(comm_create_fake(0, 4, 4, &fake), STATUS_OK);
+  assert_int_equal(checkpoint_save(fake, dir, &meta, 0, NULL, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(checkpoint_load(fake, "x", false, 0, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(checkpoint_verify(fake, "x"), STATUS_UNSUPPORTED);
+  comm_destroy(fake);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
+    return -1;
+  dir = sample_folder(job);
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  sample_folder_remove(job, dir);
+  comm_destroy(job);
+  return 0;
+}
+
+/* Between a sample's memory and the pieces of a transfer; fails at tensor `broken`. */
+struct mover {
+  const struct io_tensor *memory;
+  int index, broken;
+  bool takes;
+};
+
+static enum status move_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  const struct mover *mover = tensor->arg;
+  const int64_t size = (int64_t)dtype_size(tensor->type);
+  char *memory = (char *)mover->memory->data + (piece.begin - tensor->range.begin) * size;
+  const size_t bytes = (size_t)((piece.end - piece.begin) * size);
+  assert_true(piece.begin >= tensor->range.begin && piece.end <= tensor->range.end && piece.begin < piece.end);
+  assert_true(bytes <= (size_t)checkpoint_piece_bytes);
+  if (mover->index == mover->broken)
+    return status_set(STATUS_INPUT, "the source of %s is gone", tensor->name);
+  memcpy(mover->takes ? memory : (char *)data, mover->takes ? (char *)data : memory, bytes);
+  return STATUS_OK;
+}
+
+/* The same tensors without memory. */
+static void make_moved(const struct sample *sample, int broken, bool takes, struct mover *movers, struct io_tensor *out)
+{
+  for (int t = 0; t < sample->n; t++) {
+    movers[t] = (struct mover){.memory = &sample->tensor[t], .index = t, .broken = broken, .takes = takes};
+    out[t] = sample->tensor[t];
+    out[t].data = NULL;
+    out[t].move = move_piece;
+    out[t].arg = &movers[t];
+  }
+}
+
+static void moved_by_pieces_is_the_same_file(void **state)
+{
+  (void)state;
+  const int64_t whole = checkpoint_piece_bytes;
+  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir), *a = NULL, *b = NULL;
+  size_t an = 0, bn = 0;
+  struct sample sample;
+  struct mover movers[SAMPLE_MOST];
+  struct io_tensor tensors[SAMPLE_MOST];
+  sample_make(&sample, job, SPLIT_UNEVEN, 300, 5, true, true);
+  make_moved(&sample, -1, false, movers, tensors);
+  checkpoint_piece_bytes = 1000;
+  enum status status = checkpoint_write(job, moved, &sample.meta, sample.n, tensors);
+  assert_string_equal(status ? status_text() : "", "");
+  assert_int_equal(file_read_all(path, 1 << 24, &a, &an), STATUS_OK);
+  assert_int_equal(file_read_all(moved, 1 << 24, &b, &bn), STATUS_OK);
+  assert_int_equal(an, bn);
+  assert_memory_equal(a, b, an);
+  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_USAGE); /* it is there now */
+  assert_non_null(strstr(status_text(), "moved.h5 was not written: "));
+  sample_free(&sample);
+
+  sample_make(&sample, job, SPLIT_REVERSED, 300, 5, true, false);
+  make_moved(&sample, -1, true, movers, tensors);
+  status = checkpoint_load(job, moved, true, sample.n, tensors);
+  assert_string_equal(status ? status_text() : "", "");
+  assert_int_equal(sample_wrong(&sample, 5), 0);
+  sample_free(&sample);
+  checkpoint_piece_bytes = whole;
+  mem_free(a);
+  mem_free(b);
+  mem_free(moved);
+  mem_free(path);
+}
+
+static void a_move_that_fails_leaves_nothing(void **state)
+{
+  (void)state;
+  char *moved = mem_printf("%s/broken.h5", dir), *temporary = mem_printf("%s.tmp", moved), *path = save(SPLIT_EVEN, 310, 5, false);
+  struct sample sample;
+  struct mover movers[SAMPLE_MOST];
+  struct io_tensor tensors[SAMPLE_MOST];
+  sample_make(&sample, job, SPLIT_EVEN, 310, 5, false, true);
+  make_moved(&sample, comm_rank(job) == comm_ranks(job) - 1 ? 2 : -1, false, movers, tensors); /* on one rank */
+  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
+  assert_false(file_exists(moved));
+  assert_false(file_exists(temporary));
+  make_moved(&sample, comm_rank(job) == 0 ? 2 : -1, true, movers, tensors);
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, tensors), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "is gone"));
+  sample_free(&sample);
+  mem_free(temporary);
+  mem_free(moved);
+  mem_free(path);
+}
+
+/* What import makes: no optimizer state. */
+static void a_checkpoint_without_moments_says_so(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/parameters.h5", dir);
+  struct sample sample;
+  struct io_tensor parameters[SAMPLE_MOST];
+  int n = 0;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < sample.n; t++)
+    if (!strcmp(sample.tensor[t].group, "model"))
+      parameters[n++] = sample.tensor[t];
+  assert_int_equal(checkpoint_write(job, path, &sample.meta, n, parameters), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, n, parameters), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "it has no optimizer state to go on from; start from it with train.init"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
+/* A run that freezes others has other moments. */
+static void other_moments_are_refused(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/moments.h5", dir);
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < 3; t++)
+    sample.tensor[t].group = "exp_avg";
+  assert_int_equal(checkpoint_write(job, path, &sample.meta, 2, sample.tensor), STATUS_OK);
+  assert_int_equal(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), " is missing: the deck describes another model, or freezes other parameters"));
+  assert_int_equal(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "which this run does not have: the deck describes another model, or freezes other parameters"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
+/* Moves and calls of fsync() of a save on this rank. */
+static int64_t count_moves(int64_t step, int64_t flush_bytes, int64_t *calls)
+{
+  const int64_t usual = checkpoint_flush_bytes;
+  int64_t before, after;
+  const char *doing;
+  bool waits;
+  checkpoint_flush_bytes = flush_bytes;
+  *calls = syncs;
+  checkpoint_progress(&before, &doing, &waits);
+  mem_free(save(SPLIT_EVEN, step, 4, true));
+  checkpoint_progress(&after, &doing, &waits);
+  *calls = syncs - *calls;
+  checkpoint_flush_bytes = usual;
+  return after - before;
+}
+
+/* Data reaches the disk while it is written, in parts, each of which is seen to be begun and to be done. */
+static void flushing_moves(void **state)
+{
+  (void)state;
+  int64_t few, many;
+  const int64_t moves = count_moves(900, INT64_C(1) << 40, &few), more = count_moves(901, 1, &many);
+  assert_true(many > few + 2); /* pieces of each of several tensors */
+  assert_int_equal(more - moves, 2 * (many - few));
+}
+
+static enum status take_nothing(const struct io_tensor *tensor, struct layout_range piece, void *data)
+{
+  (void)tensor, (void)piece, (void)data;
+  return status_set(STATUS_IO, "a disk that is full");
+}
+
+/* Who has no room for what was read says nothing of the file: no rank calls it damaged. */
+static void what_is_not_taken_is_not_damaged(void **state)
+{
+  (void)state;
+  char *path = save(SPLIT_EVEN, 904, 4, false);
+  struct sample sample;
+  bool damaged = true;
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  for (int t = 0; t < sample.n && comm_rank(job) == comm_ranks(job) - 1; t++)
+    sample.tensor[t].move = take_nothing;
+  assert_int_equal(checkpoint_try(job, path, sample.n, sample.tensor, &damaged), STATUS_IO);
+  assert_false(damaged);
+  assert_non_null(strstr(status_text(), "a disk that is full"));
+  sample_free(&sample);
+  mem_free(path);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_planted_semaphore_is_not_met),
+      cmocka_unit_test(every_split_is_read_by_every_split),
+      cmocka_unit_test(the_file_does_not_depend_on_the_split),
+      cmocka_unit_test(plain_hdf5_sees_true_tensors),
+      cmocka_unit_test(h5dump_shows_names_and_shapes),
+      cmocka_unit_test(meta_data_comes_back_on_all_ranks),
+      cmocka_unit_test(small_transfers_change_nothing),
+      cmocka_unit_test(a_group_alone_can_be_loaded),
+      cmocka_unit_test(overwriting_replaces),
+      cmocka_unit_test(parts_that_do_not_make_a_whole_are_refused),
+      cmocka_unit_test(wrong_tables_are_refused),
+      cmocka_unit_test(a_name_used_twice_is_refused_and_leaves_nothing),
+      cmocka_unit_test(another_model_is_refused),
+      cmocka_unit_test(an_empty_list_is_a_checkpoint),
+      cmocka_unit_test(a_file_of_another_program),
+      cmocka_unit_test(moved_by_pieces_is_the_same_file),
+      cmocka_unit_test(a_move_that_fails_leaves_nothing),
+      cmocka_unit_test(a_checkpoint_without_moments_says_so),
+      cmocka_unit_test(other_moments_are_refused),
+      cmocka_unit_test(flushing_moves),
+      cmocka_unit_test(what_is_not_taken_is_not_damaged),
+      cmocka_unit_test(a_job_without_mpi_is_told_so),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,684 @@
+/* The checkpoints of a folder and what is printed of them. Oracles: what was saved, which file was damaged and how, lists written out here. */
+/* ranks: 1 3 */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
+#include "sample.h"
+
+struct dirent *__wrap_readdir(DIR *folder);
+struct dirent *__real_readdir(DIR *folder);
+herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
+herr_t __real_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data);
+
+static struct comm *job;
+static char *dir;
+static int readable = -1; /* entries of a folder before its disk fails; -1: all */
+
+struct dirent *__wrap_readdir(DIR *folder)
+{
+  if (readable == 0)
+    errno = EIO;
+  if (readable == 0)
+    return NULL;
+  readable -= readable > 0;
+  return __real_readdir(folder);
+}
+
+static int64_t elements_read; /* by this rank */
+
+herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data)
+{
+  elements_read += space == H5S_ALL ? 0 : H5Sget_select_npoints(space); /* of tensors: a text is read whole */
+  return __real_H5Dread(dataset, type, memory, space, list, data);
+}
+
+static void save(int64_t step, int seed)
+{
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, step, seed, false, true);
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  sample_free(&sample);
+}
+
+static char *path_of(const char *name)
+{
+  return mem_printf("%s/%s", dir, name);
+}
+
+/* Rank 0 acts, then all go on. */
+static void make_file(const char *name, const char *text)
+{
+  char *path = path_of(name);
+  if (comm_rank(job) == 0)
+    assert_int_equal(file_write_all(path, text, strlen(text)), STATUS_OK);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static bool exists(const char *name)
+{
+  char *path = path_of(name);
+  bool there = file_exists(path);
+  mem_free(path);
+  return there;
+}
+
+/* As the run that owns the folder. */
+static void expect_newest(const char *name)
+{
+  char *found = NULL;
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
+  if (!name) {
+    assert_null(found);
+    return;
+  }
+  assert_non_null(found);
+  assert_string_equal(strrchr(found, '/') + 1, name);
+  mem_free(found);
+}
+
+static int setup(void **state)
+{
+  (void)state;
+  dir = sample_folder(job);
+  return 0;
+}
+
+static int teardown(void **state)
+{
+  (void)state;
+  sample_folder_remove(job, dir);
+  return 0;
+}
+
+static void nothing_is_found_in_nothing(void **state)
+{
+  (void)state;
+  char *found = NULL, *missing = path_of("missing");
+  expect_newest(NULL);
+  assert_int_equal(checkpoint_find(job, missing, true, &found), STATUS_OK);
+  assert_null(found);
+  make_file("step-60.h5", "not a name of ours");
+  make_file("step-00000070.h5.stale", "set aside");
+  expect_newest(NULL);
+  mem_free(missing);
+}
+
+static void damaged_ones_are_passed_over_and_told(void **state)
+{
+  (void)state;
+  char *log = path_of("log.txt"), *text = NULL, *newest = path_of("step-00000030.h5");
+  size_t bytes;
+  save(10, 1);
+  save(20, 2);
+  save(30, 3);
+  make_file("step-00000040.h5", "");
+  make_file("step-00000050.h5", "not a checkpoint");
+  make_file("step-100000000.h5", "nine digits are a step as well");
+  make_file("step-60.h5", "not a name of ours");
+  make_file("step-00000070.h5.bak", "neither");
+  make_file(".step-00000080.h5.tmp", "what a killed job left");
+  make_file(".step-00000080.h5.tmp~", "not ours");
+  if (comm_rank(job) == 0)
+    assert_int_equal(truncate(newest, file_size(newest) - 1), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(log_open_file(log), STATUS_OK);
+  expect_newest("step-00000020.h5");
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_false(exists(".step-00000080.h5.tmp"));
+  assert_true(exists(".step-00000080.h5.tmp~"));
+  assert_true(exists("step-60.h5") && exists("step-00000070.h5.bak"));
+  assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
+  assert_non_null(strstr(text, "step-00000030.h5"));
+  assert_non_null(strstr(text, "truncated"));
+  assert_non_null(strstr(text, "step-00000040.h5"));
+  assert_non_null(strstr(text, "it is empty"));
+  assert_non_null(strstr(text, "step-00000050.h5"));
+  assert_non_null(strstr(text, "it looks like text"));
+  assert_non_null(strstr(text, "step-100000000.h5"));
+  assert_null(strstr(text, "step-00000020.h5"));
+  assert_null(strstr(text, "step-60.h5"));
+  mem_free(text);
+  mem_free(log);
+  mem_free(newest);
+}
+
+/* A part of a list is not taken for the whole: the run would go on from an older checkpoint, or start anew. */
+static void a_folder_that_cannot_be_read_is_told(void **state)
+{
+  (void)state;
+  save(10, 1);
+  for (int n = 0; n < 3; n++) {
+    char *found = NULL;
+    readable = n;
+    const enum status status = checkpoint_find(job, dir, true, &found);
+    readable = -1;
+    assert_int_equal(status, STATUS_IO);
+    assert_null(found);
+    assert_non_null(strstr(status_text(), "cannot list the folder "));
+    assert_non_null(strstr(status_text(), strerror(EIO)));
+  }
+  expect_newest("step-00000010.h5");
+}
+
+/* A number of it is another one. */
+static void spoil_data(const char *name)
+{
+  char *path = path_of(name);
+  if (comm_rank(job) == 0) {
+    hid_t file;
+    struct hdf5_dataset dataset;
+    int64_t count = 77;
+    assert_int_equal(hdf5_open(path, true, &file), STATUS_OK);
+    assert_int_equal(hdf5_open_dataset(file, "exp_avg_sq/counts", &dataset), STATUS_OK);
+    assert_int_equal(hdf5_write(&dataset, (struct layout_range){12, 13}, &count), STATUS_OK);
+    assert_int_equal(hdf5_finish(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+  }
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void wrong_checksums_are_passed_over(void **state)
+{
+  (void)state;
+  save(1, 1);
+  save(2, 2);
+  spoil_data("step-00000002.h5");
+  expect_newest("step-00000001.h5");
+}
+
+/* Loads into `sample`, and notes which it was asked for; `refuses` a step for a reason of its own. */
+struct resumed {
+  struct sample sample;
+  char asked[64];
+  enum status refuses;
+  int64_t refused;
+};
+
+static enum status load_into(void *arg, const char *path, bool *damaged)
+{
+  struct resumed *resumed = arg;
+  struct checkpoint_meta meta = {0};
+  enum status status = checkpoint_read_meta(job, path, &meta);
+  *damaged = status != STATUS_OK;
+  if (!status && meta.step == resumed->refused)
+    status = status_set(resumed->refuses, "not this one");
+  checkpoint_meta_free(&meta);
+  snprintf(resumed->asked + strlen(resumed->asked), sizeof resumed->asked - strlen(resumed->asked), " %.8s", strrchr(path, '-') + 1);
+  return status ? status : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
+}
+
+/* What needs a checkpoint finds out by itself whether one is damaged, so that it is read once; what it was left half filled with is filled anew from the one before. */
+static void the_newest_that_loads_is_read_once(void **state)
+{
+  (void)state;
+  struct resumed resumed = {.refused = -1};
+  struct sample want;
+  char *found = NULL;
+  int64_t elements = 0;
+  save(10, 1);
+  save(20, 2);
+  save(30, 3);
+  sample_make(&resumed.sample, job, SPLIT_EVEN, 0, 4, false, true);
+  sample_make(&want, job, SPLIT_EVEN, 20, 2, false, true);
+  for (int t = 0; t < want.n; t++)
+    elements += want.tensor[t].range.end - want.tensor[t].range.begin;
+  spoil_data("step-00000030.h5");
+  elements_read = 0;
+  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_OK);
+  assert_int_equal(elements_read, 2 * elements); /* of the damaged one, and of the one before */
+  assert_string_equal(resumed.asked, " 00000030 00000020");
+  assert_string_equal(strrchr(found, '/') + 1, "step-00000020.h5");
+  for (int t = 0; t < want.n; t++) {
+    const struct layout_range range = want.tensor[t].range;
+    assert_memory_equal(resumed.sample.tensor[t].data, want.tensor[t].data, (size_t)(range.end - range.begin) * dtype_size(want.tensor[t].type));
+  }
+  mem_free(found);
+
+  for (enum status refuses = STATUS_USAGE; refuses <= STATUS_IO; refuses++) { /* nothing is wrong with that file */
+    resumed = (struct resumed){.sample = resumed.sample, .refuses = refuses, .refused = 20};
+    found = NULL;
+    assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), refuses);
+    assert_null(found);
+    assert_string_equal(resumed.asked, " 00000030 00000020");
+  }
+  resumed.asked[0] = '\0';
+  resumed.refused = -1;
+  resumed.sample.tensor[0].name = "unknown"; /* as by a deck of another model */
+  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_INPUT);
+  assert_string_equal(resumed.asked, " 00000030");
+  assert_null(found);
+  sample_free(&resumed.sample);
+  sample_free(&want);
+}
+
+/* Cut off the last byte. */
+static void damage(const char *name)
+{
+  char *path = path_of(name);
+  if (comm_rank(job) == 0)
+    assert_int_equal(truncate(path, file_size(path) - 1), 0);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void expect_in_sentence(const char *words)
+{
+  if (!strstr(status_text(), words))
+    fail_msg("\"%s\" is not in: %s", words, status_text());
+}
+
+static void when_all_are_damaged_nothing_starts_anew(void **state)
+{
+  (void)state;
+  char *found = dir;
+  save(10, 1);
+  save(20, 2);
+  damage("step-00000010.h5");
+  damage("step-00000020.h5");
+  make_file("step-00000030.h5", "");
+  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_INPUT);
+  assert_null(found);
+  expect_in_sentence(dir);
+  expect_in_sentence("3 checkpoints");
+  expect_in_sentence("step-00000010.h5"); /* the last one tried */
+  expect_in_sentence("truncated");
+  expect_in_sentence("name a good one from elsewhere");
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_INPUT); /* as the run itself does */
+  expect_in_sentence("--resume FILE");
+  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-00000030.h5"));
+}
+
+/* Files of an interrupted save, of MPI-IO's too, and names that are alike. */
+static void only_what_a_save_leaves_is_cleaned(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    bool goes;
+  } files[] = {
+      {".step-00000020.h5.tmp", true},
+      {".step-00000020.h5.tmp-671154177-17667.lock", true},
+      {".step-100000000.h5.tmp-4294967295-1.lock", true},
+      {".step-00000020.h5.tmp.locktest.0", true},
+      {".step-00000020.h5.tmp.locktest.15", true},
+      {".step-20.h5.tmp-671154177-17667.lock", false},
+      {"step-00000020.h5.tmp-671154177-17667.lock", false},
+      {".step-00000020.h5-671154177-17667.lock", false},
+      {".step-00000020.h5.tmp-671154177.lock", false},
+      {".step-00000020.h5.tmp-671154177-.lock", false},
+      {".step-00000020.h5.tmp--17667.lock", false},
+      {".step-00000020.h5.tmp-671154177-17667", false},
+      {".step-00000020.h5.tmp-671154177-17667.lock~", false},
+      {".step-00000020.h5.tmp-a-17667.lock", false},
+      {".step-00000020.h5.tmp.lock", false},
+      {".step-00000020.h5.tmp.locktest.", false},
+      {".step-00000020.h5.tmp.locktest.0x", false},
+      {".step-00000020.h5.bak.tmp", false},
+  };
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    make_file(files[i].name, "x");
+  expect_newest(NULL);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (exists(files[i].name) == files[i].goes)
+      fail_msg("%s is %s", files[i].name, files[i].goes ? "there" : "gone");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "x");
+  save(10, 1); /* cleans, too */
+  assert_false(exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+}
+
+/* A folder's owner may be writing that very file. */
+static void only_the_owner_cleans(void **state)
+{
+  (void)state;
+  char *found = NULL;
+  save(10, 1);
+  make_file(".step-00000020.h5.tmp", "another job is writing it");
+  make_file(".step-00000020.h5.tmp-671154177-17667.lock", "with others of its ranks");
+  if (comm_rank(job) == 0)
+    assert_int_equal(chmod(dir, 0500), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(checkpoint_find(job, dir, false, &found), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0)
+    assert_int_equal(chmod(dir, 0700), 0);
+  assert_non_null(found);
+  assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
+  assert_true(exists(".step-00000020.h5.tmp") && exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  expect_newest("step-00000010.h5");
+  assert_false(exists(".step-00000020.h5.tmp") || exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  mem_free(found);
+}
+
+static void expect_content(const char *name, const char *content)
+{
+  char *path = path_of(name), *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(path, 1 << 20, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, content);
+  mem_free(text);
+  mem_free(path);
+}
+
+static void another_history_is_set_aside(void **state)
+{
+  (void)state;
+  char *log = path_of("log.txt"), *text = NULL, *missing = path_of("missing");
+  size_t bytes;
+  save(10, 1);
+  save(20, 2);
+  make_file("step-00000030.h5", "30");
+  make_file("step-00000040.h5", "40");
+  make_file("step-00000040.h5.stale", "older");
+  make_file("step-60.h5", "not ours");
+  assert_int_equal(log_open_file(log), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK); /* nothing is left to do, nothing is told */
+  assert_int_equal(checkpoint_set_aside(job, missing, 0), STATUS_OK);
+  assert_int_equal(log_open_file(NULL), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-60.h5"));
+  assert_false(exists("step-00000030.h5") || exists("step-00000040.h5"));
+  expect_content("step-00000030.h5.stale", "30");
+  expect_content("step-00000040.h5.stale", "40");
+  assert_int_equal(file_read_all(log, 1 << 20, &text, &bytes), STATUS_OK);
+  const char *told = strstr(text, ".stale");
+  assert_non_null(strstr(text, "2 checkpoints of steps after 20"));
+  assert_non_null(told);
+  assert_null(strstr(told + 1, ".stale")); /* once */
+  expect_newest("step-00000020.h5");
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_false(exists("step-00000010.h5"));
+  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") && exists("step-00000040.h5.stale"));
+  mem_free(text);
+  mem_free(missing);
+  mem_free(log);
+}
+
+static void what_cannot_be_set_aside_is_told(void **state)
+{
+  (void)state;
+  char *folder = path_of("step-00000002.h5.stale");
+  make_file("step-00000002.h5", "x");
+  if (comm_rank(job) == 0)
+    assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(checkpoint_set_aside(job, dir, 1), STATUS_IO);
+  expect_in_sentence("step-00000002.h5");
+  assert_true(exists("step-00000002.h5"));
+  mem_free(folder);
+}
+
+/* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it saved survives, the damaged one is not counted. */
+static void a_damaged_newest_does_not_displace_good_ones(void **state)
+{
+  (void)state;
+  save(10, 1);
+  save(30, 3);
+  damage("step-00000030.h5");
+  expect_newest("step-00000010.h5");
+  assert_int_equal(checkpoint_set_aside(job, dir, 10), STATUS_OK);
+  save(20, 2);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
+  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale"));
+  assert_false(exists("step-00000010.h5") || exists("step-00000030.h5"));
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  expect_newest("step-00000020.h5");
+}
+
+static void pruning_keeps_what_it_should(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t keep, every, saved;
+    const char *left;
+  } cases[] = {
+      {0, 0, 35, "5 10 15 20 25 30 35"},
+      {0, 10, 35, "5 10 15 20 25 30 35"},
+      {9, 0, 35, "5 10 15 20 25 30 35"},
+      {3, 10, 35, "10 20 25 30 35"},
+      {2, 0, 35, "30 35"},
+      {1, 7, 35, "35"},
+      {1, 0, 20, "20"},
+      {1, 15, 5, "5 15 30"},
+      {2, 0, 15, "15 35"},
+      {3, 0, 30, "25 30 35"},
+      {6, 0, 5, "5 15 20 25 30 35"},
+      {2, 0, -1, "30 35"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char left[256] = "";
+    int64_t *steps = NULL, n = 0;
+    for (int64_t step = 5; step <= 35; step += 5) {
+      char name[64];
+      snprintf(name, sizeof name, "step-%08lld.h5", (long long)step);
+      make_file(name, "content does not matter");
+    }
+    make_file("step-1.h5", "not ours");
+    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved), STATUS_OK);
+    assert_int_equal(checkpoint_folder_scan(dir, false, &steps, &n), STATUS_OK);
+    for (int64_t s = 0; s < n; s++)
+      snprintf(left + strlen(left), sizeof left - strlen(left), s ? " %lld" : "%lld", (long long)steps[s]);
+    assert_string_equal(left, cases[i].left);
+    assert_true(exists("step-1.h5"));
+    mem_free(steps);
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+  }
+  char *missing = path_of("missing");
+  assert_int_equal(checkpoint_prune(job, missing, 1, 0, 35), STATUS_OK);
+  mem_free(missing);
+}
+
+static void what_cannot_be_removed_is_told(void **state)
+{
+  (void)state;
+  char *folder = path_of("step-00000001.h5");
+  make_file("step-00000002.h5", "x");
+  if (comm_rank(job) == 0)
+    assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(checkpoint_prune(job, dir, 1, 0, 2), STATUS_IO);
+  expect_in_sentence("cannot remove the old checkpoint");
+  expect_in_sentence(folder);
+  mem_free(folder);
+}
+
+/* What is printed, one rank. */
+
+static char *printed;
+static size_t printed_bytes;
+
+static FILE *start_printing(void)
+{
+  FILE *to = open_memstream(&printed, &printed_bytes);
+  assert_non_null(to);
+  return to;
+}
+
+/* Is there a line with these words, apart by blanks? */
+static bool has_line(const char *words)
+{
+  char *line = NULL, *text = mem_strdup(printed);
+  bool found = false;
+  for (char *rest = text; !found && (line = strsep(&rest, "\n"));) {
+    char squeezed[1024] = "";
+    for (char *word; (word = strsep(&line, " "));)
+      if (*word && strlen(squeezed) + strlen(word) + 2 < sizeof squeezed)
+        snprintf(squeezed + strlen(squeezed), sizeof squeezed - strlen(squeezed), "%s%s", squeezed[0] ? " " : "", word);
+    found = strcmp(squeezed, words) == 0;
+  }
+  mem_free(text);
+  return found;
+}
+
+static void expect_line(const char *words)
+{
+  if (!has_line(words))
+    fail_msg("no line \"%s\" in:\n%s", words, printed);
+}
+
+static void end_printing(FILE *to)
+{
+  fclose(to);
+  free(printed);
+  printed = NULL;
+}
+
+static void a_list(void **state)
+{
+  (void)state;
+  FILE *to = start_printing();
+  char *missing = path_of("missing"), line[256];
+  assert_int_equal(checkpoint_list(missing, to), STATUS_INPUT);
+  assert_int_equal(checkpoint_list(dir, to), STATUS_OK);
+  snprintf(line, sizeof line, "no checkpoints in %s", dir);
+  expect_line(line);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  save(10, 1);
+  make_file("step-00000020.h5", "");
+  make_file("step-00000030.h5.stale", "");
+  assert_int_equal(checkpoint_list(dir, to), STATUS_OK);
+  assert_null(strstr(printed, "stale"));
+  expect_line("file step samples ranks tensors MiB written by");
+  char *path = path_of("step-00000010.h5");
+  snprintf(line, sizeof line, "step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job), (double)file_size(path) / 1048576);
+  expect_line(line);
+  assert_non_null(strstr(printed, "it is empty (0 bytes)"));
+  end_printing(to);
+  mem_free(path);
+  mem_free(missing);
+}
+
+static void a_table(void **state)
+{
+  (void)state;
+  save(10, 1);
+  char *path = path_of("step-00000010.h5");
+  FILE *to = start_printing();
+  assert_int_equal(checkpoint_show(path, to), STATUS_OK);
+  expect_line("format sluice-checkpoint 1");
+  expect_line("step 10");
+  expect_line("seed 18364758544493064720");
+  expect_line("model: {arch: gpt2}");
+  expect_line("tensor type shape elements crc32");
+  struct checkpoint_table table = {0};
+  hid_t file;
+  assert_int_equal(hdf5_open(path, false, &file), STATUS_OK);
+  assert_int_equal(checkpoint_table_read(file, &table), STATUS_OK);
+  char line[256];
+  int64_t t = checkpoint_table_find(&table, "model/tesseract");
+  snprintf(line, sizeof line, "model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx", (unsigned long long)table.entry[t].crc);
+  expect_line(line);
+  assert_int_equal(checkpoint_table_find(&table, "model/none"), -1);
+  checkpoint_table_free(&table);
+  assert_int_equal(hdf5_close(file, STATUS_OK), STATUS_OK);
+  end_printing(to);
+  FILE *full = fopen("/dev/full", "w");
+  assert_int_equal(checkpoint_show(path, full), STATUS_IO);
+  fclose(full);
+  mem_free(path);
+}
+
+static void differences(void **state)
+{
+  (void)state;
+  struct sample sample;
+  save(10, 1);
+  sample_make(&sample, job, SPLIT_WHOLE, 20, 1, false, true);
+  sample.tensor[1].name = "only_here";
+  sample.tensor[4].shape[0] = 5;
+  sample.tensor[4].shape[1] = 3;
+  sample.tensor[10].type = DTYPE_F8_E4M3;
+  ((int64_t *)sample.tensor[9].data)[3] += 5;
+  ((int64_t *)sample.tensor[9].data)[7] -= 9;
+  float *values = sample.tensor[0].data;
+  values[5] = values[5] < 0 ? NAN : -NAN;
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  sample_free(&sample);
+  char *a = path_of("step-00000010.h5"), *b = path_of("step-00000020.h5"), line[1024];
+  bool same = false;
+  FILE *to = start_printing();
+  assert_int_equal(checkpoint_diff(a, a, to, &same), STATUS_OK);
+  assert_true(same);
+  assert_int_equal(printed_bytes, 0);
+  assert_int_equal(checkpoint_diff(a, b, to, &same), STATUS_OK);
+  assert_false(same);
+  expect_line("exp_avg_sq/counts: 2 of 13 elements differ, by at most 9");
+  expect_line("exp_avg_sq/bytes: uint8 2 x 3 | fp8_e4m3 2 x 3");
+  expect_line("model/cube: fp16 3 x 5 x 7 | fp16 5 x 3 x 7");
+  snprintf(line, sizeof line, "model/only_here: only in %s", b);
+  expect_line(line);
+  snprintf(line, sizeof line, "model/transformer.h.0.ln_1.bias: only in %s", a);
+  expect_line(line);
+  expect_line("model/transformer.wte.weight: 1 of 3007 elements differ, some are not numbers");
+  int lines = 0;
+  for (const char *c = printed; *c; c++)
+    lines += *c == '\n';
+  assert_int_equal(lines, 6);
+  char *missing = path_of("missing.h5");
+  assert_int_equal(checkpoint_diff(a, missing, to, &same), STATUS_INPUT);
+  assert_int_equal(checkpoint_diff(missing, a, to, &same), STATUS_INPUT);
+  end_printing(to);
+  mem_free(missing);
+  mem_free(a);
+  mem_free(b);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
+    return -1;
+  log_set_rank(comm_rank(job));
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(job);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(nothing_is_found_in_nothing, setup, teardown),
+      cmocka_unit_test_setup_teardown(damaged_ones_are_passed_over_and_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_read_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(wrong_checksums_are_passed_over, setup, teardown),
+      cmocka_unit_test_setup_teardown(the_newest_that_loads_is_read_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(when_all_are_damaged_nothing_starts_anew, setup, teardown),
+      cmocka_unit_test_setup_teardown(only_what_a_save_leaves_is_cleaned, setup, teardown),
+      cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
+      cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_cannot_be_set_aside_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup, teardown),
+      cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
+      cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_list, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_table, setup, teardown),
+      cmocka_unit_test_setup_teardown(differences, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,261 @@
+/* A disk that is full, or fails. Oracle: the save fails on all ranks with a sentence, nothing of it is left, the earlier checkpoint verifies, and the next save works. */
+/* ranks: 1 2 3 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
+#include "sample.h"
+
+static struct comm *job;
+static char *dir;
+
+static enum status save_to(const char *where, int64_t step, bool big, char **path)
+{
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, step, 1, big, true);
+  enum status status = checkpoint_save(job, where, &sample.meta, sample.n, sample.tensor, path);
+  sample_free(&sample);
+  return status;
+}
+
+static int count_files(const char *where)
+{
+  int n = 0;
+  DIR *folder = opendir(where);
+  assert_non_null(folder);
+  for (struct dirent *item; (item = readdir(folder));)
+    n += strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0;
+  closedir(folder);
+  return n;
+}
+
+/* A save under `hook` or a limit fails with `words`, and does no harm. */
+static void expect_failure(const char *words, bool big)
+{
+  char *found = NULL;
+  enum status status = save_to(dir, 20, big, NULL);
+  checkpoint_test_hook = NULL;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+  if (status != STATUS_IO || !strstr(status_text(), words) || !strstr(status_text(), dir))
+    fail_msg("status %d, \"%s\" is not in: %s", (int)status, words, status_text());
+  assert_non_null(strstr(status_text(), "step 20 was not written"));
+  assert_int_equal(count_files(dir), 1);
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
+  assert_non_null(strstr(found, "step-00000010.h5"));
+  mem_free(found);
+  assert_int_equal(save_to(dir, 20, big, &found), STATUS_OK);
+  assert_int_equal(checkpoint_verify(job, found), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (comm_rank(job) == 0)
+    assert_int_equal(unlink(found), 0);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  mem_free(found);
+}
+
+static void limit_file_size(rlim_t bytes)
+{
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY}), 0);
+}
+
+static void a_limit_is_found_before_writing(void **state)
+{
+  (void)state;
+  for (rlim_t limit = 0; limit < 1 << 20; limit = limit * 3 + 100) {
+    limit_file_size(limit);
+    expect_failure("ulimit -f", true);
+  }
+}
+
+static int victim, wrote;
+
+static void limit_one_rank(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_OPENED && comm_rank(job) == victim)
+    limit_file_size(100000);
+}
+
+/* One rank's write through MPI-IO fails, those of others do not. */
+static void a_failed_write_of_one_rank_fails_all(void **state)
+{
+  (void)state;
+  for (victim = 0; victim < comm_ranks(job); victim++) {
+    checkpoint_test_hook = limit_one_rank;
+    expect_failure("cannot write", true);
+  }
+}
+
+/* Write less than asked for and no error: the limit lies inside a transfer. */
+static void limit_within(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_OPENED && comm_rank(job) == comm_ranks(job) - 1)
+    limit_file_size(3 << 20);
+}
+
+static void a_short_write_is_noticed(void **state)
+{
+  (void)state;
+  checkpoint_test_hook = limit_within;
+  expect_failure("cannot write", true);
+}
+
+/* Put a descriptor that cannot be written, /dev/full or (NULL) the file itself for reading, under whatever has the temporary file open. */
+static void break_descriptor(const char *path)
+{
+  char *temporary = checkpoint_folder_temporary(dir, 20);
+  int bad = open(path ? path : temporary, path ? O_RDWR : O_RDONLY), broken = 0;
+  assert_true(bad >= 0);
+  for (int fd = 3; fd < 256; fd++) {
+    char link[64], target[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    if (fd != bad && n > 0 && (target[n] = '\0', strcmp(target, temporary) == 0)) {
+      assert_true(dup2(bad, fd) >= 0);
+      broken++;
+    }
+  }
+  assert_int_equal(broken, 1);
+  close(bad);
+  mem_free(temporary);
+}
+
+static void break_header(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_BEGUN)
+    break_descriptor("/dev/full");
+}
+
+static void break_data(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_WROTE && comm_rank(job) == comm_ranks(job) - 1 && ++wrote == 3)
+    break_descriptor(NULL);
+}
+
+static void a_disk_that_fails_under_the_header(void **state)
+{
+  (void)state;
+  checkpoint_test_hook = break_header;
+  expect_failure("No space left on device; free some space or choose another folder", false);
+}
+
+static void a_disk_that_fails_under_the_data(void **state)
+{
+  (void)state;
+  if (comm_ranks(job) == 1)
+    skip(); /* rank 0 could not close the file; see test_checkpoint_kill.c */
+  wrote = 0;
+  checkpoint_test_hook = break_data;
+  expect_failure("cannot write", false);
+  assert_true(comm_rank(job) != comm_ranks(job) - 1 || wrote >= 3);
+}
+
+static void a_folder_that_cannot_be(void **state)
+{
+  (void)state;
+  char *file = mem_printf("%s/step-00000010.h5", dir), *below = mem_printf("%s/ckpt", file), *found = NULL;
+  assert_int_equal(save_to(below, 20, false, NULL), STATUS_IO);
+  assert_non_null(strstr(status_text(), below));
+  assert_int_equal(save_to(file, 20, false, NULL), STATUS_IO);
+  assert_non_null(strstr(status_text(), "a file of that name is in the way"));
+  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_OK);
+  assert_string_equal(found, file);
+  mem_free(found);
+  mem_free(file);
+  mem_free(below);
+}
+
+/* A real full disk: a small tmpfs, where the job may mount one. */
+static void a_full_disk(void **state)
+{
+  (void)state;
+  char *disk = mem_printf("%s/disk", dir), *found = NULL, *filler = mem_printf("%s/filler", disk);
+  int64_t mounted = 0;
+  if (comm_rank(job) == 0) {
+    assert_int_equal(file_make_folders(disk), STATUS_OK);
+    mounted = mount("none", disk, "tmpfs", 0, "size=1m") == 0;
+  }
+  assert_int_equal(comm_max_i64(job, &mounted, 1), STATUS_OK);
+  if (mounted) {
+    enum status small = save_to(disk, 10, false, NULL), big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
+    bool named = strstr(status_text(), "No space left on device") && strstr(status_text(), "free some space") && strstr(status_text(), "cannot make room for 3.") &&
+                 strstr(status_text(), "KiB are free) in") && strstr(status_text(), disk);
+    int files = count_files(disk);
+    enum status after = checkpoint_find(job, disk, true, &found);
+    bool kept = found && strstr(found, "step-00000010.h5");
+    mem_free(found);
+    if (comm_rank(job) == 0) { /* not a byte left */
+      char block[4096] = "";
+      int fd = open(filler, O_WRONLY | O_CREAT, 0600);
+      while (write(fd, block, sizeof block) > 0)
+        ;
+      close(fd);
+    }
+    enum status none = comm_barrier(job) == STATUS_OK ? save_to(disk, 30, false, NULL) : STATUS_OK;
+    found = NULL;
+    enum status last = checkpoint_find(job, disk, true, &found);
+    kept = kept && found && strstr(found, "step-00000010.h5");
+    mem_free(found);
+    (void)comm_barrier(job);
+    if (comm_rank(job) == 0)
+      assert_int_equal(umount2(disk, MNT_DETACH), 0);
+    assert_int_equal(small, STATUS_OK);
+    assert_int_equal(big, STATUS_IO);
+    assert_true(named);
+    assert_int_equal(files, 1);
+    assert_int_equal(after, STATUS_OK);
+    assert_int_equal(none, STATUS_IO);
+    assert_int_equal(last, STATUS_OK);
+    assert_true(kept);
+  }
+  mem_free(disk);
+  mem_free(filler);
+  if (!mounted)
+    skip(); /* needs the right to mount */
+}
+
+static int start(void **state)
+{
+  (void)state;
+  signal(SIGXFSZ, SIG_IGN);
+  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
+    return -1;
+  dir = sample_folder(job);
+  return save_to(dir, 10, false, NULL) == STATUS_OK ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  sample_folder_remove(job, dir);
+  comm_destroy(job);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_limit_is_found_before_writing),
+      cmocka_unit_test(a_failed_write_of_one_rank_fails_all),
+      cmocka_unit_test(a_short_write_is_noticed),
+      cmocka_unit_test(a_disk_that_fails_under_the_header),
+      cmocka_unit_test(a_disk_that_fails_under_the_data),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_full_disk),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

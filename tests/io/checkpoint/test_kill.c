@@ -1,0 +1,260 @@
+/* kill -9 of a rank in each phase of a save. Oracle: afterwards another job finds the newest complete checkpoint, with the bytes that were saved, removes what was left
+ * lying about, and saves again. This program starts itself under mpirun: `save DIR PHASE RANK` is the job that dies, `check DIR STEP` the one after it. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
+#include "sample.h"
+
+enum { RANKS = 2, OLD = 10, NEW = 20, AFTER = 30, SEED = 5 };
+
+/* The jobs. */
+
+static struct comm *job;
+static enum checkpoint_phase phase_to_die;
+static int rank_to_die, seen;
+
+static void die(enum checkpoint_phase phase)
+{
+  if (phase != phase_to_die || comm_rank(job) != rank_to_die)
+    return;
+  if (phase == CHECKPOINT_WROTE && ++seen < 3)
+    return;
+  kill(getpid(), SIGKILL);
+}
+
+/* Rank 0 can no longer write to any file, not even its first byte. */
+static void stop_writing(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_OPENED && comm_rank(job) == 0)
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY});
+}
+
+static enum status save(const char *dir, int64_t step, bool big)
+{
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_EVEN, step, SEED + (int)step, big, true);
+  enum status status = checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL);
+  sample_free(&sample);
+  return status;
+}
+
+static int run_save(char **argv)
+{
+  phase_to_die = (enum checkpoint_phase)strtol(argv[1], NULL, 10);
+  rank_to_die = (int)strtol(argv[2], NULL, 10);
+  checkpoint_test_hook = phase_to_die == CHECKPOINT_PHASES ? stop_writing : die;
+  signal(SIGXFSZ, SIG_IGN);
+  enum status status = save(argv[0], NEW, true);
+  comm_destroy(job);
+  return status_exit_code(status);
+}
+
+static int failed(const char *what)
+{
+  fprintf(stderr, "check: %s: %s\n", what, status_text());
+  return 1;
+}
+
+static int run_check(char **argv)
+{
+  struct sample sample;
+  char *path = NULL;
+  int64_t step = strtol(argv[1], NULL, 10);
+  if (checkpoint_find(job, argv[0], true, &path) != STATUS_OK || !path)
+    return failed("nothing found");
+  char *expected = checkpoint_folder_path(argv[0], step);
+  if (strcmp(path, expected) != 0)
+    return failed(path);
+  sample_make(&sample, job, SPLIT_EVEN, 0, SEED + (int)step, step == NEW, false);
+  if (checkpoint_load(job, path, true, sample.n, sample.tensor) != STATUS_OK)
+    return failed("load");
+  if (sample_wrong(&sample, SEED + (int)step) != 0)
+    return failed("wrong bytes");
+  sample_free(&sample);
+  DIR *folder = opendir(argv[0]);
+  for (struct dirent *item; (item = readdir(folder));)
+    if (strstr(item->d_name, ".tmp"))
+      return failed("a temporary file is left");
+  closedir(folder);
+  if (save(argv[0], AFTER, false) != STATUS_OK)
+    return failed("the next save");
+  mem_free(expected);
+  mem_free(path);
+  comm_destroy(job);
+  return 0;
+}
+
+/* A store of which one rank cannot make its part, when the others can. */
+hid_t __real_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
+static bool breaks;
+
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access)
+{
+  return breaks ? H5I_INVALID_HID : __real_H5Dcreate2(parent, name, type, space, link, creation, access);
+}
+
+static int run_store(char **argv)
+{
+  struct store *store = NULL;
+  breaks = comm_rank(job) == 1;
+  enum status status = store_create(job, argv[0], 1000, &store);
+  store_destroy(store);
+  comm_destroy(job);
+  return status == STATUS_OK ? 0 : 99; /* has come back */
+}
+
+static int run_job(char **argv)
+{
+  if (comm_create_mpi(NULL, NULL, &job) != STATUS_OK)
+    return failed("start");
+  if (strcmp(argv[0], "save") == 0)
+    return run_save(argv + 1);
+  if (strcmp(argv[0], "check") == 0)
+    return run_check(argv + 1);
+  if (strcmp(argv[0], "store") == 0)
+    return run_store(argv + 1);
+  enum status status = save(argv[1], OLD, false); /* first */
+  comm_destroy(job);
+  return status_exit_code(status);
+}
+
+/* The test, which is no MPI job. */
+
+static char self[4096], dir[4096];
+static const char *mpirun;
+
+static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int shell(const char *format, ...)
+{
+  char command[16384];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(command, sizeof command, format, args);
+  va_end(args);
+  int status = system(command);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void refill(void)
+{
+  assert_int_equal(shell("rm -f '%s'/* '%s'/.step*", dir, dir), 0);
+  assert_int_equal(shell("cp '%s.first' '%s/step-00000010.h5'", dir, dir), 0);
+}
+
+static void killed_in_every_phase(void **state)
+{
+  (void)state;
+  static const struct {
+    enum checkpoint_phase phase;
+    int rank;
+  } cases[] = {
+      {CHECKPOINT_BEGUN, 0}, {CHECKPOINT_LAID_OUT, 0}, {CHECKPOINT_OPENED, 1},    {CHECKPOINT_WROTE, 0},
+      {CHECKPOINT_WROTE, 1}, {CHECKPOINT_CLOSED, 0},   {CHECKPOINT_COMPLETED, 0}, {CHECKPOINT_RENAMED, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    refill();
+    int killed = shell("%s -n %d %s save '%s' %d %d >/dev/null 2>&1", mpirun, RANKS, self, dir, (int)cases[i].phase, cases[i].rank);
+    if (killed == 0)
+      fail_msg("case %zu was not killed", i);
+    bool renamed = cases[i].phase == CHECKPOINT_RENAMED;
+    assert_true(renamed == (shell("test -e '%s/step-00000020.h5'", dir) == 0));
+    assert_true(renamed != (shell("test -e '%s/.step-00000020.h5.tmp'", dir) == 0)); /* it did die on the way */
+    if (shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, renamed ? NEW : OLD) != 0)
+      fail_msg("case %zu", i);
+  }
+}
+
+/* Of a job whose ranks MPI-IO holds to be on several nodes: it makes a file more. */
+static void one_of_several_nodes(void **state)
+{
+  (void)state;
+  refill();
+  setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
+  const int killed = shell("%s -n %d %s save '%s' %d 1 >/dev/null 2>&1", mpirun, RANKS, self, dir, (int)CHECKPOINT_OPENED);
+  unsetenv("OMPI_MCA_sharedfp");
+  assert_int_not_equal(killed, 0);
+  const bool left = shell("ls '%s'/.step-00000020.h5.tmp-*.lock >/dev/null 2>&1", dir) == 0;
+  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
+  if (!left)
+    skip(); /* this MPI makes none */
+}
+
+/* Laid out on some ranks only, a store cannot be closed: the job ends at once, instead of waiting for ever. */
+static void a_store_that_one_rank_cannot_make(void **state)
+{
+  (void)state;
+  refill();
+  assert_int_equal(shell("timeout 60 %s -n %d %s store '%s/nvme' >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, dir),
+                   status_exit_code(STATUS_IO));
+  assert_int_equal(shell("grep -q 'rank 1: %s/nvme/sluice-.*: cannot create the dataset rank-0' '%s.errors'", dir, dir), 0);
+  assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
+}
+
+/* HDF5 cannot close a file that rank 0 cannot write to: the job ends, with the sentence and the right exit code. */
+static void a_disk_that_fails_under_rank_0(void **state)
+{
+  (void)state;
+  refill();
+  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, (int)CHECKPOINT_PHASES, dir),
+                   status_exit_code(STATUS_IO));
+  assert_int_equal(
+      shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones are untouched: rank 0: dataset .*: cannot write' '%s.errors'",
+            dir, dir),
+      0);
+  assert_int_equal(shell("test -e '%s/.step-00000020.h5.tmp'", dir), 1);
+  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  snprintf(dir, sizeof dir, "%s/sluice-io-XXXXXX", root && root[0] ? root : "/tmp");
+  if (!mkdtemp(dir))
+    return -1;
+  return shell("%s -n 1 %s first '%s' && mv '%s/step-00000010.h5' '%s.first'", mpirun, self, dir, dir, dir);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  return shell("rm -rf '%s' '%s.first' '%s.errors'", dir, dir, dir);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(killed_in_every_phase),
+      cmocka_unit_test(one_of_several_nodes),
+      cmocka_unit_test(a_store_that_one_rank_cannot_make),
+      cmocka_unit_test(a_disk_that_fails_under_rank_0),
+  };
+  if (argc > 2)
+    return run_job(argv + 1);
+  mpirun = getenv("MPIRUN");
+  if (!mpirun)
+    mpirun = "mpirun --oversubscribe --bind-to none";
+  if (mpirun[0] == '\0' || mpirun[0] == ' ' || readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
+    puts("skipped: needs mpirun");
+    return 77;
+  }
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); /* Open MPI gives the other ranks a second; they are killed as well */
+  return cmocka_run_group_tests(tests, start, stop);
+}

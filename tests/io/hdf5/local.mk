@@ -1,0 +1,2 @@
+check_PROGRAMS += \
+	tests/io/hdf5/test_hdf5

@@ -1,0 +1,577 @@
+/* safetensors. Oracles: files written by transformers, byte for byte; every bit pattern of bf16 and fp16 against the scalar conversions; the format's rules, one by one. */
+/* ranks: 1 2 3 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/huggingface/safetensors.h"
+#include "io/text/file.h"
+#include "tests/io/checkpoint/sample.h"
+
+enum { MOST_TENSORS = 64 };
+
+static struct comm *job;
+static char *dir;
+
+static int start(void **state)
+{
+  (void)state;
+  dir = sample_folder(job);
+  return 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  sample_folder_remove(job, dir);
+  return 0;
+}
+
+static const char *fixture(const char *name)
+{
+  static char path[4096];
+  const char *top = getenv("top_srcdir");
+  snprintf(path, sizeof path, "%s/tests/model/data/%s", top ? top : ".", name);
+  return path;
+}
+
+static bool leads(void)
+{
+  return comm_rank(job) == 0;
+}
+
+/* --- writing what was read ------------------------------------------------------------------------------------------------------ */
+
+/* Each rank a part of every tensor, in pieces of an odd size. */
+static enum status copy(const struct safetensors_folder *from, const char *to, enum dtype type, int64_t most_bytes, int64_t piece)
+{
+  struct st_shape shapes[MOST_TENSORS];
+  struct safetensors_writer *writer = NULL;
+  const int n = (int)safetensors_folder_count(from), rank = comm_rank(job), ranks = comm_ranks(job);
+  assert_true(n <= MOST_TENSORS);
+  for (int t = 0; t < n; t++) {
+    const struct st_tensor *tensor = safetensors_folder_at(from, t);
+    shapes[t] = (struct st_shape){.name = tensor->name, .ndim = tensor->ndim};
+    memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
+  }
+  enum status status = safetensors_writer_open(job, to, type, n, shapes, most_bytes, &writer);
+  if (status)
+    return status;
+  float *data = test_malloc((size_t)piece * sizeof *data);
+  for (int t = 0; t < n && !status; t++) {
+    const struct st_tensor *tensor = safetensors_folder_at(from, t);
+    const int64_t begin = tensor->elements * rank / ranks, end = tensor->elements * (rank + 1) / ranks;
+    for (int64_t at = begin; at < end && !status; at += piece) {
+      const struct layout_range range = {at, at + piece < end ? at + piece : end};
+      status = safetensors_read(tensor, range, data);
+      if (!status)
+        status = safetensors_writer_put(writer, t, range, data);
+    }
+  }
+  test_free(data);
+  return safetensors_writer_close(writer, comm_agree(job, status));
+}
+
+static void same_file(const char *left, const char *right)
+{
+  char *a = NULL, *b = NULL;
+  size_t an = 0, bn = 0;
+  assert_int_equal(file_read_all(left, 1 << 24, &a, &an), STATUS_OK);
+  assert_int_equal(file_read_all(right, 1 << 24, &b, &bn), STATUS_OK);
+  assert_int_equal(an, bn);
+  assert_memory_equal(a, b, an);
+  mem_free(a);
+  mem_free(b);
+}
+
+static struct safetensors_folder *open_folder(const char *path)
+{
+  struct safetensors_folder *folder = NULL;
+  const enum status status = safetensors_folder_open(path, &folder);
+  assert_string_equal(status ? status_text() : "", "");
+  return folder;
+}
+
+static void a_rewritten_file_is_the_same_file(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    enum dtype type;
+  } models[] = {{"gpt2", DTYPE_F32}, {"llama", DTYPE_F32}, {"gpt2-hub", DTYPE_F32}, {"qwen2-bf16", DTYPE_BF16}, {"mistral-fp16", DTYPE_F16}};
+  for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+    for (int64_t piece = 7; piece < 5000; piece = piece * 29 + 1) {
+      struct safetensors_folder *from = open_folder(fixture(models[m].name));
+      char *to = mem_printf("%s/%s-%lld", dir, models[m].name, (long long)piece), *written = mem_printf("%s/model.safetensors", to);
+      const enum status status = copy(from, to, models[m].type, 1 << 30, piece);
+      assert_string_equal(status ? status_text() : "", "");
+      char *original = mem_printf("%s/model.safetensors", fixture(models[m].name)), *index = mem_printf("%s.index.json", written);
+      same_file(written, original);
+      assert_false(file_exists(index));
+      safetensors_folder_close(from);
+      mem_free(index);
+      mem_free(original);
+      mem_free(written);
+      mem_free(to);
+      assert_int_equal(comm_barrier(job), STATUS_OK);
+    }
+}
+
+static char *bytes_of(const struct st_tensor *tensor)
+{
+  char *bytes = test_malloc((size_t)tensor->bytes + 1);
+  assert_int_equal(pread(tensor->fd, bytes, (size_t)tensor->bytes, tensor->at), tensor->bytes);
+  return bytes;
+}
+
+static void same_tensors(const struct safetensors_folder *a, const struct safetensors_folder *b)
+{
+  assert_int_equal(safetensors_folder_count(a), safetensors_folder_count(b));
+  for (int64_t t = 0; t < safetensors_folder_count(a); t++) {
+    const struct st_tensor *left = safetensors_folder_at(a, t), *right = safetensors_folder_find(b, left->name);
+    assert_non_null(right);
+    assert_int_equal(left->type, right->type);
+    assert_int_equal(left->ndim, right->ndim);
+    assert_memory_equal(left->shape, right->shape, sizeof left->shape);
+    assert_int_equal(left->bytes, right->bytes);
+    char *mine = bytes_of(left), *theirs = bytes_of(right);
+    assert_memory_equal(mine, theirs, (size_t)left->bytes);
+    test_free(mine);
+    test_free(theirs);
+  }
+}
+
+static void many_files_hold_what_one_holds(void **state)
+{
+  (void)state;
+  static const char *const models[] = {"gpt2", "llama"};
+  for (size_t m = 0; m < 2; m++) {
+    struct safetensors_folder *whole = open_folder(fixture(models[m]));
+    char *name = mem_printf("%s-sharded", models[m]);
+    struct safetensors_folder *theirs = open_folder(fixture(name));
+    same_tensors(whole, theirs);
+    for (int64_t most = 1; most < 200000; most = most * 13 + 5) {
+      char *to = mem_printf("%s/%s-%lld", dir, name, (long long)most);
+      const enum status status = copy(most % 2 ? theirs : whole, to, DTYPE_F32, most, 1000);
+      assert_string_equal(status ? status_text() : "", "");
+      struct safetensors_folder *ours = open_folder(to);
+      same_tensors(whole, ours);
+      safetensors_folder_close(ours);
+      mem_free(to);
+      assert_int_equal(comm_barrier(job), STATUS_OK);
+    }
+    safetensors_folder_close(theirs);
+    safetensors_folder_close(whole);
+    mem_free(name);
+  }
+}
+
+static void the_index_is_as_transformers_writes_it(void **state)
+{
+  (void)state;
+  struct safetensors_folder *from = open_folder(fixture("llama"));
+  char *to = mem_printf("%s/index", dir), *path = mem_printf("%s/model.safetensors.index.json", to), *text = NULL;
+  size_t bytes = 0;
+  assert_int_equal(copy(from, to, DTYPE_F32, 1, 1000), STATUS_OK); /* a file for each tensor */
+  assert_int_equal(file_read_all(path, 1 << 20, &text, &bytes), STATUS_OK);
+  const char *head =
+      "{\n  \"metadata\": {\n    \"total_parameters\": 29904,\n    \"total_size\": 119616\n  },\n  \"weight_map\": {\n"
+      "    \"lm_head.weight\": \"model-00001-of-00021.safetensors\",\n    \"model.embed_tokens.weight\": \"model-00002-of-00021.safetensors\",\n";
+  const char *tail = "    \"model.norm.weight\": \"model-00021-of-00021.safetensors\"\n  }\n}\n";
+  assert_int_equal(strncmp(text, head, strlen(head)), 0);
+  assert_string_equal(text + bytes - strlen(tail), tail);
+  mem_free(text);
+  mem_free(path);
+  mem_free(to);
+  safetensors_folder_close(from);
+}
+
+/* --- numbers -------------------------------------------------------------------------------------------------------------------- */
+
+static void write_file(const char *path, const char *header, uint64_t length, const void *data, size_t bytes)
+{
+  const size_t text = strlen(header);
+  char *all = test_malloc(8 + text + bytes);
+  memcpy(all, &length, 8);
+  memcpy(all + 8, header, text);
+  if (bytes)
+    memcpy(all + 8 + text, data, bytes);
+  assert_int_equal(file_write_all(path, all, 8 + text + bytes), STATUS_OK);
+  test_free(all);
+}
+
+static void every_half_is_read_exactly(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static uint16_t halves[2 * 65536 + 1];
+  static float out[65536];
+  char *path = mem_printf("%s/halves.safetensors", dir);
+  const char *header =
+      "{\"b\":{\"dtype\":\"BF16\",\"shape\":[65536],\"data_offsets\":[1,131073]},\"o\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+      "\"h\":{\"dtype\":\"F16\",\"shape\":[2,32768],\"data_offsets\":[131073,262145]}}"; /* at odd addresses */
+  char data[1 + 2 * 131072];
+  struct safetensors *file = NULL;
+  for (int i = 0; i < 65536; i++)
+    halves[i] = halves[65536 + i] = (uint16_t)i;
+  memcpy(data + 1, halves, 2 * 131072);
+  data[0] = 1;
+  write_file(path, header, strlen(header), data, sizeof data);
+  assert_int_equal(safetensors_open(path, &file), STATUS_OK);
+  assert_int_equal(safetensors_count(file), 3);
+  assert_string_equal(safetensors_at(file, 1)->name, "o");
+  for (int half = 0; half < 2; half++) {
+    const struct st_tensor *tensor = safetensors_find(file, half ? "h" : "b");
+    for (int64_t at = 0; at < 65536; at += 9999) {
+      const struct layout_range range = {at, at + 9999 < 65536 ? at + 9999 : 65536};
+      assert_int_equal(safetensors_read(tensor, range, out + at), STATUS_OK);
+    }
+    for (int i = 0; i < 65536; i++) {
+      const float expected = half ? f32_from_f16((uint16_t)i) : f32_from_bf16((uint16_t)i);
+      assert_memory_equal(&out[i], &expected, sizeof expected);
+    }
+  }
+  assert_int_equal(safetensors_read(safetensors_find(file, "b"), (struct layout_range){5, 5}, NULL), STATUS_OK);
+  assert_int_equal(safetensors_read(safetensors_find(file, "b"), (struct layout_range){0, 65537}, out), STATUS_INTERNAL);
+  assert_int_equal(safetensors_read(safetensors_find(file, "o"), (struct layout_range){0, 1}, out), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "tensor o has type U8"));
+  assert_null(safetensors_find(file, "x"));
+  safetensors_close(file);
+  mem_free(path);
+}
+
+static enum status write_one(const char *name, enum dtype type, const float *data, int64_t n)
+{
+  const struct st_shape shape = {.name = name, .ndim = 1, .shape = {n}};
+  struct safetensors_writer *writer = NULL;
+  enum status status = safetensors_writer_open(job, dir, type, 1, &shape, 1 << 20, &writer);
+  if (status)
+    return status;
+  status = comm_agree(job, leads() ? safetensors_writer_put(writer, 0, (struct layout_range){0, n}, data) : STATUS_OK);
+  return safetensors_writer_close(writer, status);
+}
+
+static void what_a_type_cannot_hold_is_refused_and_leaves_nothing(void **state)
+{
+  (void)state;
+  const float infinite = (float)HUGE_VAL;
+  float data[4] = {1, 65504, 65520, 2};
+  char *path = mem_printf("%s/model.safetensors", dir), *temporary = mem_printf("%s.tmp", path);
+  assert_int_equal(write_one("model.norm.weight", DTYPE_F16, data, 4), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "model.norm.weight: element 2 is 65520, which is too large for float16"));
+  assert_false(file_exists(path));
+  assert_false(file_exists(temporary));
+  data[2] = 65519.99f; /* rounds to 65504 */
+  data[3] = infinite;
+  assert_int_equal(write_one("w", DTYPE_F16, data, 4), STATUS_OK);
+  data[2] = 3.3999999e38f;
+  assert_int_equal(write_one("w", DTYPE_BF16, data, 4), STATUS_INPUT);
+  assert_non_null(strstr(status_text(), "too large for bfloat16"));
+  assert_true(file_exists(path)); /* the earlier one */
+  assert_int_equal(write_one("w", DTYPE_F32, data, 4), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  if (leads())
+    unlink(path);
+  mem_free(temporary);
+  mem_free(path);
+}
+
+static void misuse_of_the_writer_is_told(void **state)
+{
+  (void)state;
+  const float data[4] = {0};
+  const struct st_shape shape = {.name = "w", .ndim = 2, .shape = {2, 3}};
+  struct safetensors_writer *writer = NULL;
+  assert_int_equal(write_one("a \"name\"", DTYPE_F32, data, 4), STATUS_INTERNAL);
+  assert_int_equal(write_one("", DTYPE_F32, data, 4), STATUS_INTERNAL);
+  assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &shape, 1 << 20, &writer), STATUS_OK);
+  assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){4, 7}, data), STATUS_INTERNAL);
+  if (leads())
+    assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){1, 4}, data), STATUS_OK);
+  assert_int_equal(safetensors_writer_close(writer, STATUS_OK), STATUS_INTERNAL); /* half of it was never written */
+  assert_non_null(strstr(status_text(), "3 of 6 elements"));
+  assert_int_equal(safetensors_writer_open(job, "/proc/nowhere", DTYPE_F32, 1, &shape, 1 << 20, &writer), STATUS_IO);
+  if (comm_ranks(job) > 1) {
+    struct st_shape other = shape;
+    other.shape[0] += comm_rank(job);
+    assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &other, 1 << 20, &writer), STATUS_INTERNAL);
+  }
+}
+
+/* --- files of strangers --------------------------------------------------------------------------------------------------------- */
+
+static void refuses(const char *header, uint64_t length, size_t data_bytes, const char *sentence)
+{
+  static const char data[4096];
+  char *path = mem_printf("%s/bad.safetensors", dir);
+  struct safetensors *file = NULL;
+  write_file(path, header, length ? length : strlen(header), data, data_bytes);
+  const enum status status = safetensors_open(path, &file);
+  if (status == STATUS_OK)
+    fail_msg("accepted: %s", header);
+  assert_int_equal(status, STATUS_INPUT);
+  if (!strstr(status_text(), sentence) || !strstr(status_text(), "bad.safetensors"))
+    fail_msg("%s\nsays: %s\nnot:  %s", header, status_text(), sentence);
+  mem_free(path);
+}
+
+static void damaged_files_are_refused(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  const struct {
+    const char *header;
+    uint64_t length;
+    size_t data;
+    const char *sentence;
+  } bad[] = {
+      {"{}", (uint64_t)1 << 63, 0, "a header of 9223372036854775808 bytes"},
+      {"{}", UINT64_MAX, 0, "a header of"},
+      {"{}", 3, 0, "a header of 3 bytes in a file of 10"},
+      {"{}", 100000001, 0, "a header of"},
+      {"", 0, 0, "does not begin with '{'"},
+      {" {}", 0, 0, "does not begin with '{'"},
+      {"[]", 0, 0, "does not begin with '{'"},
+      {"{\"w\":", 0, 0, "is truncated"},
+      {"{} x", 0, 0, "the end of the file is expected"},
+      {"{}", 0, 4, "the last 4 bytes belong to no tensor"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8,
+       "occurs twice"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 0, "w.data_offsets[1] is 4, where a whole number from 0 to 0"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 12, "the last 8 bytes belong to no tensor"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8, "do not begin where"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 0, 8, "w.data_offsets[1] is 0, where a whole number from 4"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 0, 8, "w.data_offsets[0] is -4"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 0, 4, "w.data_offsets[1] is 4.0"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 0, 4, "w.data_offsets is not an array of two"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 0, 4, "w.data_offsets[1] is 9223372036854775807"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 0, 12,
+       "tensor v overlap"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8,
+       "overlap"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 0, 8, "w has 3 elements of type F32 and 8 bytes"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,8]}}", 0, 8, "w.shape[0] is 9223372036854775808"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,8]}}", 0, 8, "w.shape gives more than 2^62"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,0]}}", 0, 0, "w.shape gives more than 2^62"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, 0, "which do not match"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 0, 4, "w.shape[0] is -1"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 0, 8, "w.shape is not an array"},
+      {"{\"w\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 0, 1, "w has 3 elements of type F4"},
+      {"{\"w\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "w.dtype is \"F33\", which is no type"},
+      {"{\"w\":{\"dtype\":3,\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "w.dtype is a number"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 0, 4, "w is not an object of dtype, shape and data_offsets"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"scale\":2}}", 0, 4, "w is not an object of"},
+      {"{\"w\":[1]}", 0, 4, "w is not an object of"},
+      {"{\"__metadata__\":{\"format\":1}}", 0, 0, "__metadata__.format is a number"},
+      {"{\"__metadata__\":\"pt\"}", 0, 0, "__metadata__ is not an object"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    refuses(bad[i].header, bad[i].length, bad[i].data, bad[i].sentence);
+}
+
+/* Another program may overwrite a file while it is read. */
+static void a_cut_file_is_told(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  enum { N = 100000 };
+  static const char *const headers[] = {"{\"w\":{\"dtype\":\"F32\",\"shape\":[100000],\"data_offsets\":[0,400000]}}",
+                                        "{\"w\":{\"dtype\":\"F16\",\"shape\":[100000],\"data_offsets\":[0,200000]}}"};
+  float *values = test_calloc(N, sizeof *values);
+  char *path = mem_printf("%s/cut.safetensors", dir);
+  for (int i = 0; i < 2; i++) {
+    struct safetensors *file = NULL;
+    write_file(path, headers[i], strlen(headers[i]), values, (size_t)(i ? 2 : 4) * N);
+    assert_int_equal(safetensors_open(path, &file), STATUS_OK);
+    const struct st_tensor *tensor = safetensors_at(file, 0);
+    assert_int_equal(truncate(path, 8192), 0);
+    assert_int_equal(safetensors_read(tensor, (struct layout_range){0, 1000}, values), STATUS_OK);
+    assert_int_equal(safetensors_read(tensor, (struct layout_range){0, N}, values), STATUS_INPUT);
+    assert_non_null(strstr(status_text(), "cut.safetensors ends at byte 8192: it was cut after it was opened"));
+    safetensors_close(file);
+  }
+  mem_free(path);
+  test_free(values);
+}
+
+static void odd_files_are_read(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static const char data[64];
+  const struct {
+    const char *header;
+    size_t data;
+    int64_t n;
+  } good[] = {
+      {"{}", 0, 0},
+      {"{}      ", 0, 0},
+      {"{\"__metadata__\":{}}", 0, 0},
+      {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[0,0]},\"w\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 2},
+      {"{\"b\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[8,10]},\"a\":{\"dtype\":\"I64\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,8]}}", 10,
+       2},
+  };
+  char *path = mem_printf("%s/odd.safetensors", dir);
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    struct safetensors *file = NULL;
+    write_file(path, good[i].header, strlen(good[i].header), data, good[i].data);
+    const enum status status = safetensors_open(path, &file);
+    assert_string_equal(status ? status_text() : "", "");
+    assert_int_equal(safetensors_count(file), good[i].n);
+    safetensors_close(file);
+  }
+  mem_free(path);
+}
+
+/* A good file cut at every length, and with every byte of its header changed: refused, or read within its bounds. */
+static void every_truncation_is_refused(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  char *text = NULL, *path = mem_printf("%s/cut.safetensors", dir), *from = mem_printf("%s/model.safetensors", fixture("qwen2-bf16"));
+  size_t bytes = 0;
+  uint64_t header = 0;
+  struct safetensors *file = NULL;
+  assert_int_equal(file_read_all(from, 1 << 24, &text, &bytes), STATUS_OK);
+  memcpy(&header, text, 8);
+  assert_int_equal(file_write_all(path, text, bytes), STATUS_OK);
+  for (size_t cut = bytes; cut-- > 0;) {
+    if (cut > header + 64 && cut % 997)
+      continue; /* of the data, some */
+    assert_int_equal(truncate(path, (off_t)cut), 0);
+    assert_int_equal(safetensors_open(path, &file), STATUS_INPUT);
+  }
+  for (size_t at = 0; at < header; at += 5) {
+    text[at] = (char)(text[at] ^ (1 << at % 7));
+    FILE *stream = fopen(path, "w");
+    assert_int_equal(fwrite(text, 1, bytes, stream), bytes);
+    assert_int_equal(fclose(stream), 0);
+    text[at] = (char)(text[at] ^ (1 << at % 7));
+    file = NULL;
+    if (safetensors_open(path, &file) == STATUS_OK)
+      for (int64_t t = 0; t < safetensors_count(file); t++) {
+        const struct st_tensor *tensor = safetensors_at(file, t);
+        assert_in_range(tensor->bytes, 0, bytes);
+      }
+    safetensors_close(file);
+  }
+  mem_free(from);
+  mem_free(path);
+  mem_free(text);
+}
+
+/* --- folders -------------------------------------------------------------------------------------------------------------------- */
+
+static void put_file(const char *folder, const char *name, const char *text)
+{
+  char *path = mem_printf("%s/%s", folder, name);
+  assert_int_equal(file_write_all(path, text, strlen(text)), STATUS_OK);
+  mem_free(path);
+}
+
+static void put_tensors(const char *folder, const char *name, const char *header, size_t bytes)
+{
+  static const char data[64];
+  char *path = mem_printf("%s/%s", folder, name);
+  write_file(path, header, strlen(header), data, bytes);
+  mem_free(path);
+}
+
+static void refuses_folder(const char *folder, const char *sentence)
+{
+  struct safetensors_folder *opened = NULL;
+  assert_int_equal(safetensors_folder_open(folder, &opened), STATUS_INPUT);
+  if (!strstr(status_text(), sentence))
+    fail_msg("says: %s\nnot:  %s", status_text(), sentence);
+}
+
+static void indices_are_held_against_their_files(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static const char *const index = "model.safetensors.index.json";
+  char *folder = mem_printf("%s/folder", dir);
+  struct safetensors_folder *opened = NULL;
+  assert_int_equal(mkdir(folder, 0777), 0);
+  refuses_folder(folder, "holds neither model.safetensors nor");
+  put_tensors(folder, "x.safetensors",
+              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
+  put_tensors(folder, "y.safetensors", "{\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"c\":\"y.safetensors\",\"b\":\"x.safetensors\"}}");
+  assert_int_equal(safetensors_folder_open(folder, &opened), STATUS_OK);
+  assert_int_equal(safetensors_folder_count(opened), 3);
+  assert_non_null(strstr(safetensors_folder_find(opened, "c")->file, "y.safetensors"));
+  safetensors_folder_close(opened);
+  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"d\":\"y.safetensors\"}}");
+  refuses_folder(folder, "weight_map.d is y.safetensors, which holds no such tensor");
+  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"c\":\"y.safetensors\"}}");
+  refuses_folder(folder, "x.safetensors: tensor b is not in the folder's index");
+  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"c\":\"z.safetensors\"}}");
+  refuses_folder(folder, "weight_map.c names a file that cannot be read");
+  mem_free(folder);
+}
+
+static void files_outside_the_folder_are_refused(void **state)
+{
+  (void)state;
+  if (!leads())
+    return;
+  static const char *const names[] = {"../x.safetensors", "/etc/passwd", "", ".", "..", "a/b"};
+  char *folder = mem_printf("%s/outside", dir);
+  assert_int_equal(mkdir(folder, 0777), 0);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char text[256];
+    snprintf(text, sizeof text, "{\"weight_map\":{\"a\":\"%s\"}}", names[i]);
+    put_file(folder, "model.safetensors.index.json", text);
+    refuses_folder(folder, "weight_map.a is no name of a file of this folder");
+  }
+  put_file(folder, "model.safetensors.index.json", "{\"weight_map\":{}}");
+  refuses_folder(folder, "has no object weight_map");
+  put_file(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":1}}");
+  refuses_folder(folder, "weight_map.a is a number");
+  put_tensors(folder, "x.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  put_tensors(folder, "y.safetensors",
+              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
+  put_file(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"y.safetensors\"}}");
+  refuses_folder(folder, "y.safetensors: tensor a is in this file, but the folder's index says x.safetensors");
+  mem_free(folder);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_rewritten_file_is_the_same_file),
+      cmocka_unit_test(many_files_hold_what_one_holds),
+      cmocka_unit_test(the_index_is_as_transformers_writes_it),
+      cmocka_unit_test(every_half_is_read_exactly),
+      cmocka_unit_test(what_a_type_cannot_hold_is_refused_and_leaves_nothing),
+      cmocka_unit_test(misuse_of_the_writer_is_told),
+      cmocka_unit_test(damaged_files_are_refused),
+      cmocka_unit_test(a_cut_file_is_told),
+      cmocka_unit_test(odd_files_are_read),
+      cmocka_unit_test(every_truncation_is_refused),
+      cmocka_unit_test(indices_are_held_against_their_files),
+      cmocka_unit_test(files_outside_the_folder_are_refused),
+  };
+  if (comm_create_mpi(&argc, &argv, &job))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(job);
+  return failed;
+}

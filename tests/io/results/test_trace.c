@@ -1,0 +1,203 @@
+/* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json_tree.h) gives back; the trace-event format's description; the kernel, whose /dev/full takes
+ * nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "io/results/trace.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "tests/base/full.h"
+
+static char folder[256], path[300], temporary[310];
+
+static struct trace *create(void)
+{
+  struct trace *trace = NULL;
+  assert_int_equal(trace_create(path, &trace), STATUS_OK);
+  return trace;
+}
+
+static const struct json_node *read_events(struct json_tree **tree)
+{
+  *tree = NULL;
+  if (json_tree_read(path, 1 << 20, tree))
+    fail_msg("%s", status_text());
+  const struct json_node *events = json_find(json_tree_root(*tree), "traceEvents");
+  assert_int_equal(json_kind(events), JSON_ARRAY);
+  return events;
+}
+
+static void has_text(const struct json_node *object, const char *key, const char *expected)
+{
+  const char *text = NULL;
+  assert_int_equal(json_get_text(json_find(object, key), &text, NULL), STATUS_OK);
+  assert_string_equal(text, expected);
+}
+
+static void has_whole(const struct json_node *object, const char *key, int64_t expected)
+{
+  int64_t whole = 0;
+  assert_int_equal(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX, &whole), STATUS_OK);
+  assert_true(whole == expected);
+}
+
+static void has_number(const struct json_node *object, const char *key, const char *expected)
+{
+  assert_string_equal(json_number_text(json_find(object, key)), expected);
+}
+
+static void what_goes_in_comes_out(void **state)
+{
+  (void)state;
+  struct json_tree *tree;
+  struct trace *trace = create();
+  trace_process(trace, 7, "rank 7");
+  trace_lane(trace, 7, 2, "gather");
+  trace_span(trace, &(struct trace_span){.name = "GATHER h.3",
+                                         .category = "GATHER",
+                                         .pid = 7,
+                                         .tid = 2,
+                                         .begin_s = 1.5,
+                                         .end_s = 1.500001234,
+                                         .args = 3,
+                                         .arg = {{"step", NULL, 12}, {"unit", "h.3", 0}, {"bytes", NULL, INT64_C(1) << 40}}});
+  trace_span(trace, &(struct trace_span){.name = "LOAD", .category = "LOAD", .pid = 7, .tid = 4, .begin_s = 0, .end_s = 0});
+  assert_int_equal(trace_close(trace), STATUS_OK);
+
+  const struct json_node *event = json_first(read_events(&tree));
+  has_text(event, "ph", "M");
+  has_text(event, "name", "process_name");
+  has_whole(event, "pid", 7);
+  has_text(json_find(event, "args"), "name", "rank 7");
+  event = json_next(event);
+  has_text(event, "ph", "M");
+  has_text(event, "name", "thread_name");
+  has_whole(event, "pid", 7);
+  has_whole(event, "tid", 2);
+  has_text(json_find(event, "args"), "name", "gather");
+  event = json_next(event);
+  has_text(event, "name", "thread_sort_index");
+  has_whole(json_find(event, "args"), "sort_index", 2);
+  event = json_next(event);
+  has_text(event, "ph", "X");
+  has_text(event, "name", "GATHER h.3");
+  has_text(event, "cat", "GATHER");
+  has_whole(event, "pid", 7);
+  has_whole(event, "tid", 2);
+  has_number(event, "ts", "1500000.000");
+  has_number(event, "dur", "1.234");
+  assert_int_equal(json_length(json_find(event, "args")), 3);
+  has_whole(json_find(event, "args"), "step", 12);
+  has_text(json_find(event, "args"), "unit", "h.3");
+  has_whole(json_find(event, "args"), "bytes", INT64_C(1) << 40);
+  event = json_next(event);
+  has_text(event, "name", "LOAD");
+  has_number(event, "dur", "0.000");
+  assert_int_equal(json_length(json_find(event, "args")), 0);
+  assert_null(json_next(event));
+  json_tree_free(tree);
+}
+
+static void names_are_escaped(void **state)
+{
+  (void)state;
+  static const char hard[] = "quote \" back \\ slash / tab \t line \n bell \a unit \x1f del \x7f clef \xf0\x9d\x84\x9e";
+  struct json_tree *tree;
+  struct trace *trace = create();
+  trace_span(trace, &(struct trace_span){.name = hard, .category = "caf\xe9!", .args = 1, .arg = {{"a\"b", "\xf0\x9d\x84", 0}}});
+  assert_int_equal(trace_close(trace), STATUS_OK);
+  const struct json_node *event = json_first(read_events(&tree));
+  has_text(event, "name", hard);
+  has_text(event, "cat", "caf\xef\xbf\xbd!");
+  const char *text = NULL;
+  assert_int_equal(json_get_text(json_find(json_find(event, "args"), "a\"b"), &text, NULL), STATUS_OK);
+  assert_int_equal(strncmp(text, "\xef\xbf\xbd", 3), 0);
+  json_tree_free(tree);
+}
+
+static void a_trace_of_nothing(void **state)
+{
+  (void)state;
+  struct json_tree *tree;
+  assert_int_equal(trace_close(create()), STATUS_OK);
+  assert_int_equal(json_length(read_events(&tree)), 0);
+  json_tree_free(tree);
+  assert_int_equal(trace_close(NULL), STATUS_OK);
+}
+
+static void the_file_is_there_when_it_is_complete(void **state)
+{
+  (void)state;
+  unlink(path);
+  struct trace *trace = create();
+  trace_process(trace, 0, "rank 0");
+  assert_false(file_exists(path));
+  assert_true(file_exists(temporary));
+  assert_int_equal(trace_close(trace), STATUS_OK);
+  assert_true(file_exists(path));
+  assert_false(file_exists(temporary));
+}
+
+static void no_folder(void **state)
+{
+  (void)state;
+  struct trace *trace = NULL;
+  assert_int_equal(trace_create("/no/such/folder/rank.json", &trace), STATUS_IO);
+  assert_null(trace);
+  assert_non_null(strstr(status_text(), "/no/such/folder/rank.json.tmp"));
+}
+
+static void a_full_disk(void **state)
+{
+  (void)state;
+  unlink(path);
+  struct trace *trace = create();
+  assert_true(full_behind(temporary));
+  for (int i = 0; i < 10000; i++)
+    trace_process(trace, i, "more than a buffer");
+  assert_int_equal(trace_close(trace), STATUS_IO);
+  assert_non_null(strstr(status_text(), "No space left on device; free some space"));
+  assert_false(file_exists(path));
+  assert_false(file_exists(temporary));
+}
+
+static int make_folder(void **state)
+{
+  (void)state;
+  const char *where = getenv("TMPDIR");
+  snprintf(folder, sizeof folder, "%s/sluice-trace-XXXXXX", where ? where : "/tmp");
+  if (!mkdtemp(folder))
+    return -1;
+  snprintf(path, sizeof path, "%s/rank.json", folder);
+  snprintf(temporary, sizeof temporary, "%s.tmp", path);
+  return 0;
+}
+
+static int remove_folder(void **state)
+{
+  (void)state;
+  unlink(path);
+  unlink(temporary);
+  return rmdir(folder);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_goes_in_comes_out),
+      cmocka_unit_test(names_are_escaped),
+      cmocka_unit_test(a_trace_of_nothing),
+      cmocka_unit_test(the_file_is_there_when_it_is_complete),
+      cmocka_unit_test(no_folder),
+      cmocka_unit_test(a_full_disk),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

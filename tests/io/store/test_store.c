@@ -1,0 +1,762 @@
+/* The store. Oracles: a copy in memory of what each rank wrote; the file system's own figures (statvfs, what a folder holds); HDF5 files beside it whose content is known. */
+/* ranks: 1 2 3 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/team.h"
+#include "io/hdf5/hdf5.h"
+#include "io/store/store.h"
+#include "io/text/file.h"
+#include "io/text/file_system.h"
+
+int __wrap_unlink(const char *path);
+int __real_unlink(const char *path);
+int __wrap_statvfs(const char *path, struct statvfs *info);
+int __real_statvfs(const char *path, struct statvfs *info);
+char *__wrap_mkdtemp(char *path);
+char *__real_mkdtemp(char *path);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+
+enum { BLOCK = 4096, ROOM = 300 * 1000 };
+
+static struct comm *job;
+static char *dir;
+
+static bool told(const char *part)
+{
+  if (strstr(status_text(), part))
+    return true;
+  print_message("the sentence is: %s\n", status_text());
+  return false;
+}
+
+static void fill(unsigned char *out, int64_t n, uint32_t seed)
+{
+  for (int64_t i = 0; i < n; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    out[i] = (unsigned char)(seed >> 24);
+  }
+}
+
+/* Room for n bytes whose address is `shift` beyond a block's begin; `all` is to be freed. */
+static unsigned char *place(int64_t n, int64_t shift, void **all)
+{
+  assert_int_equal(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all), STATUS_OK);
+  return (unsigned char *)*all + (BLOCK - (uintptr_t)*all % BLOCK) + shift;
+}
+
+/* A disk that moves fewer bytes than it is asked to, is interrupted now and then, or fails. */
+static struct {
+  size_t most; /* of a call, whole blocks if the descriptor moves no others; 0: all */
+  int error;   /* of each call; 0: none */
+  bool full;   /* writes move nothing, without an error */
+  int calls;   /* every third one is interrupted, while `most` is set */
+} disk;
+
+static bool meets_the_disk(int fd, size_t *bytes)
+{
+  errno = disk.error;
+  if (disk.error)
+    return false;
+  if (disk.most == 0)
+    return true;
+  errno = EINTR;
+  if (disk.calls++ % 3 == 1)
+    return false;
+  const size_t unit = fcntl(fd, F_GETFL) & O_DIRECT ? BLOCK : 1,
+               most = disk.most < unit ? unit : disk.most / unit * unit;
+  *bytes = *bytes < most ? *bytes : most;
+  return true;
+}
+
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
+{
+  return meets_the_disk(fd, &bytes) ? __real_pread(fd, data, bytes, at) : -1;
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+  if (disk.full)
+    return 0;
+  return meets_the_disk(fd, &bytes) ? __real_pwrite(fd, data, bytes, at) : -1;
+}
+
+static int files_in(const char *folder)
+{
+  int n = 0;
+  DIR *open = opendir(folder);
+  for (struct dirent *item; open && (item = readdir(open));)
+    n += item->d_name[0] != '.';
+  if (open)
+    closedir(open);
+  return n;
+}
+
+static struct store *make(int64_t bytes)
+{
+  struct store *store = NULL;
+  const enum status status = store_create(job, dir, bytes, &store);
+  assert_string_equal(status ? status_text() : "", "");
+  return store;
+}
+
+static void write_and_compare(struct store *store, unsigned char *shadow, int64_t offset, int64_t bytes, int64_t shift, uint32_t seed)
+{
+  void *all, *back_all;
+  unsigned char *data = place(bytes, shift, &all), *back = place(ROOM, 0, &back_all);
+  fill(data, bytes, seed);
+  memcpy(shadow + offset, data, (size_t)bytes);
+  assert_int_equal(store_write(store, offset, bytes, data), STATUS_OK);
+  memset(data, 0, (size_t)bytes);
+  assert_int_equal(store_read(store, offset, bytes, data), STATUS_OK); /* as it was written */
+  assert_true(memcmp(data, shadow + offset, (size_t)bytes) == 0);
+  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* and all that lies around it */
+  assert_true(memcmp(back, shadow, ROOM) == 0);
+  mem_free(all);
+  mem_free(back_all);
+}
+
+/* Every way to lie to blocks, with and past the page cache, where calls move all, a block,
+ * several or less. All ranks write at once, each other bytes, and none meets another's. */
+static void what_is_written_comes_back(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t offset, bytes, shift;
+  } cases[] = {
+      {0, ROOM, 0},     {0, ROOM, 64},          {0, 1, 0},         {ROOM - 1, 1, 0}, {BLOCK, BLOCK, 0},      {BLOCK, 3 * BLOCK, 0},
+      {1, 2, 1},        {100, 10000, 100},      {100, 10000, 200}, {4095, 2, 4095},  {8192, ROOM - 8192, 0}, {8192 - 64, 70000, BLOCK - 64},
+      {40960, 5000, 0}, {ROOM - 5000, 5000, 0}, {7, 4088, 7},      {7, 4090, 7},     {0, 65536, 1},
+  };
+  static const size_t most[] = {0, BLOCK, 3 * BLOCK + 5, 1000};
+  unsigned char *shadow;
+  struct store *store = make(ROOM);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
+  assert_int_equal(store_write(store, 0, ROOM, shadow), STATUS_OK);
+  for (size_t p = 0; p < sizeof most / sizeof most[0]; p++) {
+    disk.most = most[p];
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+      write_and_compare(store, shadow, cases[c].offset, cases[c].bytes, cases[c].shift, (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
+  }
+  disk.most = 0;
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  unsigned char *back;
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
+  assert_int_equal(store_read(store, 0, ROOM, back), STATUS_OK); /* after all the others' last */
+  assert_true(memcmp(back, shadow, ROOM) == 0);
+  mem_free(back);
+  mem_free(shadow);
+  store_destroy(store);
+}
+
+/* The fixtures' disk may refuse direct I/O, but then it does to open() too. */
+static void direct_where_the_disk_takes_it(void **state)
+{
+  (void)state;
+  char *path = mem_printf("%s/probe-%d", dir, comm_rank(job));
+  const int fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+  struct store *store = make(ROOM);
+  assert_int_equal(store_is_direct(store), fd >= 0);
+  store_destroy(store);
+  if (fd >= 0)
+    close(fd);
+  unlink(path);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void ranks_may_differ_in_room(void **state)
+{
+  (void)state;
+  const int64_t bytes = comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
+  struct store *store = make(bytes);
+  unsigned char last = (unsigned char)(comm_rank(job) + 1), back = 0;
+  assert_int_equal(store_write(store, 0, 0, NULL), STATUS_OK);
+  if (bytes > 0) {
+    assert_int_equal(store_write(store, bytes - 1, 1, &last), STATUS_OK);
+    assert_int_equal(store_read(store, bytes - 1, 1, &back), STATUS_OK);
+    assert_int_equal(back, last);
+  }
+  assert_int_equal(store_write(store, bytes, 1, &last), STATUS_INTERNAL);
+  assert_true(told("1 bytes at "));
+  assert_int_equal(store_read(store, -1, 1, &back), STATUS_INTERNAL);
+  assert_int_equal(store_read(store, 0, bytes + 1, &back), STATUS_INTERNAL);
+  assert_int_equal(store_write(store, 1, INT64_MAX, &last), STATUS_INTERNAL);
+  store_destroy(store);
+  assert_int_equal(store_create(job, dir, -1, &store), STATUS_INTERNAL);
+}
+
+static void no_file_is_left(void **state)
+{
+  (void)state;
+  char *folder = mem_printf("%s/deep/er", dir), *text = NULL;
+  struct store *store = NULL;
+  assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_OK); /* makes folders */
+  assert_int_equal(files_in(folder), 0);                                /* not even now */
+  assert_int_equal(store_write(store, 0, 4, "text"), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_IO, 5, (void **)&text), STATUS_OK);
+  assert_int_equal(store_read(store, 0, 4, text), STATUS_OK);
+  assert_string_equal(text, "text");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+  store_destroy(NULL);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(files_in(folder), 0);
+  mem_free(text);
+  mem_free(folder);
+}
+
+/* More than the disk holds is refused before anything is made. */
+static void no_room_is_told(void **state)
+{
+  (void)state;
+  struct statvfs info;
+  struct store *store = NULL;
+  int64_t have = 0;
+  const int before = files_in(dir);
+  assert_int_equal(statvfs(dir, &info), 0);
+  assert_int_equal(store_free_bytes(dir, &have), STATUS_OK);
+  assert_true(llabs(have - (int64_t)(info.f_bavail * info.f_frsize)) < (int64_t)4 << 30); /* others write, too */
+  assert_int_equal(store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store), STATUS_MEMORY);
+  assert_true(told("of this node need "));
+  assert_true(told("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory"));
+  assert_int_equal(files_in(dir), before);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+/* A disk that says so by all of its answers, or by that to one question. */
+static int looks_before_full = -1;                     /* statvfs() and mkdtemp(); -1: never */
+static int64_t refused_bytes = INT64_MAX, refused_for; /* fallocate() of as many, and why */
+
+static bool is_full(void)
+{
+  if (looks_before_full <= 0)
+    return looks_before_full == 0;
+  looks_before_full--;
+  return false;
+}
+
+int __wrap_statvfs(const char *path, struct statvfs *info)
+{
+  const int error = __real_statvfs(path, info);
+  if (is_full()) {
+    info->f_bavail = 3;
+    info->f_frsize = 4096;
+  }
+  return error;
+}
+
+char *__wrap_mkdtemp(char *path)
+{
+  if (looks_before_full != 0)
+    return __real_mkdtemp(path);
+  errno = ENOSPC;
+  return NULL;
+}
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+  if (bytes < refused_bytes)
+    return __real_fallocate(fd, mode, offset, bytes);
+  errno = (int)refused_for;
+  return -1;
+}
+
+/* The same disk's folder is not blamed, whether it is there or not. */
+static void a_full_disk_is_not_its_folders_fault(void **state)
+{
+  (void)state;
+  const int before = files_in(dir);
+  char *folders[] = {mem_strdup(dir), mem_printf("%s/not/yet", dir)};
+  for (int i = 0; i < 2; i++) {
+    struct store *store = NULL;
+    looks_before_full = 0;
+    assert_int_equal(store_check_folder(folders[i]), STATUS_OK);
+    assert_int_equal(store_create(job, folders[i], ROOM, &store), STATUS_MEMORY);
+    looks_before_full = -1;
+    assert_true(told("iB on the disk of ") && told(folders[i]) &&
+                told(", which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+    assert_null(strstr(status_text(), "made"));
+    assert_int_equal(files_in(dir), before);
+    mem_free(folders[i]);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+/* Behind the first look. A quota is not in what the disk says it has. */
+static void a_disk_that_fills_meanwhile_is_told(void **state)
+{
+  (void)state;
+  const int before = files_in(dir);
+  for (int is_quota = 0; is_quota < 2; is_quota++) {
+    struct store *store = NULL;
+    looks_before_full = is_quota ? -1 : 1;
+    refused_bytes = 3 << 20; /* not what is asked for before the file is open */
+    refused_for = is_quota ? EDQUOT : ENOSPC;
+    const enum status status = store_create(job, dir, ROOM, &store);
+    looks_before_full = -1;
+    refused_bytes = INT64_MAX;
+    assert_int_equal(status, is_quota ? STATUS_IO : STATUS_MEMORY);
+    if (is_quota)
+      assert_true(told("iB for what goes to NVMe (tiers.nvme): cannot make room for ") && told("Disk quota exceeded; free some space"));
+    else
+      assert_true(told("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+    assert_int_equal(files_in(dir), before);
+    assert_int_equal(comm_barrier(job), STATUS_OK);
+  }
+  store_destroy(make(ROOM));
+}
+
+/* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way; nothing is left. */
+static void a_limit_is_found_before_anything_is_made(void **state)
+{
+  (void)state;
+  static const rlim_t limits[] = {0, 100, 65536, (1 << 20) + 100, (2 << 20) + 100};
+  const int before = files_in(dir);
+  struct rlimit usual;
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    struct store *store = NULL;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){limits[i], usual.rlim_max}), 0);
+    const enum status status = store_create(job, dir, ROOM, &store);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(status, STATUS_IO);
+    assert_true(told("raise the limit (ulimit -f)"));
+    assert_false(hdf5_is_broken());
+    assert_int_equal(files_in(dir), before);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(make(ROOM));
+}
+
+/* As long as the file has a name it takes next to no room: of a job that is killed just then nothing is left that fills the disk. */
+static int64_t named_blocks = -1;
+
+int __wrap_unlink(const char *path)
+{
+  struct stat info;
+  if (strstr(path, "/sluice-") && strstr(path, ".h5") && stat(path, &info) == 0)
+    named_blocks = info.st_blocks;
+  return __real_unlink(path);
+}
+
+static void with_a_name_it_takes_no_room(void **state)
+{
+  (void)state;
+  named_blocks = -1;
+  store_destroy(make((int64_t)64 << 20));
+  assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20 : named_blocks == -1);
+}
+
+static void free_bytes_of_what_is_not_there_yet(void **state)
+{
+  (void)state;
+  int64_t here = 0, there = 0;
+  char *path = mem_printf("%s/not/yet", dir);
+  assert_int_equal(store_free_bytes(dir, &here), STATUS_OK);
+  assert_int_equal(store_free_bytes(path, &there), STATUS_OK);
+  assert_true(llabs(here - there) < (int64_t)4 << 30);
+  assert_int_equal(store_free_bytes("nowhere", &there), STATUS_OK); /* of this folder */
+  assert_int_equal(store_free_bytes("", &there), STATUS_OK);
+  assert_int_equal(store_free_bytes("/nowhere", &there), STATUS_OK);
+  mem_free(path);
+}
+
+static void nearest_is(const char *folder, const char *nearest)
+{
+  char *out = NULL;
+  assert_int_equal(file_system_find_nearest(folder, &out), STATUS_OK);
+  assert_string_equal(out, nearest);
+  mem_free(out);
+}
+
+static void a_parent_stands_for_what_is_not_there_yet(void **state)
+{
+  (void)state;
+  nearest_is("", ".");
+  nearest_is("nowhere/at/all", ".");
+  nearest_is("/nowhere/at/all", "/");
+  nearest_is("/proc/nowhere", "/proc");
+  nearest_is("/dev/null/nowhere", "/dev/null");
+}
+
+static void refuses_folder(const char *folder, const char *what, const char *why)
+{
+  struct store *store = NULL;
+  assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_IO);
+  assert_true(told(what) && told(why) && told(": name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)"));
+  assert_null(strstr(status_text(), "iB")); /* no size */
+}
+
+/* /proc has no room, either: that is not what is told. */
+static void a_folder_that_cannot_be(void **state)
+{
+  (void)state;
+  char longest[5000] = "/";
+  int64_t bytes;
+  memset(longest + 1, 'a', sizeof longest - 2);
+  refuses_folder("/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (",
+                 "it is a file): ");
+  refuses_folder("/dev/null", "nothing can be made in the folder /dev/null for what goes to NVMe (", "it is a file): ");
+  refuses_folder("/proc/nowhere/nvme", "the folder /proc/nowhere/nvme for what goes to NVMe is not there and cannot be made in /proc (", "");
+  refuses_folder("/proc", "nothing can be made in the folder /proc for what goes to NVMe (", "");
+  assert_int_equal(store_check_folder(longest), STATUS_IO);
+  assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
+  assert_true(told("cannot ask for the file system of /aaa"));
+}
+
+/* By who is not root, who may write everywhere. */
+static void a_folder_of_somebody_else(void **state)
+{
+  (void)state;
+  enum { NOBODY = 65534 };
+  char *folder = mem_printf("%s/mine-%d", dir, comm_rank(job)), *below = mem_printf("%s/nvme", folder);
+  const bool is_root = geteuid() == 0;
+  assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(chmod(folder, 0555) | chmod(dir, 0755), 0);
+  const bool can_ask = !is_root || seteuid(NOBODY) == 0;
+  const enum status there = store_check_folder(folder);
+  const bool is_told = told("nothing can be made in the folder ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  const enum status missing = store_check_folder(below);
+  const bool missing_is_told = told("is not there and cannot be made in ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  assert_int_equal(is_root && can_ask ? seteuid(0) : 0, 0);
+  assert_int_equal(rmdir(folder), 0);
+  mem_free(below);
+  mem_free(folder);
+  if (!can_ask)
+    skip();
+  assert_int_equal(there, STATUS_IO);
+  assert_int_equal(missing, STATUS_IO);
+  assert_true(is_told && missing_is_told);
+}
+
+static void a_folder_that_can_be_is_left_as_it_is(void **state)
+{
+  (void)state;
+  char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)), *below = mem_printf("%s/not/yet", mine);
+  assert_int_equal(mkdir(mine, 0700), 0);
+  assert_int_equal(store_check_folder(mine), STATUS_OK);
+  assert_int_equal(store_check_folder(below), STATUS_OK);
+  assert_int_equal(files_in(mine), 0);
+  assert_int_equal(rmdir(mine), 0);
+  mem_free(below);
+  mem_free(mine);
+}
+
+/* A limit in the midst of a transfer: the disk writes up to it, and says why it does not go on.
+ * `shift`: of the memory against blocks; 0: past the page cache, if the disk allows it. */
+static void write_up_to_a_limit(int64_t shift)
+{
+  struct rlimit before;
+  void *all;
+  struct store *store = make(ROOM);
+  unsigned char *data = place(ROOM, shift, &all);
+  memset(data, 1, ROOM);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){(1 << 20) + ROOM / 2, before.rlim_max}),
+                   0); /* in the midst of rank 0's, before the others' */
+  const enum status status = store_write(store, 0, ROOM, data);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(status, STATUS_IO);
+  assert_true(told("cannot write "));
+  assert_true(told(" of the store in "));
+  assert_true(told("iB free: File too large"));
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  mem_free(all);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+static void a_short_write_is_told(void **state)
+{
+  (void)state;
+  write_up_to_a_limit(64);
+  write_up_to_a_limit(0);
+}
+
+/* The one open file without a name in the folder, as a path: the first that this process has of
+ * it. */
+static bool find_store(char *path, size_t size)
+{
+  for (int fd = 3; fd < 1024; fd++) {
+    char target[4096] = "";
+    snprintf(path, size, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) > 0 && strstr(target, "/sluice-") &&
+        strstr(target, "(deleted)"))
+      return true;
+  }
+  return false;
+}
+
+/* Something cuts the file in the midst of rank 0's bytes. Zeros at the end are no failure. */
+static void a_short_read_is_told(void **state)
+{
+  (void)state;
+  unsigned char *data;
+  char path[64];
+  struct store *store = make(ROOM);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  fill(data, ROOM, 1);
+  memset(data + ROOM / 2, 0, ROOM / 2);
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_OK);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  int64_t cut =
+      comm_rank(job) == 0 && find_store(path, sizeof path) && truncate(path, (1 << 20) + 1000) == 0;
+  assert_int_equal(comm_max_i64(job, &cut, 1), STATUS_OK);
+  assert_true(cut);
+  assert_int_equal(store_read(store, 0, ROOM, data), STATUS_IO);
+  assert_true(told("something has cut it"));
+  mem_free(data);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+static void what_the_disk_says_is_told(void **state)
+{
+  (void)state;
+  static const struct {
+    int error;
+    const char *words;
+  } errors[] = {{EIO, "iB free: Input/output error"}, {ENOSPC, "iB free: No space left on device"}};
+  struct store *store = make(ROOM);
+  char byte = 7;
+  for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+    disk.error = errors[i].error;
+    const enum status written = store_write(store, 100, 1, &byte);
+    assert_true(told("cannot write 1 bytes at 100 of the store in ") && told(errors[i].words));
+    const enum status read = store_read(store, 100, 1, &byte);
+    disk.error = 0;
+    assert_true(told("cannot read 1 bytes at 100 of the store in ") && told(errors[i].words));
+    assert_true(written == STATUS_IO && read == STATUS_IO);
+  }
+  disk.full = true;
+  const enum status written = store_write(store, 100, 1, &byte);
+  disk.full = false;
+  assert_int_equal(written, STATUS_IO);
+  assert_true(told("iB free: the disk takes no more"));
+  store_destroy(store);
+}
+
+/* Oracle: HDF5 itself, which reads from a copy of the file what each rank has written, while the
+ * store is in use. */
+static void the_file_is_one_of_hdf5(void **state)
+{
+  (void)state;
+  char path[64], name[32], *copy = mem_printf("%s/copy-%d.h5", dir, comm_rank(job)), *text = NULL;
+  size_t bytes;
+  unsigned char *data, *back;
+  hid_t file = H5I_INVALID_HID;
+  struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
+  struct store *store = make(ROOM);
+  assert_int_equal(H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL),
+                   0); /* of HDF5 nothing is open */
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&data), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&back), STATUS_OK);
+  fill(data, ROOM, (uint32_t)comm_rank(job));
+  assert_int_equal(store_write(store, 0, ROOM, data), STATUS_OK);
+  assert_true(find_store(path, sizeof path));
+  snprintf(name, sizeof name, "rank-%d", comm_rank(job));
+  assert_int_equal(file_read_all(path, 64 << 20, &text, &bytes), STATUS_OK);
+  assert_int_equal(file_write_all(copy, text, bytes), STATUS_OK);
+  assert_int_equal(hdf5_open(copy, false, &file), STATUS_OK);
+  assert_int_equal(hdf5_open_dataset(file, name, &dataset), STATUS_OK);
+  assert_int_equal(hdf5_read(&dataset, (struct layout_range){0, ROOM}, back), STATUS_OK);
+  assert_memory_equal(data, back, ROOM);
+  assert_int_equal(hdf5_close(file, hdf5_close(dataset.id, STATUS_OK)), STATUS_OK);
+  assert_int_equal(unlink(copy), 0);
+  mem_free(copy);
+  mem_free(text);
+  mem_free(back);
+  mem_free(data);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+/* Next to a thread that uses HDF5. */
+
+static atomic_bool moved;
+
+static enum status use_store(void *arg)
+{
+  struct store *store = arg;
+  unsigned char *data = NULL, *back = NULL;
+  enum status status = mem_alloc(MEM_IO, ROOM, (void **)&data);
+  if (!status)
+    status = mem_alloc(MEM_IO, ROOM, (void **)&back);
+  for (uint32_t i = 0; i < 100 && !status; i++) {
+    fill(data, ROOM, i);
+    status = store_write(store, 0, ROOM, data);
+    if (!status)
+      status = store_read(store, 0, ROOM, back);
+    if (!status && memcmp(data, back, ROOM) != 0)
+      status = status_set(STATUS_INTERNAL, "round %u differs", i);
+  }
+  mem_free(data);
+  mem_free(back);
+  atomic_store(&moved, true);
+  return status;
+}
+
+/* HDF5's lock is held, as by a checkpoint that opens its file on all ranks. The store's
+ * transfers must end before it is given back. */
+static void a_transfer_does_not_wait_for_hdf5(void **state)
+{
+  (void)state;
+  enum { MOST_S = 30 };
+  struct thread *thread = NULL;
+  struct store *store = make(ROOM);
+  atomic_store(&moved, false);
+  hdf5_lock();
+  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  for (int i = 0; i < MOST_S * 100 && !atomic_load(&moved); i++)
+    (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  const bool ended = atomic_load(&moved);
+  hdf5_unlock();
+  assert_int_equal(thread_join(thread), STATUS_OK);
+  assert_true(ended);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+}
+
+/* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to this thread. */
+static enum status use_files(void *arg)
+{
+  const char *path = arg;
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < 20 && !status; i++) {
+    hid_t file = H5I_INVALID_HID, none = H5I_INVALID_HID;
+    int64_t back = -1;
+    status = hdf5_create_aligned(path, comm_mpi(job), 65536, &file);
+    if (!status)
+      status = hdf5_set_number(file, "round", DTYPE_I64, &i);
+    if (!status && (hdf5_open_group(file, "none", &none) != STATUS_INPUT || !strstr(status_text(), "there is no group none in it")))
+      status = status_set(STATUS_INTERNAL, "round %lld: %s", (long long)i, status_text());
+    if (!status)
+      status = hdf5_get_number(file, "round", DTYPE_I64, &back);
+    if (!status && back != i)
+      status = status_set(STATUS_INTERNAL, "round %lld reads %lld", (long long)i, (long long)back);
+    status = hdf5_close(file, status);
+  }
+  return status;
+}
+
+static void another_thread_uses_hdf5(void **state)
+{
+  (void)state;
+  struct thread *thread = NULL;
+  char *path = mem_printf("%s/beside.h5", dir);
+  struct store *store = make(ROOM);
+  assert_int_equal(thread_start("disk", use_store, store, &thread), STATUS_OK);
+  const enum status mine = use_files(path);
+  assert_string_equal(mine ? status_text() : "", "");
+  const enum status other = thread_join(thread);
+  assert_string_equal(other ? status_text() : "", "");
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  store_destroy(store);
+  unlink(path);
+  mem_free(path);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+}
+
+static void without_mpi(void **state)
+{
+  (void)state;
+  struct comm *alone = NULL;
+  struct store *store = NULL;
+  char *folder = mem_printf("%s/alone-%d", dir, comm_rank(job));
+  unsigned char *shadow;
+  assert_int_equal(mem_alloc(MEM_IO, ROOM, (void **)&shadow), STATUS_OK);
+  assert_int_equal(comm_create_fake(1, 4, 2, &alone), STATUS_OK);
+  assert_int_equal(store_create(alone, folder, ROOM, &store), STATUS_OK);
+  assert_int_equal(files_in(folder), 0);
+  write_and_compare(store, shadow, 0, ROOM, 0, 1);
+  write_and_compare(store, shadow, 100, 5000, 7, 2);
+  store_destroy(store);
+  comm_destroy(alone);
+  rmdir(folder);
+  mem_free(folder);
+  mem_free(shadow);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  dir = mem_printf("%s/sluice-store-XXXXXX", root && *root ? root : "/tmp");
+  if (!dir || (comm_rank(job) == 0 && !mkdtemp(dir)))
+    return -1;
+  return comm_broadcast(job, dir, (int64_t)strlen(dir) + 1, 0);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  static const char *const parts[] = {"/deep/er", "/deep", ""};
+  int failed = comm_barrier(job) != STATUS_OK; /* the others have left theirs */
+  for (size_t i = 0; comm_rank(job) == 0 && i < sizeof parts / sizeof parts[0]; i++) {
+    char *path = mem_printf("%s%s", dir, parts[i]);
+    failed |= rmdir(path); /* nothing is left in them */
+    mem_free(path);
+  }
+  mem_free(dir);
+  return failed;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_written_comes_back),
+      cmocka_unit_test(direct_where_the_disk_takes_it),
+      cmocka_unit_test(ranks_may_differ_in_room),
+      cmocka_unit_test(no_file_is_left),
+      cmocka_unit_test(no_room_is_told),
+      cmocka_unit_test(a_full_disk_is_not_its_folders_fault),
+      cmocka_unit_test(a_disk_that_fills_meanwhile_is_told),
+      cmocka_unit_test(a_limit_is_found_before_anything_is_made),
+      cmocka_unit_test(with_a_name_it_takes_no_room),
+      cmocka_unit_test(free_bytes_of_what_is_not_there_yet),
+      cmocka_unit_test(a_parent_stands_for_what_is_not_there_yet),
+      cmocka_unit_test(a_folder_that_cannot_be),
+      cmocka_unit_test(a_folder_of_somebody_else),
+      cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),
+      cmocka_unit_test(a_short_write_is_told),
+      cmocka_unit_test(a_short_read_is_told),
+      cmocka_unit_test(what_the_disk_says_is_told),
+      cmocka_unit_test(the_file_is_one_of_hdf5),
+      cmocka_unit_test(a_transfer_does_not_wait_for_hdf5),
+      cmocka_unit_test(another_thread_uses_hdf5),
+      cmocka_unit_test(without_mpi),
+  };
+  if (comm_create_mpi(&argc, &argv, &job))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(job);
+  return failed;
+}

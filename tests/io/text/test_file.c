@@ -1,0 +1,292 @@
+/* Files that exist only when complete. Oracles: what was written, and the errors that Linux gives for limits, folders and permissions. */
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "io/text/file.h"
+
+int __wrap_fsync(int fd);
+int __real_fsync(int fd);
+
+static char dir[256];
+
+static ino_t synced[16];
+static int syncs;
+
+int __wrap_fsync(int fd)
+{
+  struct stat info;
+  if (syncs < 16 && fstat(fd, &info) == 0)
+    synced[syncs++] = info.st_ino;
+  return __real_fsync(fd);
+}
+
+static const char *in_dir(const char *name)
+{
+  static char path[4][512];
+  static int next;
+  char *out = path[next++ % 4];
+  snprintf(out, sizeof path[0], "%s/%s", dir, name);
+  return out;
+}
+
+static bool told(const char *words)
+{
+  return strstr(status_text(), words) != NULL;
+}
+
+static void folders(void **state)
+{
+  (void)state;
+  assert_int_equal(file_make_folders(in_dir("a/b//c/")), STATUS_OK);
+  assert_int_equal(file_make_folders(in_dir("a/b/c")), STATUS_OK);
+  assert_true(file_exists(in_dir("a/b/c")));
+  assert_int_equal(file_make_folders("/"), STATUS_OK);
+  assert_int_equal(file_make_folders(""), STATUS_USAGE);
+  assert_int_equal(file_write_all(in_dir("a/file"), "x", 1), STATUS_OK);
+  assert_int_equal(file_make_folders(in_dir("a/file/below")), STATUS_IO);
+  assert_true(told("a/file") && told("in the way"));
+  assert_int_equal(chdir(dir), 0);
+  assert_int_equal(file_make_folders("relative/path"), STATUS_OK);
+  assert_true(file_exists(in_dir("relative/path")));
+  assert_int_equal(file_write_all("plain", "y", 1), STATUS_OK); /* a name without a folder */
+  assert_int_equal(file_size(in_dir("plain")), 1);
+}
+
+static int is_synced(const char *path)
+{
+  struct stat info;
+  int n = 0;
+  assert_int_equal(stat(path, &info), 0);
+  for (int i = 0; i < syncs; i++)
+    n += synced[i] == info.st_ino;
+  return n;
+}
+
+/* A folder is on the disk when the one that it lies in is: of each that was made, and of no other. */
+static void folders_last(void **state)
+{
+  (void)state;
+  char path[4][512];
+  snprintf(path[0], sizeof path[0], "%s", dir);
+  snprintf(path[1], sizeof path[1], "%s/last", dir);
+  snprintf(path[2], sizeof path[2], "%s/last/ing", dir);
+  snprintf(path[3], sizeof path[3], "%s/last/ing/ly", dir);
+  syncs = 0;
+  assert_int_equal(file_make_folders(path[1]), STATUS_OK);
+  assert_int_equal(syncs, 1);
+  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  assert_int_equal(syncs, 3);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(is_synced(path[i]), 1);
+  assert_int_equal(file_make_folders(path[3]), STATUS_OK);
+  assert_int_equal(syncs, 3);
+}
+
+static void written_and_read(void **state)
+{
+  (void)state;
+  static char data[100000];
+  char *back = NULL;
+  size_t bytes;
+  for (size_t i = 0; i < sizeof data; i++)
+    data[i] = (char)(i * 31);
+  for (size_t n = 0; n <= sizeof data; n = n * 5 + 1) {
+    assert_int_equal(file_write_all(in_dir("data"), data, n), STATUS_OK);
+    assert_int_equal(file_size(in_dir("data")), n);
+    assert_int_equal(file_read_all(in_dir("data"), n, &back, &bytes), STATUS_OK);
+    assert_int_equal(bytes, n);
+    assert_memory_equal(back, data, n);
+    assert_int_equal(back[n], 0);
+    mem_free(back);
+    if (n > 0) {
+      assert_int_equal(file_read_all(in_dir("data"), n - 1, &back, &bytes), STATUS_INPUT);
+      assert_true(told("data"));
+    }
+    assert_false(file_exists(in_dir("data.tmp")));
+  }
+}
+
+static void what_has_no_size_is_read(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes), STATUS_OK); /* says that it has 0 bytes */
+  assert_true(bytes > 100 && strlen(text) == bytes);
+  mem_free(text);
+  assert_int_equal(file_read_stream("/dev/zero", 10000, &text, &bytes),
+                   STATUS_INPUT); /* without end */
+  assert_int_equal(file_read_stream("/dev/null", 0, &text, &bytes), STATUS_OK);
+  assert_int_equal(bytes, 0);
+  mem_free(text);
+}
+
+static void what_cannot_be_read(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("missing"), 10, &text, &bytes), STATUS_INPUT);
+  assert_true(told("missing") && told("No such file"));
+  assert_int_equal(file_read_all(dir, 10, &text, &bytes), STATUS_INPUT);
+  assert_true(told("is a folder"));
+  assert_false(file_exists(in_dir("missing")));
+  assert_int_equal(file_size(in_dir("missing")), -1);
+  assert_null(text);
+}
+
+static void expect_old_content(void)
+{
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, "old content");
+  mem_free(text);
+  assert_false(file_exists(in_dir("kept.tmp")));
+}
+
+static void a_failed_write_leaves_the_old_file(void **state)
+{
+  (void)state;
+  static char data[100000];
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
+  enum status status = file_write_all(in_dir("kept"), data, sizeof data); /* a part is written, then nothing more */
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+  assert_int_equal(status, STATUS_IO);
+  assert_true(told("cannot write") && told("kept"));
+  expect_old_content();
+  assert_int_equal(file_write_all(in_dir("nowhere/file"), "x", 1), STATUS_IO);
+  assert_true(told("nowhere/file"));
+}
+
+static void renaming(void **state)
+{
+  (void)state;
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("missing"), in_dir("kept")), STATUS_IO);
+  expect_old_content();
+  assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
+  assert_int_equal(file_write_all(in_dir("new"), "n", 1), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("folder")), STATUS_IO); /* a file does not replace a folder */
+  assert_true(told("folder"));
+  assert_false(file_exists(in_dir("new")));
+  assert_int_equal(file_write_all(in_dir("new"), "new content", 11), STATUS_OK);
+  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("kept")), STATUS_OK);
+  assert_false(file_exists(in_dir("new")));
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_read_all(in_dir("kept"), 100, &text, &bytes), STATUS_OK);
+  assert_string_equal(text, "new content");
+  mem_free(text);
+}
+
+static void room(void **state)
+{
+  (void)state;
+  struct stat info;
+  assert_int_equal(file_reserve(in_dir("room"), 0), STATUS_IO);
+  assert_int_equal(file_create(in_dir("room"), 0), STATUS_OK);
+  assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
+  assert_int_equal(file_size(in_dir("room")), 0);
+  assert_int_equal(stat(in_dir("room"), &info), 0);
+  assert_true(info.st_blocks == 0 || info.st_blocks >= 2048);                  /* where the file system can reserve, it has */
+  assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  assert_true(told("room"));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
+  enum status fits = file_create(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+  assert_int_equal(fits, STATUS_OK);
+  assert_int_equal(more, STATUS_IO);
+  assert_true(told("ulimit -f"));
+  assert_int_equal(file_reserve(in_dir("nowhere/file"), 1), STATUS_IO);
+}
+
+/* Told before there is anything to write; where it can be written, nothing is made. */
+static void writing_is_tried(void **state)
+{
+  (void)state;
+  assert_int_equal(file_check_write(in_dir("tried"), 4096), STATUS_OK);
+  assert_false(file_exists(in_dir("tried")) || file_exists(in_dir("tried.tmp")));
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(file_check_write(in_dir("kept"), 4096), STATUS_OK);
+  expect_old_content();
+  assert_int_equal(file_check_write(in_dir("kept"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  expect_old_content();
+  assert_int_equal(file_check_write(in_dir("nowhere/file"), 1), STATUS_IO);
+  assert_true(told("nowhere/file"));
+  assert_int_equal(file_check_write(dir, 1), STATUS_IO);
+  assert_true(told("it is a folder"));
+}
+
+/* Oracle: the file that a link leads to, which is not the folder's. */
+static void links_in_the_folder_are_not_followed(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes;
+  assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
+  assert_int_equal(symlink(in_dir("kept"), in_dir("data.tmp")), 0);
+  assert_int_equal(file_write_all(in_dir("data"), "new", 3), STATUS_OK);
+  expect_old_content();
+  assert_int_equal(symlink(in_dir("kept"), in_dir("link")), 0);
+  assert_int_equal(file_read_own(in_dir("link"), 100, &text, &bytes), STATUS_IO);
+  assert_true(told("it is a symbolic link"));
+  assert_int_equal(file_reserve(in_dir("link"), 1), STATUS_IO);
+  assert_int_equal(file_create(in_dir("link"), 1), STATUS_OK); /* in place of the link */
+  expect_old_content();
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  signal(SIGXFSZ, SIG_IGN);
+  snprintf(dir, sizeof dir, "%s/sluice-file-XXXXXX", root && root[0] ? root : "/tmp");
+  return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(folders),
+      cmocka_unit_test(folders_last),
+      cmocka_unit_test(written_and_read),
+      cmocka_unit_test(what_has_no_size_is_read),
+      cmocka_unit_test(what_cannot_be_read),
+      cmocka_unit_test(a_failed_write_leaves_the_old_file),
+      cmocka_unit_test(renaming),
+      cmocka_unit_test(room),
+      cmocka_unit_test(writing_is_tried),
+      cmocka_unit_test(links_in_the_folder_are_not_followed),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,550 @@
+/* Training of a byte-level BPE vocabulary. Oracles: the merges that Hugging Face's BpeTrainer makes of data/bpe_train/corpus.jsonl (make_bpe_train.py there); a trainer that
+ * counts all pairs anew for each merge; one rank's bytes for any number of ranks; the same corpus in one file and in many. */
+/* ranks: 1 2 3 5 */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/text/json_tree.h"
+#include "io/tokenizer/bpe_train.h"
+#include "io/tokenizer/bpe_train_merge.h"
+#include "io/tokenizer/bpe_train_words.h"
+#include "tests/io/tokens/corpus.h"
+
+static struct comm *job, *alone; /* alone: one rank, without MPI */
+static char folder[64], data[512];
+static bool root; /* rank 0 */
+
+static void below(char out[512], const char *name)
+{
+  snprintf(out, 512, "%s/%s", folder, name);
+}
+
+static void everybody_waits(void)
+{
+  OK(comm_barrier(job));
+}
+
+static void remove_on_root(const char *path)
+{
+  everybody_waits();
+  if (root)
+    folder_remove(path);
+  everybody_waits();
+}
+
+static struct bpe_train_config config_for(char *const *input, const char *out)
+{
+  return (struct bpe_train_config){.inputs = 1, .input = input, .out = out, .pattern = "gpt2", .vocab = 1400, .min_count = 2};
+}
+
+static struct json_tree *open_json(const char *out, const char *name)
+{
+  struct json_tree *tree = NULL;
+  char *path = mem_printf("%s/%s", out, name);
+  OK(json_tree_read(path, 64 << 20, &tree));
+  mem_free(path);
+  return tree;
+}
+
+static const struct json_node *way_to(const struct json_node *node, const char *a, const char *b)
+{
+  const struct json_node *at = json_find(json_find(node, a), b);
+  assert_non_null(at);
+  return at;
+}
+
+static int64_t id_in(const struct json_node *vocab, const char *token)
+{
+  int64_t id = -1;
+  const struct json_node *node = json_find(vocab, token);
+  if (node)
+    OK(json_get_whole(node, 0, INT32_MAX, &id));
+  return id;
+}
+
+/* ---- the reference's merges */
+
+static void check_merges(const struct json_node *root_node, char *expected)
+{
+  const struct json_node *merge = json_first(way_to(root_node, "model", "merges")), *vocab = way_to(root_node, "model", "vocab");
+  char *rest = NULL;
+  int64_t n = 0;
+  for (char *line = strtok_r(expected, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest), n++) {
+    const char *text;
+    assert_non_null(merge);
+    OK(json_get_text(merge, &text, NULL));
+    assert_string_equal(text, line);
+    char *space = strchr(line, ' ');
+    memmove(space, space + 1, strlen(space));
+    assert_int_equal(id_in(vocab, line), 256 + n);
+    merge = json_next(merge);
+  }
+  assert_null(merge);
+  assert_int_equal(json_length(vocab), 256 + n);
+}
+
+static void check_against_reference(const char *pattern)
+{
+  char out[512], path[1024], corpus[1024], *expected = NULL;
+  size_t bytes;
+  struct bpe_train_result result;
+  below(out, "out");
+  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
+  struct bpe_train_config config = config_for(&(char *){corpus}, out);
+  config.pattern = pattern;
+  OK(bpe_train_run(job, &config, &result));
+  assert_int_equal(result.files, 1);
+  assert_int_equal(result.documents, 150);
+  assert_int_equal(result.vocab, 1400);
+  assert_true(result.words > result.distinct_words && result.distinct_words > 1000);
+  if (root) {
+    struct json_tree *tree = open_json(out, "tokenizer.json");
+    snprintf(path, sizeof path, "%s/merges.%s.txt", data, pattern);
+    OK(file_read_all(path, 1 << 20, &expected, &bytes));
+    check_merges(json_tree_root(tree), expected);
+    json_tree_free(tree);
+    mem_free(expected);
+  }
+  remove_on_root(out);
+}
+
+static void test_reference(void **state)
+{
+  (void)state;
+  check_against_reference("gpt2");
+  check_against_reference("llama3");
+  check_against_reference("qwen2");
+}
+
+/* ---- any number of ranks, any cut of the corpus */
+
+static void train_on(struct comm *comm, const char *in, const char *out, struct bpe_train_result *result)
+{
+  struct bpe_train_config config = config_for(&(char *){(char *)in}, out);
+  config.pattern = "llama3";
+  config.vocab = 600;
+  OK(bpe_train_run(comm, &config, result));
+}
+
+/* A file that several ranks share, small ones, an array. */
+static void test_ranks(void **state)
+{
+  (void)state;
+  char in[512], out[512], one[512];
+  struct bpe_train_result result, again;
+  below(in, "in");
+  below(out, "deep/out");
+  below(one, "one");
+  if (root) {
+    char *text = corpus_text(1, 1 << 20);
+    corpus_put(in, "large.txt", text, 1 << 20);
+    corpus_put(in, "b/small.txt", text, 900);
+    corpus_put(in, "b/smaller.txt", text, 90);
+    corpus_put(in, "empty.txt", "", 0);
+    corpus_array(in, "array.json", 6, 100000);
+    mem_free(text);
+  }
+  everybody_waits();
+  train_on(job, in, out, &result);
+  if (root) {
+    train_on(alone, in, one, &again);
+    assert_same_folders(out, one);
+    result.seconds = again.seconds = 0;
+    assert_memory_equal(&result, &again, sizeof result);
+    assert_int_equal(result.files, 5);
+  }
+  remove_on_root(in);
+  remove_on_root(out);
+  remove_on_root(one);
+}
+
+/* The documents of the corpus, a file each. */
+static void test_files(void **state)
+{
+  (void)state;
+  char in[512], out[512], one[512], corpus[1024], *text = NULL;
+  struct bpe_train_result result, again;
+  size_t bytes;
+  below(in, "in");
+  below(out, "out");
+  below(one, "one");
+  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
+  if (root) {
+    char *rest = NULL;
+    int number = 0;
+    OK(file_read_all(corpus, 1 << 20, &text, &bytes));
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+      char name[32];
+      snprintf(name, sizeof name, "%d/%d.jsonl", number % 3, 1000 - number);
+      corpus_put(in, name, line, strlen(line));
+      number++;
+    }
+    mem_free(text);
+  }
+  everybody_waits();
+  train_on(job, in, out, &result);
+  assert_int_equal(result.files, 150);
+  if (root) {
+    train_on(alone, corpus, one, &again);
+    assert_same_folders(out, one);
+    assert_int_equal(result.words, again.words);
+  }
+  remove_on_root(in);
+  remove_on_root(out);
+  remove_on_root(one);
+}
+
+/* ---- the plain algorithm */
+
+struct plain {
+  int32_t *symbol; /* of word i: [i * most .. i * most + n[i]) */
+  int *n, words, most;
+  const int64_t *count;
+};
+
+static void join_in_word(struct plain *plain, int word, struct bpe_merge pair, int32_t id)
+{
+  int32_t *symbol = plain->symbol + word * plain->most;
+  int kept = 0;
+  for (int i = 0; i < plain->n[word]; i++) {
+    bool both = i + 1 < plain->n[word] && symbol[i] == pair.left && symbol[i + 1] == pair.right;
+    symbol[kept++] = both ? id : symbol[i];
+    i += both;
+  }
+  plain->n[word] = kept;
+}
+
+/* Of the highest count the lowest pair; its count, or 0. `table` is [ids * ids], all zero between calls. */
+static int64_t best_pair(const struct plain *plain, int64_t ids, int64_t *table, struct bpe_merge *best)
+{
+  int64_t most = 0;
+  for (int pass = 0; pass < 3; pass++)
+    for (int w = 0; w < plain->words; w++)
+      for (int i = 0; i + 1 < plain->n[w]; i++) {
+        struct bpe_merge pair = {plain->symbol[w * plain->most + i], plain->symbol[w * plain->most + i + 1]};
+        int64_t *count = &table[pair.left * ids + pair.right];
+        if (pass == 0)
+          *count += plain->count[w];
+        else if (pass == 2)
+          *count = 0;
+        else if (*count > most || (*count == most && (pair.left < best->left || (pair.left == best->left && pair.right < best->right)))) {
+          most = *count;
+          *best = pair;
+        }
+      }
+  return most;
+}
+
+static void check_plain(uint64_t seed, int words, int most, int letters, int64_t merges, int64_t min_count)
+{
+  struct rng_key key = rng_key_make(seed, "bpe");
+  struct bpe_words table = {0}, reserved = {0};
+  struct bpe_vocabulary got = {0};
+  struct plain plain = {.words = words, .most = most};
+  int64_t *pairs = NULL, *count = NULL, ids = 256 + merges, made = 0;
+  OK(mem_alloc(MEM_DATA, (size_t)(words * most) * sizeof *plain.symbol, (void **)&plain.symbol));
+  OK(mem_alloc(MEM_DATA, (size_t)words * sizeof *plain.n, (void **)&plain.n));
+  OK(mem_alloc(MEM_DATA, (size_t)words * sizeof *count, (void **)&count));
+  OK(mem_alloc(MEM_DATA, (size_t)(ids * ids) * sizeof *pairs, (void **)&pairs));
+  for (int w = 0; w < words; w++) {
+    uint32_t draw[4];
+    char text[256];
+    rng_block(key, 1, (uint64_t)w, draw);
+    plain.n[w] = 1 + (int)(draw[0] % (uint32_t)most);
+    count[w] = draw[1] % 3 == 0 ? (int64_t)1 << draw[2] % 45 : 1 + draw[2] % 5;
+    for (int i = 0; i < plain.n[w]; i++) {
+      uint32_t letter[4];
+      rng_block(key, 2, (uint64_t)(w * most + i), letter);
+      text[i] = (char)('a' + letter[0] % (uint32_t)letters);
+      plain.symbol[w * most + i] = text[i] - '!'; /* '!' is the first character of the alphabet */
+    }
+    OK(bpe_words_add(&table, text, (size_t)plain.n[w], count[w], NULL));
+  }
+  plain.count = count;
+  OK(bpe_merge_run(&table, ids, min_count, &reserved, &got));
+  for (; made < merges; made++) {
+    struct bpe_merge best = {0, 0};
+    int64_t times = best_pair(&plain, ids, pairs, &best);
+    if (times < min_count || times < 1)
+      break;
+    if (made >= got.merges || got.merge[made].left != best.left || got.merge[made].right != best.right)
+      fail_msg("seed %llu: merge %lld is %d %d", (unsigned long long)seed, (long long)made, best.left, best.right);
+    for (int w = 0; w < words; w++)
+      join_in_word(&plain, w, best, (int32_t)(256 + made));
+  }
+  assert_int_equal(got.merges, made);
+  assert_int_equal(got.tokens.n, 256 + made);
+  bpe_vocabulary_free(&got);
+  mem_free(plain.symbol);
+  mem_free(plain.n);
+  mem_free(count);
+  mem_free(pairs);
+}
+
+static void test_plain(void **state)
+{
+  (void)state;
+  if (comm_ranks(job) > 1)
+    return; /* a local function: once is enough */
+  for (uint64_t seed = 0; seed < 150; seed++)
+    check_plain(seed, 1 + (int)seed % 40, 1 + (int)seed % 23, 1 + (int)seed % 4, 40, 1 + (int64_t)seed % 3);
+  check_plain(1000, 1500, 30, 12, 1000, 1); /* lists and the table of pairs are made anew */
+  check_plain(1001, 120, 30, 20, 1900, 1);  /* to the last pair */
+}
+
+/* ---- tables of words */
+
+static void put_word(struct bpe_words *words, uint32_t number, int64_t count)
+{
+  char text[32];
+  int n = snprintf(text, sizeof text, "%" PRIu32 "%.*s", number, (int)(number % 13), "abcdefghijklm");
+  OK(bpe_words_add(words, text, (size_t)n, count, NULL));
+}
+
+/* Rank r counts the words r, r + 1, ... r + 4999: sums are known. */
+static void test_gather(void **state)
+{
+  (void)state;
+  enum { WORDS = 5000 };
+  struct bpe_words words = {0}, expected = {0};
+  int ranks = comm_ranks(job);
+  for (uint32_t i = 0; i < WORDS; i++)
+    put_word(&words, (uint32_t)comm_rank(job) + i, 1 + i);
+  OK(bpe_words_gather(job, &words));
+  assert_int_equal(words.n, root ? WORDS + ranks - 1 : 0);
+  if (root) {
+    for (int r = 0; r < ranks; r++)
+      for (uint32_t i = 0; i < WORDS; i++)
+        put_word(&expected, (uint32_t)r + i, 1 + i);
+    for (int64_t i = 0; i < expected.n; i++) {
+      const struct bpe_word *word = &expected.word[i];
+      int64_t found = bpe_words_find(&words, expected.pool + word->begin, word->bytes);
+      assert_true(found >= 0);
+      assert_int_equal(words.word[found].count, word->count);
+    }
+    assert_int_equal(bpe_words_find(&words, "nowhere", 7), -1);
+  }
+  bpe_words_free(&words);
+  bpe_words_free(&expected);
+}
+
+static void test_word_limit(void **state)
+{
+  (void)state;
+  char out[512], corpus[1024];
+  struct bpe_train_result result;
+  below(out, "out");
+  snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", data);
+  struct bpe_train_config config = config_for(&(char *){corpus}, out);
+  uint64_t most = bpe_words_most;
+  bpe_words_most = 20000; /* of each rank's table, and of the gathered one */
+  enum status status = bpe_train_run(job, &config, &result);
+  bpe_words_most = most;
+  assert_refused(STATUS_UNSUPPORTED, status, "more than 20000 bytes; train on a part of it");
+  everybody_waits();
+  assert_false(file_exists(out));
+  everybody_waits();
+}
+
+/* ---- special tokens, limits, small corpora */
+
+static void put_corpus(const char *text)
+{
+  char in[512];
+  below(in, "in");
+  if (root)
+    corpus_put(in, "a.txt", text, strlen(text));
+  everybody_waits();
+}
+
+static void test_specials(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  struct bpe_train_result result;
+  below(in, "in");
+  below(out, "out");
+  put_corpus("endless endless endless endless endless endless");
+  struct bpe_train_config config = config_for(&(char *){in}, out);
+  config.vocab = 300;
+  config.specials = 3;
+  config.special = (char *[]){"<|\"end\\|>", "endless", "\xE6\xB0\xB4 \x01"};
+  OK(bpe_train_run(job, &config, &result));
+  if (root) {
+    struct json_tree *tree = open_json(out, "tokenizer.json"), *settings = open_json(out, "tokenizer_config.json");
+    const struct json_node *vocab = way_to(json_tree_root(tree), "model", "vocab");
+    const struct json_node *added = json_first(json_find(json_tree_root(tree), "added_tokens"));
+    const char *text;
+    assert_int_equal(id_in(vocab, "endless"), -1); /* text does not make a special token */
+    assert_true(id_in(vocab, "\xC4\xA0"
+                             "endless") > 255);
+    assert_int_equal(result.vocab, json_length(vocab) + 3);
+    for (int i = 0; i < 3; i++, added = json_next(added)) {
+      assert_int_equal(id_in(added, "id"), json_length(vocab) + i);
+      OK(json_get_text(json_find(added, "content"), &text, NULL));
+      assert_string_equal(text, config.special[i]);
+    }
+    assert_null(added);
+    OK(json_get_text(json_find(json_tree_root(settings), "eos_token"), &text, NULL));
+    assert_string_equal(text, config.special[0]);
+    json_tree_free(tree);
+    json_tree_free(settings);
+  }
+  remove_on_root(in);
+  remove_on_root(out);
+}
+
+/* Words that are too long are as if they were not there; pairs below min_count stay apart. */
+static void test_limits(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  struct bpe_train_result result;
+  below(in, "in");
+  below(out, "out");
+  put_corpus("abcdefgh abcdefgh abcdefgh xy xy xy xy");
+  struct bpe_train_config config = config_for(&(char *){in}, out);
+  config.word_most = 3;
+  OK(bpe_train_run(job, &config, &result));
+  assert_int_equal(result.words, 4);
+  assert_int_equal(result.distinct_words, 1);
+  assert_int_equal(result.vocab, 256 + 2 + 1); /* "xy", " xy" */
+  remove_on_root(out);
+  config.word_most = 0;
+  config.min_count = 4;
+  OK(bpe_train_run(job, &config, &result));
+  assert_int_equal(result.words, 7);
+  assert_int_equal(result.vocab, 256 + 2 + 1);
+  remove_on_root(out);
+  remove_on_root(in);
+}
+
+/* ---- refusals */
+
+static void check_refused(const struct bpe_train_config *config, enum status want, const char *says)
+{
+  struct bpe_train_result result;
+  assert_refused(want, bpe_train_run(job, config, &result), says);
+  everybody_waits();
+  assert_false(file_exists(config->out));
+  everybody_waits();
+}
+
+static void test_usage(void **state)
+{
+  (void)state;
+  char in[512], out[512], *special[] = {"<a>", "<a>"};
+  below(in, "in");
+  below(out, "out");
+  put_corpus("some text");
+  struct bpe_train_config good = config_for(&(char *){in}, out), config = good;
+  config.inputs = 0;
+  check_refused(&config, STATUS_USAGE, "no input is given");
+  config = good;
+  config.out = "";
+  check_refused(&config, STATUS_USAGE, "no output folder");
+  config = good;
+  config.pattern = "gpt5";
+  check_refused(&config, STATUS_USAGE, "there is no split pattern 'gpt5'");
+  config = good;
+  config.vocab = 256;
+  check_refused(&config, STATUS_USAGE, "257 to ");
+  config = good;
+  config.min_count = 0;
+  check_refused(&config, STATUS_USAGE, "pairs must occur once at least");
+  config = good;
+  config.specials = 2;
+  config.special = special;
+  check_refused(&config, STATUS_USAGE, "'<a>' is given twice");
+  special[1] = "\xC4\xA0"; /* the space's name */
+  check_refused(&config, STATUS_USAGE, "is the name of a single byte");
+  special[1] = "";
+  check_refused(&config, STATUS_USAGE, "special token 2 is empty");
+  special[1] = "<b>";
+  config.vocab = 257;
+  check_refused(&config, STATUS_USAGE, "2 special tokens and 256 bytes are more than");
+  config = good;
+  config.input = &(char *){out};
+  check_refused(&config, STATUS_USAGE, "the output folder is the input folder");
+  remove_on_root(in);
+}
+
+static void test_broken(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  below(in, "in");
+  below(out, "out");
+  struct bpe_train_config config = config_for(&(char *){in}, out);
+  put_corpus(" \n ");
+  check_refused(&config, STATUS_INPUT, "nothing but white space");
+  config.word_most = 2;
+  put_corpus("abcde");
+  check_refused(&config, STATUS_INPUT, "nothing but words that are too long");
+  config.word_most = 0;
+  if (root)
+    corpus_put(in, "b.txt", "fine\xC3(", 6);
+  everybody_waits();
+  check_refused(&config, STATUS_INPUT, "/in/b.txt, byte 4: not valid UTF-8");
+  remove_on_root(in);
+  check_refused(&config, STATUS_INPUT, "/in: No such file");
+}
+
+static void test_no_overwriting(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  struct bpe_train_result result;
+  below(in, "in");
+  below(out, "out");
+  put_corpus("some text");
+  struct bpe_train_config config = config_for(&(char *){in}, out);
+  OK(bpe_train_run(job, &config, &result));
+  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result), "/out/tokenizer.json is there already");
+  remove_on_root(in);
+  remove_on_root(out);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  const char *top = getenv("top_srcdir");
+  snprintf(data, sizeof data, "%s/tests/io/data/bpe_train", top ? top : ".");
+  strcpy(folder, "/tmp/sluice-bpe-XXXXXX");
+  root = comm_rank(job) == 0;
+  if (root && !mkdtemp(folder))
+    return 1;
+  return comm_broadcast(job, folder, sizeof folder, 0) != STATUS_OK;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  remove_on_root(folder);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_reference), cmocka_unit_test(test_ranks),      cmocka_unit_test(test_files),          cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_gather),    cmocka_unit_test(test_word_limit), cmocka_unit_test(test_specials),       cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_usage),     cmocka_unit_test(test_broken),     cmocka_unit_test(test_no_overwriting),
+  };
+  if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone))
+    return 1;
+  log_set_rank(comm_rank(job));
+  log_set_level(LOG_ERROR);
+  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  comm_destroy(alone);
+  comm_destroy(job);
+  return failed;
+}

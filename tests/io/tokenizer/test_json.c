@@ -1,0 +1,903 @@
+/* tokenizer.json. Oracles: token ids and texts that Hugging Face's library gives for an awkward corpus (data/tokenizers, by tests/fixtures/make_tokenizers.py); for a small
+ * vocabulary, tokens written by hand; for the normal form C, pairs from the Unicode Standard. Everything that would change tokens and is not followed is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/nfc.h"
+#include "io/tokenizer/tokenizer.h"
+
+#define OK(call) assert_status(STATUS_OK, (call))
+
+static void assert_status(enum status want, enum status got)
+{
+  if (got != want)
+    fail_msg("status %s instead of %s: %s", status_name(got), status_name(want), status_text());
+}
+
+struct text {
+  char *data;
+  int64_t n, room;
+};
+struct tokens {
+  int32_t *id;
+  int64_t n, room;
+};
+
+/* ---- the fixtures */
+
+static char *data_path(const char *name, const char *file)
+{
+  const char *top = getenv("top_srcdir");
+  return mem_printf("%s/tests/io/data/tokenizers/%s%s%s", top ? top : ".", name, *file ? "/" : "", file);
+}
+
+static struct text read_data(const char *name, const char *file)
+{
+  struct text text = {0};
+  size_t bytes = 0;
+  char *path = data_path(name, file);
+  OK(file_read_all(path, 1 << 24, &text.data, &bytes));
+  mem_free(path);
+  text.n = (int64_t)bytes;
+  return text;
+}
+
+static struct tokenizer *open_data(const char *name)
+{
+  struct tokenizer *tokenizer = NULL;
+  char *path = data_path(name, "");
+  OK(tokenizer_create("json", path, &tokenizer));
+  mem_free(path);
+  return tokenizer;
+}
+
+static void check_ids(const char *name, int64_t document, const char *line, const struct tokens *tokens)
+{
+  char *at = (char *)line;
+  for (int64_t i = 0; i < tokens->n; i++) {
+    long id = strtol(at, &at, 10);
+    if (id != tokens->id[i])
+      fail_msg("%s, document %" PRId64 ": token %" PRId64 " is %d instead of %ld", name, document, i, tokens->id[i], id);
+  }
+  if (*at != '\n')
+    fail_msg("%s, document %" PRId64 ": more than %" PRId64 " tokens are expected", name, document, tokens->n);
+}
+
+/* `decoded`: what the tokens stand for, a document after another; NULL: the document. */
+static void check_corpus(const char *name, const struct text *decoded)
+{
+  struct tokenizer *tokenizer = open_data(name);
+  struct text corpus = read_data("corpus.bin", ""), expected = read_data(name, "expected.txt"), document = {0}, back = {0};
+  struct tokens tokens = {0};
+  const char *line = expected.data, *want = decoded ? decoded->data : NULL;
+  int64_t documents = 0;
+  for (const char *at = corpus.data, *end = corpus.data + corpus.n; at < end; at += strlen(at) + 1, documents++) {
+    document.n = tokens.n = back.n = 0;
+    OK(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
+    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n, &tokens.room));
+    check_ids(name, documents, line, &tokens);
+    line = strchr(line, '\n') + 1;
+
+    document.n = 0; /* end and beginning of text would give nothing */
+    OK(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
+    bool hidden = false;
+    for (int64_t i = 0; i < tokens.n; i++)
+      hidden = hidden || tokens.id[i] == tokenizer_end_of_text(tokenizer) || tokens.id[i] == tokenizer_begin_of_text(tokenizer);
+    OK(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back.data, &back.n, &back.room));
+    const char *text = decoded ? want : document.data;
+    int64_t bytes = decoded ? (want ? (int64_t)strlen(want) : -1) : document.n;
+    if (!hidden && bytes >= 0 && (back.n != bytes || (bytes && memcmp(back.data, text, (size_t)bytes) != 0)))
+      fail_msg("%s, document %" PRId64 " is not what its tokens are decoded to: %.*s", name, documents, (int)back.n, back.data);
+    if (want)
+      want = want + strlen(want) + 1 < decoded->data + decoded->n ? want + strlen(want) + 1 : NULL;
+  }
+  assert_true(documents > 400 && *line == '\0');
+  mem_free(corpus.data);
+  mem_free(expected.data);
+  mem_free(document.data);
+  mem_free(back.data);
+  mem_free(tokens.id);
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_gpt2(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = open_data("gpt2");
+  check_corpus("gpt2", NULL);
+  assert_string_equal(tokenizer_name(tokenizer), "json");
+  assert_int_equal(tokenizer_vocab(tokenizer), 1500);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), 1499);
+  assert_int_equal(tokenizer_begin_of_text(tokenizer), -1);
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_llama3(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = open_data("llama3");
+  check_corpus("llama3", NULL);
+  struct text special = read_data("llama3", "expected_special.txt"), plain = read_data("llama3", "expected.txt");
+  const int32_t begin = tokenizer_begin_of_text(tokenizer);
+  const char *a = special.data, *b = plain.data;
+  for (; *a; a = strchr(a, '\n') + 1, b = strchr(b, '\n') + 1) { /* the template puts one token in front, and nothing else */
+    char *rest;
+    assert_int_equal(strtol(a, &rest, 10), begin);
+    rest += *rest == ' ';
+    assert_int_equal(strcspn(rest, "\n"), strcspn(b, "\n"));
+    assert_memory_equal(rest, b, strcspn(b, "\n"));
+  }
+  assert_int_equal(begin, 1493);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), 1494);
+  assert_true(tokenizer_is_special(tokenizer, 1493) && tokenizer_is_special(tokenizer, 1499));
+  assert_false(tokenizer_is_special(tokenizer, 1492) || tokenizer_is_special(tokenizer, 1500) || tokenizer_is_special(tokenizer, -1));
+  mem_free(special.data);
+  mem_free(plain.data);
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_qwen2(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = open_data("qwen2");
+  struct text decoded = read_data("qwen2", "decoded.bin");
+  check_corpus("qwen2", &decoded);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), 1494);
+  assert_true(tokenizer_is_special(tokenizer, 1492));
+  assert_false(tokenizer_is_special(tokenizer, 1495)); /* <tool_call> is added, and not special */
+  mem_free(decoded.data);
+  tokenizer_destroy(tokenizer);
+}
+
+/* A stranger who writes a special token does not get one. */
+static void test_plain(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"gpt2", "llama3", "qwen2"};
+  static const char text[] = "a<|endoftext|>b<|eot_id|>c<|im_end|><tool_call>";
+  for (int i = 0; i < 3; i++) {
+    struct tokenizer *tokenizer = open_data(names[i]);
+    struct tokens tokens = {0};
+    struct text back = {0};
+    OK(tokenizer_encode_plain(tokenizer, text, sizeof text - 1, &tokens.id, &tokens.n, &tokens.room));
+    OK(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back.data, &back.n, &back.room));
+    assert_int_equal(back.n, sizeof text - 1);
+    assert_memory_equal(back.data, text, sizeof text - 1);
+    for (int64_t k = 0; k < tokens.n; k++)
+      assert_false(tokenizer_is_special(tokenizer, tokens.id[k]));
+    mem_free(tokens.id);
+    mem_free(back.data);
+    tokenizer_destroy(tokenizer);
+  }
+}
+
+/* ---- a small vocabulary: the bytes, and a few tokens */
+
+static char folder[] = "/tmp/sluice-json-XXXXXX";
+
+static const char head[] = "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": ["
+                           "{\"id\": 262, \"content\": \"<e>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, "
+                           "\"special\": true}, {\"id\": 263, \"content\": \"<x>\", \"normalized\": true, \"special\": false}, "
+                           "{\"id\": 264, \"content\": \"<x>y\", \"normalized\": true, \"special\": false}], \"normalizer\": null, "
+                           "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}, "
+                           "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, "
+                           "\"unk_token\": null, \"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": null, \"fuse_unk\": false, "
+                           "\"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {";
+static const char tail[] = "\"bc\": 256, \"ab\": 257, \"abc\": 258, \"abcd\": 259, \"cd\": 260, \"\\u4e2d\": 261}, "
+                           "\"merges\": [\"b c\", \"a b\", [\"ab\", \"c\"], \"c d\"]}}";
+
+static char *small_json(void)
+{
+  char *text = mem_printf("%s", head);
+  int next = 256;
+  for (int byte = 0; byte < 256; byte++) {
+    bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    char *longer = mem_printf("%s\"\\u%04x\": %d, ", text, printable ? byte : next++, byte);
+    mem_free(text);
+    text = longer;
+  }
+  char *whole = mem_printf("%s%s", text, tail);
+  mem_free(text);
+  return whole;
+}
+
+static void put(const char *name, const char *content)
+{
+  char path[128];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  if (content)
+    OK(file_write_all(path, content, strlen(content)));
+  else
+    unlink(path);
+}
+
+/* The small file with the first `from` replaced, and tokenizer_config.json. NULL: as it is. */
+static void put_small(const char *from, const char *to, const char *config)
+{
+  char *text = small_json(), *changed = text;
+  if (from) {
+    char *at = strstr(text, from);
+    if (!at)
+      fail_msg("the file has no %s", from);
+    changed = mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    mem_free(text);
+  }
+  put("tokenizer.json", changed);
+  put("tokenizer_config.json", config);
+  mem_free(changed);
+}
+
+static const char ends[] = "{\"eos_token\": \"<e>\"}";
+
+/* The tokens of the text by the file in the folder, as "ab c|<e>": a space between tokens would be ambiguous. */
+static void check_tokens(const char *text, const char *expected)
+{
+  struct tokenizer *tokenizer = NULL;
+  struct tokens tokens = {0};
+  char found[512] = "";
+  OK(tokenizer_create("json", folder, &tokenizer));
+  OK(tokenizer_encode(tokenizer, text, strlen(text), &tokens.id, &tokens.n, &tokens.room));
+  for (int64_t i = 0; i < tokens.n; i++) {
+    struct text piece = {0};
+    OK(tokenizer_decode(tokenizer, &tokens.id[i], 1, &piece.data, &piece.n, &piece.room));
+    snprintf(found + strlen(found), sizeof found - strlen(found), "%s%.*s", i ? "|" : "", (int)piece.n, piece.data ? piece.data : "");
+    mem_free(piece.data);
+  }
+  assert_string_equal(found, expected);
+  mem_free(tokens.id);
+  tokenizer_destroy(tokenizer);
+}
+
+static void check_refused(const char *says)
+{
+  struct tokenizer *tokenizer = NULL;
+  enum status status = tokenizer_create("json", folder, &tokenizer);
+  if (status != STATUS_INPUT || !strstr(status_text(), says))
+    fail_msg("%s '%s' instead of '%s'", status_name(status), status == STATUS_OK ? "" : status_text(), says);
+  assert_non_null(strstr(status_text(), folder));
+  assert_null(tokenizer);
+}
+
+static void test_ranks(void **state)
+{
+  (void)state;
+  put_small(NULL, NULL, ends);
+  check_tokens("abcd", "a|bc|d"); /* "b c" is the first merge, and "a bc" is none */
+  check_tokens("abdcd", "ab|d|cd");
+  check_tokens("", "");
+  put_small("\"merges\": [\"b c\", \"a b\"", "\"merges\": [\"a b\", \"b c\"", ends);
+  check_tokens("abcd", "abc|d");
+}
+
+static void test_whole_words(void **state)
+{
+  (void)state;
+  put_small("\"ignore_merges\": false", "\"ignore_merges\": true", ends);
+  check_tokens("abcd", "abcd");
+  check_tokens("abcdx", "a|bc|d|x");
+  put_small("\"type\": \"BPE\", ", "", ends); /* as the file that was published for GPT-2 */
+  check_tokens("abcd", "a|bc|d");
+}
+
+static void test_added(void **state)
+{
+  (void)state;
+  put_small(NULL, NULL, ends);
+  check_tokens("a<e>b<x>yc<x>z<x", "a||b|<x>y|c|<x>|z|<|x");
+  check_tokens("<e><e>", "|");
+  check_tokens("<x<e>>y", "<|x||>|y"); /* the special one is found first, in the text as it is */
+  put_small("\"content\": \"<x>\"", "\"content\": \"<x>\", \"lstrip\": true, \"rstrip\": true", ends);
+  check_tokens("a \u00a0\t<x> \u3000 b<x>", "a|<x>|b|<x>");
+  check_tokens("<x> <x>", "<x>|<x>");
+  check_tokens(" <e> <x>", " ||<x>");
+}
+
+/* An id of the vocabulary does not count for those that come after; its name there spells no bytes. */
+static void test_added_in_vocabulary(void **state)
+{
+  (void)state;
+  put_small("{\"id\": 264, \"content\": \"<x>y\"", "{\"id\": 261, \"content\": \"\u4e2d\"", ends);
+  check_tokens("a\u4e2d<x>yb", "a|\u4e2d|<x>|y|b");
+  put_small("{\"id\": 262, \"content\": \"<e>\"", "{\"id\": 261, \"content\": \"\u4e2d\"", ends);
+  check_refused("added_tokens[1].id is 263, but the next free id is 262");
+}
+
+static void test_patterns(void **state)
+{
+  (void)state;
+  static const char by_regex[] =
+      "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+      "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+      "\"trim_offsets\": true, \"use_regex\": false}]}";
+  static const char by_gpt2[] =
+      "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}";
+  char *pattern = mem_printf(by_regex, "ab");
+  put_small(by_gpt2, pattern, ends);
+  check_tokens("abcabc", "ab|c|ab|c"); /* a pattern of its own: b and c are never in one word */
+  mem_free(pattern);
+}
+
+static void test_normal_form(void **state)
+{
+  (void)state;
+  put_small("\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", ends);
+  check_tokens("e\u0301<e>e\u0301", "\xC3|\xA9||\xC3|\xA9");
+  check_tokens("e<e>\u0301", "e||\xCC|\x81"); /* not over a token */
+  put_small(NULL, NULL, ends);
+  check_tokens("e\u0301", "e|\xCC|\x81");
+}
+
+/* ---- what is put around a text, and what ends it */
+
+static void check_ends(const char *config, int32_t begin, int32_t end)
+{
+  struct tokenizer *tokenizer = NULL;
+  put("tokenizer_config.json", config);
+  OK(tokenizer_create("json", folder, &tokenizer));
+  assert_int_equal(tokenizer_begin_of_text(tokenizer), begin);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), end);
+  assert_true(tokenizer_is_special(tokenizer, end));
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_end_of_text(void **state)
+{
+  (void)state;
+  put_small(NULL, NULL, NULL);
+  check_ends("{\"eos_token\": \"<x>\"}", -1, 263);
+  check_ends("{\"eos_token\": {\"__type\": \"AddedToken\", \"content\": \"<e>\"}}", -1, 262);
+  put("config.json", "{\"eos_token_id\": [264, 262]}");
+  put("generation_config.json", "{\"eos_token_id\": 263}");
+  check_ends("{\"eos_token\": \"<e>\"}", -1, 262);
+  check_ends("{\"eos_token\": null}", -1, 264);
+  put("config.json", "{\"eos_token_id\": null}");
+  check_ends(NULL, -1, 263);
+  put("config.json", "{\"eos_token_id\": 265}");
+  check_refused("config.json");
+  put("config.json", NULL);
+  put("generation_config.json", NULL);
+  check_refused("no token ends a text");
+  put_small("<e>", "<|end_of_text|>", NULL);
+  check_ends(NULL, -1, 262);
+  put_small("<e>", "<|endoftext|>", "{\"eos_token\": \"<|end|>\"}");
+  check_refused("a token that tokenizer.json does not have");
+  put_small(NULL, NULL, "{\"eos_token\": 7}");
+  check_refused("tokenizer_config.json: eos_token");
+  put_small(NULL, NULL, "{\"eos_token\": \"a\"}");
+  check_refused("can come out of text");
+  put_small(NULL, NULL, "{\"eos_token\": \"bc\"}");
+  check_refused("can come out of text");
+  put_small("\"ignore_merges\": false", "\"ignore_merges\": true", "{\"eos_token\": \"abcd\"}");
+  check_refused("can come out of text");
+}
+
+#define TEMPLATE(single)                                                                                                                             \
+  "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single "], \"pair\": [], \"special_tokens\": {\"<x>\": {\"id\": \"<x>\", "  \
+  "\"ids\": [263], \"tokens\": [\"<x>\"]}, \"<e>\": {\"id\": \"<e>\", \"ids\": [262]}, \"two\": {\"id\": \"two\", \"ids\": [1, 2]}}}"
+#define SEQUENCE "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
+#define SPECIAL(name) "{\"SpecialToken\": {\"id\": \"" name "\", \"type_id\": 0}}"
+
+static void test_template(void **state)
+{
+  (void)state;
+  static const char none[] = "\"post_processor\": null";
+  put_small(none, TEMPLATE(SPECIAL("<x>") ", " SEQUENCE), NULL);
+  check_ends(ends, 263, 262);
+  check_tokens("a<x>b", "a||b"); /* the token, which is decoded to nothing now */
+  put_small(none, TEMPLATE(SPECIAL("<x>") ", " SEQUENCE ", " SPECIAL("<e>")), NULL);
+  check_ends(ends, 263, 262);
+  put_small(none, TEMPLATE(SEQUENCE), NULL);
+  check_ends(ends, -1, 262);
+  put_small(none, TEMPLATE(SEQUENCE ", " SPECIAL("<x>")), ends);
+  check_refused("post_processor puts the token 263 behind a text, but texts end with the token 262");
+  put_small(none, TEMPLATE(SPECIAL("<x>") ", " SPECIAL("<x>") ", " SEQUENCE), ends);
+  check_refused("is a second token on one side");
+  put_small(none, TEMPLATE(SEQUENCE ", " SEQUENCE), ends);
+  check_refused("is neither a SpecialToken nor the one Sequence");
+  put_small(none, TEMPLATE(SPECIAL("<x>")), ends);
+  check_refused("post_processor.single has no Sequence");
+  put_small(none, TEMPLATE(SPECIAL("two") ", " SEQUENCE), ends);
+  check_refused("holds 2 ids");
+  put_small(none, TEMPLATE(SPECIAL("<z>") ", " SEQUENCE), ends);
+  check_refused("has no \"<z>\"");
+  put_small(none, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": \"ByteLevel\"}]}", NULL);
+  check_ends(ends, -1, 262);
+  put_small(none, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"Sequence\", \"processors\": []}]}", ends);
+  check_refused("post_processor.processors[0] is of type Sequence");
+  put_small(none, "\"post_processor\": {\"type\": \"RobertaProcessing\"}", ends);
+  check_refused("post_processor is of type RobertaProcessing, which Sluice does not support");
+}
+
+/* ---- refusals */
+
+static void test_refused(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *from, *to, *says;
+  } cases[] = {
+      {"{\"version\"", "[\"version\"", "tokenizer.json"},
+      {"\"truncation\": null", "\"truncation\": {\"max_length\": 512}", "truncation is set, which Sluice does not support"},
+      {"\"padding\": null", "\"padding\": {}", "padding is set"},
+      {"\"version\"", "\"tokenizers\": 1, \"version\"", "tokenizers is not known to Sluice"},
+      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}", "normalizer is of type NFKC, which Sluice does not support; it knows NFC"},
+      {"\"normalizer\": null", "\"normalizer\": {}", "normalizer has no \"type\""},
+      {"\"normalizer\": null", "\"normalizer\": \"NFC\"", "normalizer is not an object"},
+      {"\"add_prefix_space\": false", "\"add_prefix_space\": true", "pre_tokenizer puts a space in front"},
+      {"\"add_prefix_space\": false, ", "", "pre_tokenizer puts a space in front"}, /* true where it is not said */
+      {"\"use_regex\": true", "\"use_regex\": false", "pre_tokenizer does not split the text"},
+      {"\"use_regex\": true", "\"use_regex\": true, \"new\": 1", "pre_tokenizer.new is not known"},
+      {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add", "pre_tokenizer is of type Metaspace"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"", "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
+       "pre_tokenizer.pretokenizers has 0 parts"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]",
+       "pretokenizers[0] is of type Digits"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "
+       "\"Isolated\"}, "
+       "{\"type\": \"ByteLevel\"}]",
+       "pattern has no \"Regex\""},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"Removed\"}, "
+       "{\"type\": \"ByteLevel\"}]",
+       "behavior is Removed"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"Isolated\", "
+       "\"invert\": true}, {\"type\": \"ByteLevel\"}]",
+       "invert is set"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"Isolated\"}, "
+       "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}]",
+       "splits a second time"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a*\"}, \"behavior\": "
+       "\"Isolated\"}, "
+       "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]",
+       "the split pattern can match the empty text"},
+      {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}", "decoder is of type Metaspace"},
+      {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model is of type Unigram"},
+      {"\"type\": \"BPE\"", "\"type\": \"WordPiece\"", "model is of type WordPiece"},
+      {"\"dropout\": null", "\"dropout\": 0.1", "model.dropout is set"},
+      {"\"unk_token\": null", "\"unk_token\": \"<e>\"", "model.unk_token is set"},
+      {"\"continuing_subword_prefix\": \"\"", "\"continuing_subword_prefix\": \"##\"", "model.continuing_subword_prefix is set"},
+      {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "model.end_of_word_suffix is set"},
+      {"\"byte_fallback\": false", "\"byte_fallback\": true", "model.byte_fallback is set"},
+      {"\"fuse_unk\"", "\"fuse_all\"", "model.fuse_all is not known"},
+      {"\"ignore_merges\": false", "\"ignore_merges\": 1", "model.ignore_merges is a number"},
+      {"\"vocab\": {", "\"vocab\": {\"a\\u0000\": 1, ", "tokenizer.json"},
+      {"\"vocab\": {", "\"voc\": {", "model.voc is not known"},
+      {"\"merges\": [", "\"merges\": {\"a\": ", "tokenizer.json"},
+      /* ids */
+      {"\"abcd\": 259", "\"abcd\": 258", "model.vocab.abcd is the id 258, which another token has"},
+      {"\"abcd\": 259", "\"abcd\": 262", "model.vocab.abcd is 262, where a whole number from 0 to 261 belongs"},
+      {"\"abcd\": 259", "\"abcd\": -1", "model.vocab.abcd is -1"},
+      {"\"abcd\": 259", "\"abcd\": 9223372036854775808", "model.vocab.abcd is 9223372036854775808"},
+      {"\"abcd\": 259", "\"abcd\": 18446744073709551875", "model.vocab.abcd is 18446744073709551875"},
+      {"\"abcd\": 259", "\"abcd\": 259.0", "model.vocab.abcd is 259.0"},
+      {"\"abcd\": 259", "\"abcd\": \"259\"", "model.vocab.abcd is a text"},
+      {"\"abcd\": 259", "\"abc\": 259", "occurs twice"},
+      {"\"abcd\": 259", "\"\": 259", "is a token of no bytes"},
+      {"\"\\u0041\": 65", "\"\\u4e2e\": 65", "model.vocab has no token for the single byte 0x41"},
+      {"\"id\": 262", "\"id\": 261", "added_tokens[0].id is 261, but the next free id is 262"},
+      {"\"id\": 262", "\"id\": 264", "added_tokens[0].id is 264, but the next free id is 262"},
+      {"\"id\": 262", "\"id\": 9223372036854775808", "added_tokens[0].id is 9223372036854775808"},
+      {"\"id\": 262", "\"ID\": 262", "added_tokens[0].ID is not known"},
+      {"\"id\": 262, ", "", "added_tokens[0] has no \"id\""},
+      {"\"content\": \"<e>\"", "\"content\": \"\"", "added_tokens[0].content has 0 bytes"},
+      {"\"content\": \"<e>\"", "\"content\": 5", "added_tokens[0].content is not a text"},
+      {"\"content\": \"<e>\"", "\"content\": \"ab\"", "added_tokens[0].id is 262, but in model.vocab this token has the id 257"},
+      {"\"content\": \"<x>y\"", "\"content\": \"<x>\"", "added_tokens has the token \"<x>\" twice"},
+      {"\"single_word\": false", "\"single_word\": true", "added_tokens[0].single_word is set"},
+      {"\"lstrip\": false", "\"lstrip\": \"no\"", "added_tokens[0].lstrip is a text"},
+      {"\"added_tokens\": [", "\"added_tokens\": [7, ", "added_tokens[0] is not an object"},
+      {"\"id\": 262, \"content\": \"<e>\"", "\"id\": 257, \"content\": \"ab\"", "is 263, but the next free id is 262"},
+      /* merges */
+      {"\"a b\"", "\"a x\"", "model.merges[1] makes a piece that is not in model.vocab"},
+      {"\"a b\"", "\"abcd\"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\"a  b\"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\" ab\"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\"ab \"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\"a b c\"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\"\"", "model.merges[1] is not two pieces"},
+      {"\"a b\"", "\"b c\"", "model.merges[1] is a pair that was given before"},
+      {"\"a b\"", "\"\\u4e2d b\"", "model.merges[1] has a character that stands for no byte"},
+      {"\"a b\"", "5", "model.merges[1] is a number"},
+      {"[\"ab\", \"c\"]", "[\"ab\"]", "model.merges[2] is not a pair of pieces"},
+      {"[\"ab\", \"c\"]", "[]", "model.merges[2] is not a pair of pieces"},
+      {"[\"ab\", \"c\"]", "[\"ab\", \"c\", \"d\"]", "model.merges[2] is not a pair of pieces"},
+      {"[\"ab\", \"c\"]", "[\"ab\", 1]", "model.merges[2]"},
+      {"[\"ab\", \"c\"]", "[\"a b\", \"c\"]", "model.merges[2] is not two pieces"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    put_small(cases[i].from, cases[i].to, ends);
+    check_refused(cases[i].says);
+  }
+}
+
+static void test_config_refused(void **state)
+{
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}", "tokenizer_config.json: add_prefix_space is set"},
+      {"{\"eos_token\": \"<e>\", \"add_bos_token\": true}", "tokenizer_config.json: add_bos_token is true, but the post_processor"},
+      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"263\": {\"content\": \"<e>\"}}}",
+       "added_tokens_decoder.263 is a token that tokenizer.json"},
+      {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<new>\"}}}",
+       "added_tokens_decoder.265 is a token that tokenizer.json"},
+      {"{\"eos_token\": \"<e>\"", "tokenizer_config.json"},
+      {"[]", "tokenizer_config.json"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    put_small(NULL, NULL, cases[i][0]);
+    check_refused(cases[i][1]);
+  }
+  put_small(NULL, NULL, "{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"262\": {\"content\": \"<e>\"}}}");
+  check_ends("{\"eos_token\": \"<e>\", \"add_bos_token\": false, \"add_prefix_space\": false}", -1, 262);
+}
+
+static void test_missing(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = NULL;
+  assert_status(STATUS_USAGE, tokenizer_create("json", NULL, &tokenizer));
+  assert_status(STATUS_USAGE, tokenizer_create("json", "", &tokenizer));
+  assert_true(tokenizer_create("json", "/no/such/folder", &tokenizer) != STATUS_OK);
+  assert_non_null(strstr(status_text(), "/no/such/folder/tokenizer.json"));
+  assert_null(tokenizer);
+}
+
+/* ---- size */
+
+/* As many added tokens as no tokenizer has. */
+static void test_many_added(void **state)
+{
+  (void)state;
+  enum { COUNT = 200000 };
+  char *text = small_json(), *at = strstr(text, "{\"id\": 262"), *more = NULL;
+  size_t n = 0, room = (size_t)COUNT * 64;
+  OK(mem_alloc(MEM_DATA, room, (void **)&more));
+  for (int i = 0; i < COUNT; i++)
+    n += (size_t)snprintf(more + n, room - n, ", {\"id\": %d, \"content\": \"<%d>\"}", 265 + i, i);
+  char *list = strstr(at, "], \"normalizer\"");
+  char *whole = mem_printf("%.*s%.*s%s", (int)(list - text), text, (int)n, more, list);
+  put("tokenizer.json", whole);
+  put("tokenizer_config.json", ends);
+  check_tokens("a<0><199999><200000>b", "a|<0>|<199999>|<|2|0|0|0|0|0|>|b");
+  mem_free(text);
+  mem_free(more);
+  mem_free(whole);
+}
+
+static void test_deep(void **state)
+{
+  (void)state;
+  enum { DEPTH = 100000 };
+  char *text = NULL;
+  OK(mem_alloc(MEM_DATA, DEPTH + 1, (void **)&text));
+  memset(text, '[', DEPTH);
+  put("tokenizer.json", text);
+  check_refused("tokenizer.json");
+  mem_free(text);
+}
+
+static void test_no_allocation(void **state)
+{
+  (void)state;
+  struct text corpus = read_data("corpus.bin", ""), document = {0};
+  struct tokenizer *tokenizer = open_data("qwen2");
+  struct tokens tokens = {0};
+  int64_t calls = 0;
+  OK(utf8_replace(corpus.data, (size_t)corpus.n, &document.data, &document.n, &document.room));
+  for (int i = 0; i < 5; i++) {
+    tokens.n = 0;
+    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n, &tokens.room));
+    if (i > 0)
+      assert_int_equal(mem_calls(), calls);
+    calls = mem_calls();
+  }
+  mem_free(tokens.id);
+  mem_free(corpus.data);
+  mem_free(document.data);
+  tokenizer_destroy(tokenizer);
+}
+
+/* ---- meaning */
+
+static struct tokenizer_id identify(const char *name)
+{
+  struct tokenizer *tokenizer = NULL;
+  OK(tokenizer_create(name, folder, &tokenizer));
+  const struct tokenizer_id id = tokenizer_id(tokenizer);
+  tokenizer_destroy(tokenizer);
+  return id;
+}
+
+static void check_meaning(const struct tokenizer_id *first, const char *from, const char *to,
+                          enum tokenizer_match match)
+{
+  put_small(from, to, ends);
+  const struct tokenizer_id id = identify("json");
+  assert_int_not_equal(id.crc32, first->crc32);
+  if (tokenizer_compare(first, &id) != match)
+    fail_msg("%s -> %s: %s and %s", from, to, tokenizer_id_text(first).text,
+             tokenizer_id_text(&id).text);
+}
+
+/* Another file of the same meaning is the same tokenizer; a change of one token, merge, added token or
+ * step is another one. */
+static void test_meaning(void **state)
+{
+  (void)state;
+  put_small(NULL, NULL, ends);
+  const struct tokenizer_id first = identify("json");
+  check_meaning(&first, "\"version\": \"1.0\", ", "\"version\":\"1.0\",\n", TOKENIZER_SAME);
+  check_meaning(&first, "\"merges\": [\"b c\"", "\"merges\": [[\"b\", \"c\"]", TOKENIZER_SAME);
+  check_meaning(&first, "\"type\": \"BPE\", \"dropout\": null, ", "\"type\": \"BPE\", ",
+                TOKENIZER_SAME);
+  check_meaning(&first, "\"bc\": 256, \"ab\": 257, ", "\"ab\": 257, \"bc\": 256, ", TOKENIZER_SAME);
+  check_meaning(&first, "\"bc\": 256, \"ab\": 257, ", "\"bc\": 257, \"ab\": 256, ",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"merges\": [\"b c\", \"a b\"", "\"merges\": [\"a b\", \"b c\"",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"ignore_merges\": false", "\"ignore_merges\": true", TOKENIZER_OTHER);
+  check_meaning(&first, "\"content\": \"<x>\"", "\"content\": \"<y>\"", TOKENIZER_OTHER);
+  check_meaning(&first, "\"content\": \"<x>\"", "\"content\": \"<x>\", \"lstrip\": true",
+                TOKENIZER_OTHER);
+  check_meaning(&first, "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}",
+                TOKENIZER_OTHER);
+}
+
+/* GPT-2's two files are its tokenizer.json: one vocabulary, one row of merges, one end of text. Oracle: both
+ * are written from one list. */
+static void test_meaning_of_gpt2(void **state)
+{
+  (void)state;
+  static const char added[] =
+      "{\"id\": 258, \"content\": \"<|endoftext|>\", \"normalized\": true, \"special\": true}";
+  char *small = small_json(), *bytes = strstr(small, "\"vocab\": {") + strlen("\"vocab\": "),
+       *tokens = strstr(small, "\"bc\": 256");
+  char *vocab = mem_printf("%.*s\"bc\": 256, \"ab\": 257, \"<|endoftext|>\": 258}",
+                           (int)(tokens - bytes), bytes);
+  char *json = mem_printf("{\"added_tokens\": [%s], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                          "\"add_prefix_space\": false}, \"model\": "
+                          "{\"vocab\": %s, \"merges\": [\"b c\", \"a b\"]}}",
+                          added, vocab);
+  put("tokenizer.json", json);
+  put("tokenizer_config.json", NULL);
+  put("vocab.json", vocab);
+  put("merges.txt", "#version: 0.2\nb c\na b\n");
+  const struct tokenizer_id one = identify("json"), two = identify("gpt2");
+  assert_int_equal(tokenizer_compare(&one, &two), TOKENIZER_SAME);
+  put("merges.txt", "#version: 0.2\na b\nb c\n");
+  const struct tokenizer_id other = identify("gpt2");
+  assert_int_equal(tokenizer_compare(&one, &other), TOKENIZER_OTHER);
+  put("vocab.json", NULL);
+  put("merges.txt", NULL);
+  mem_free(json);
+  mem_free(vocab);
+  mem_free(small);
+}
+
+/* The files of `bytes` are that tokenizer; another order of the bytes is not. Oracle: the byte's value. */
+static void test_meaning_of_bytes(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = NULL;
+  struct tokens tokens = {0};
+  char text[256];
+  size_t n = 0;
+  for (int c = 0; c < 128; c++)
+    text[n++] = (char)c;
+  n += (size_t)snprintf(text + n, sizeof text - n, "\r\n \u00FC\u6771\U0001F642");
+  OK(tokenizer_write_bytes(folder));
+  const struct tokenizer_id id = identify("json"), bytes = identify("bytes");
+  assert_int_equal(tokenizer_compare(&id, &bytes), TOKENIZER_SAME);
+  OK(tokenizer_create("json", folder, &tokenizer));
+  OK(tokenizer_encode(tokenizer, text, n, &tokens.id, &tokens.n, &tokens.room));
+  assert_int_equal(tokens.n, n);
+  for (size_t i = 0; i < n; i++)
+    assert_int_equal(tokens.id[i], (unsigned char)text[i]);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), TOKENIZER_BYTES_END);
+  tokenizer_destroy(tokenizer);
+  mem_free(tokens.id);
+  char *json = NULL, *a;
+  char path[160];
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  OK(file_read_all(path, 1 << 20, &json, &n));
+  a = strstr(json, "\"a\": 97");
+  memcpy(a, "\"a\": 98", 7);
+  memcpy(strstr(a + 1, "\"b\": 98"), "\"b\": 97", 7);
+  put("tokenizer.json", json);
+  const struct tokenizer_id other = identify("json");
+  assert_int_equal(tokenizer_compare(&other, &bytes), TOKENIZER_OTHER);
+  mem_free(json);
+}
+
+/* ---- folders */
+
+/* A copy is the same tokenizer, also where the end of text was in the model's configuration. */
+static void test_copy(void **state)
+{
+  (void)state;
+  char copy[128];
+  snprintf(copy, sizeof copy, "%s/copy", folder);
+  for (int i = 0; i < 2; i++) {
+    struct tokenizer *tokenizer = NULL, *again = NULL;
+    put_small(NULL, NULL, i ? NULL : ends);
+    put("config.json", i ? "{\"eos_token_id\": 264}" : NULL);
+    OK(file_make_folders(copy));
+    OK(tokenizer_create("json", folder, &tokenizer));
+    OK(tokenizer_copy(tokenizer, copy));
+    OK(tokenizer_create("json", copy, &again));
+    assert_int_equal(tokenizer_end_of_text(again), i ? 264 : 262);
+    assert_int_equal(tokenizer_end_of_text(again), tokenizer_end_of_text(tokenizer));
+    assert_int_equal(tokenizer_id(again).crc32, tokenizer_id(tokenizer).crc32);
+    assert_int_not_equal(tokenizer_id(again).crc32, 0);
+    assert_true(tokenizer_id(again).meaning == tokenizer_id(tokenizer).meaning);
+    OK(tokenizer_copy(again, copy)); /* over itself */
+    tokenizer_destroy(tokenizer);
+    tokenizer_destroy(again);
+    put("copy/tokenizer.json", NULL);
+    put("copy/tokenizer_config.json", NULL);
+    put("copy/generation_config.json", NULL);
+    assert_int_equal(rmdir(copy), 0);
+  }
+  put("config.json", NULL);
+}
+
+static void check_found(const char *word, const char *want_name, const char *want_folder)
+{
+  const char *name = NULL;
+  char *found = NULL;
+  OK(tokenizer_find(word, "", &name, &found));
+  assert_string_equal(name, want_name);
+  if (want_folder)
+    assert_string_equal(found, want_folder);
+  else
+    assert_null(found);
+  mem_free(found);
+}
+
+static void test_find(void **state)
+{
+  (void)state;
+  char path[128];
+  const char *name = NULL;
+  char *found = NULL;
+  put_small(NULL, NULL, NULL);
+  check_found("bytes", "bytes", NULL);
+  check_found(folder, "json", folder);
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  check_found(path, "json", folder);
+  put("tokenizer.json", NULL);
+  assert_status(STATUS_USAGE, tokenizer_find(path, "", &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find(folder, "", &name, &found));
+  assert_status(STATUS_USAGE, tokenizer_find("", "", &name, &found));
+  assert_null(found);
+  put("vocab.json", "{}");
+  assert_status(STATUS_USAGE, tokenizer_find(folder, "", &name, &found));
+  put("merges.txt", "");
+  check_found(folder, "gpt2", folder);
+  put("vocab.json", NULL);
+  put("merges.txt", NULL);
+}
+
+/* ---- the normal form C */
+
+static void check_nfc(struct nfc *nfc, const char *text, const char *expected)
+{
+  const char *out = NULL;
+  size_t bytes = 0;
+  OK(nfc_text(nfc, text, strlen(text), &out, &bytes));
+  assert_int_equal(bytes, strlen(expected));
+  assert_memory_equal(out, expected, bytes);
+}
+
+static void test_nfc(void **state)
+{
+  (void)state;
+  static const char *const cases[][2] = {{"", ""},
+                                         {"plain text of more than eight bytes", "plain text of more than eight bytes"},
+                                         {"caf\u00e9 \u4e2d\u6587 \uac00", "caf\u00e9 \u4e2d\u6587 \uac00"},
+                                         {"cafe\u0301", "caf\u00e9"},
+                                         {"12345678e\u0301", "12345678\u00e9"},
+                                         {"\u0301x", "\u0301x"},
+                                         {"\u212b \u2126", "\u00c5 \u03a9"}, /* singletons */
+                                         {"\u0958", "\u0915\u093c"},         /* excluded from composition */
+                                         {"\u1e0a\u0323 D\u0307\u0323", "\u1e0c\u0307 \u1e0c\u0307"},
+                                         {"a\u0327\u0301 a\u0301\u0327", "\u00e1\u0327 \u00e1\u0327"},
+                                         {"\u1112\u1161\u11ab \u1112\u1161", "\ud55c \ud558"},
+                                         {"\uac00\u11a8", "\uac01"},
+                                         {"\uac01\u11a8", "\uac01\u11a8"}, /* has its last part already */
+                                         {"\u09c7\u09be \u09c7x\u09be", "\u09cb \u09c7x\u09be"},
+                                         {"\u0344", "\u0308\u0301"},
+                                         {"\U0001D15E", "\U0001D157\U0001D165"},
+                                         {"\U0002F800", "\u4e3d"},
+                                         {"x\u0301\u1abf\u0334", "x\u0301\u1abf\u0334"}}; /* U+1ABF came with Unicode 13 */
+  struct nfc *nfc = NULL;
+  OK(nfc_create(&nfc));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_nfc(nfc, cases[i][0], cases[i][1]);
+  for (size_t i = 0; i < 3; i++) { /* no copy where nothing is to be looked at */
+    const char *out = NULL;
+    size_t bytes = 0;
+    OK(nfc_text(nfc, cases[i][0], strlen(cases[i][0]), &out, &bytes));
+    assert_ptr_equal(out, cases[i][0]);
+  }
+  nfc_destroy(nfc);
+  nfc_destroy(NULL);
+}
+
+/* Marks in the worst order: a plain sort by exchanges would need hours. */
+static void test_many_marks(void **state)
+{
+  (void)state;
+  enum { MARKS = 1 << 20 };
+  struct nfc *nfc = NULL;
+  char *text = NULL;
+  const char *out = NULL;
+  size_t bytes = 0;
+  OK(nfc_create(&nfc));
+  OK(mem_alloc(MEM_DATA, 2 * MARKS + 1, (void **)&text));
+  text[0] = 'x';
+  for (int i = 0; i < MARKS; i++)
+    memcpy(text + 1 + 2 * i, i % 2 ? "\u0316" : "\u0300", 2); /* below, class 220; above, 230 */
+  double begin = clock_s();
+  OK(nfc_text(nfc, text, 2 * MARKS + 1, &out, &bytes));
+  assert_true(clock_s() - begin < 60);
+  assert_int_equal(bytes, 2 * MARKS + 1);
+  for (size_t i = 0; i < MARKS; i++)
+    assert_memory_equal(out + 1 + 2 * i, i < MARKS / 2 ? "\u0316" : "\u0300", 2);
+  mem_free(text);
+  nfc_destroy(nfc);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  return mkdtemp(folder) ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  put("tokenizer.json", NULL);
+  put("tokenizer_config.json", NULL);
+  return rmdir(folder);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_llama3),
+      cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_ranks),       cmocka_unit_test(test_whole_words),
+      cmocka_unit_test(test_added),       cmocka_unit_test(test_added_in_vocabulary),
+      cmocka_unit_test(test_patterns),    cmocka_unit_test(test_normal_form),
+      cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_template),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_config_refused),
+      cmocka_unit_test(test_missing),     cmocka_unit_test(test_many_added),
+      cmocka_unit_test(test_deep),        cmocka_unit_test(test_no_allocation),
+      cmocka_unit_test(test_copy),        cmocka_unit_test(test_find),
+      cmocka_unit_test(test_nfc),         cmocka_unit_test(test_many_marks),
+      cmocka_unit_test(test_meaning),     cmocka_unit_test(test_meaning_of_gpt2),
+      cmocka_unit_test(test_meaning_of_bytes)};
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

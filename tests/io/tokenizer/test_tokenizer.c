@@ -1,0 +1,668 @@
+/* Oracles: what Python's `regex` and a plain quadratic BPE make of awkward texts (data/expected.txt, by
+ * data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer/bpe.h"
+#include "io/tokenizer/split.h"
+#include "io/tokenizer/tokenizer.h"
+
+#define OK(call) assert_status(STATUS_OK, (call))
+
+static void assert_status(enum status want, enum status got)
+{
+  if (got != want)
+    fail_msg("status %s instead of %s: %s", status_name(got), status_name(want), status_text());
+}
+
+static void data_path(const char *name, char out[512])
+{
+  const char *top = getenv("top_srcdir");
+  snprintf(out, 512, "%s/tests/io/data/%s", top ? top : ".", name);
+}
+
+static struct tokenizer *trained(void)
+{
+  struct tokenizer *tokenizer = NULL;
+  char folder[512];
+  data_path("bpe", folder);
+  OK(tokenizer_create("gpt2", folder, &tokenizer));
+  return tokenizer;
+}
+
+struct tokens {
+  int32_t *id;
+  int64_t n, room;
+};
+
+static void encode(struct tokenizer *tokenizer, const char *text, size_t bytes, struct tokens *out)
+{
+  OK(tokenizer_encode(tokenizer, text, bytes, &out->id, &out->n, &out->room));
+}
+
+static void check_round_trip(struct tokenizer *tokenizer, const char *text, size_t bytes)
+{
+  struct tokens tokens = {0};
+  char *back = NULL;
+  int64_t n = 0, room = 0;
+  encode(tokenizer, text, bytes, &tokens);
+  OK(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back, &n, &room));
+  assert_int_equal(n, bytes);
+  if (bytes)
+    assert_memory_equal(back, text, bytes);
+  for (int64_t i = 0; i < tokens.n; i++)
+    assert_int_not_equal(tokens.id[i], tokenizer_end_of_text(tokenizer));
+  mem_free(tokens.id);
+  mem_free(back);
+}
+
+/* ---- UTF-8 */
+
+static void test_utf8(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t invalid;
+  } cases[] = {{"", -1},
+               {"abc", -1},
+               {"a\xC2\x80", -1},
+               {"\xDF\xBF", -1},
+               {"\xE0\xA0\x80", -1},
+               {"\xED\x9F\xBF", -1},
+               {"\xEE\x80\x80", -1},
+               {"\xEF\xBF\xBF", -1},
+               {"\xF0\x90\x80\x80", -1},
+               {"\xF4\x8F\xBF\xBF", -1},
+               {"\x80", 0},
+               {"a\xBF", 1},
+               {"\xC0\x80", 0},
+               {"\xC1\xBF", 0},
+               {"\xE0\x80\x80", 0},
+               {"\xE0\x9F\xBF", 0},
+               {"\xF0\x80\x80\x80", 0},
+               {"\xF0\x8F\xBF\xBF", 0},
+               {"\xED\xA0\x80", 0},
+               {"\xED\xBF\xBF", 0},
+               {"\xF4\x90\x80\x80", 0},
+               {"\xF5\x80\x80\x80", 0},
+               {"\xFE", 0},
+               {"\xFF", 0},
+               {"abc\xC3", 3},
+               {"\xE2\x82", 0},
+               {"\xF0\x9F\x99", 0},
+               {"\xC3\x28", 0},
+               {"\xE2\x28\xA1", 0},
+               {"\xE2\x82\x28", 0},
+               {"\xF0\x9F\x28\x82", 0},
+               {"\xF0\x9F\x99\x28", 0},
+               {"12345678\xFF", 8},
+               {"1234567\xC3\xA9\xC3", 9},
+               {"0123456789abcdef0123\xE2\x82\xAC\x80", 23},
+               {"\xC3\xA9\xC3\xA9\xA9", 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(utf8_find_invalid(cases[i].text, strlen(cases[i].text)), cases[i].invalid);
+  assert_int_equal(utf8_find_invalid("a\0b", 3), -1);
+}
+
+/* Every sequence of up to three bytes, and of four with a lead of four, against the definition: decode, then compare with the one right spelling. */
+static bool is_character(const unsigned char *text, int bytes)
+{
+  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  uint32_t code = bytes == 1 ? text[0] : text[0] & (0x7Fu >> bytes);
+  if (bytes == 1)
+    return text[0] < 0x80;
+  if (text[0] >> (7 - bytes) != (0xFF >> (7 - bytes)) - 1)
+    return false;
+  for (int i = 1; i < bytes; i++) {
+    if (text[i] >> 6 != 2)
+      return false;
+    code = code << 6 | (text[i] & 0x3F);
+  }
+  return code >= least[bytes] && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
+}
+
+static void test_utf8_exhaustive(void **state)
+{
+  (void)state;
+  static const unsigned char edges[] = {0x00, 0x28, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2, 0xE0, 0xED, 0xF4, 0xFF};
+  for (unsigned lead = 0; lead < 256; lead++) /* the bytes after the lead from its edges only: 256 * 15^3 sequences of each length */
+    for (unsigned a = 0; a < 15 * 15 * 15; a++) {
+      unsigned char text[4] = {(unsigned char)lead, edges[a % 15], edges[a / 15 % 15], edges[a / 225]};
+      for (int bytes = 1; bytes <= 4; bytes++) {
+        bool character = utf8_find_invalid((char *)text, (size_t)bytes) < 0;
+        bool expected = false;
+        for (unsigned cuts = 0; cuts < 1u << (bytes - 1) && !expected; cuts++) { /* some way to cut it into characters */
+          int begin = 0;
+          expected = true;
+          for (int i = 1; i <= bytes && expected; i++)
+            if (i == bytes || cuts >> (i - 1) & 1) {
+              expected = is_character(text + begin, i - begin);
+              begin = i;
+            }
+        }
+        if (character != expected)
+          fail_msg("%02X %02X %02X %02X, %d bytes: %s", text[0], text[1], text[2], text[3], bytes, character ? "accepted" : "refused");
+      }
+    }
+}
+
+static void check_replaced(const char *text, size_t bytes, const char *expected)
+{
+  char *out = NULL;
+  int64_t n = 0, room = 0;
+  OK(utf8_replace("<", 1, &out, &n, &room)); /* appends */
+  OK(utf8_replace(text, bytes, &out, &n, &room));
+  assert_int_equal(n, 1 + strlen(expected));
+  assert_memory_equal(out + 1, expected, strlen(expected));
+  assert_int_equal(utf8_find_invalid(out, (size_t)n), -1);
+  mem_free(out);
+}
+
+/* What Python 3's bytes.decode("utf-8", "replace") makes of them; table 3-8 of the Unicode Standard is among them. */
+static void test_utf8_replace(void **state)
+{
+  (void)state;
+  static const char *const cases[][2] = {{"", ""},
+                                         {"plain", "plain"},
+                                         {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
+                                         {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
+                                         {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA\uFFFD\uFFFDB"},
+                                         {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", "\uFFFD\uFFFD\uFFFD\uFFFDA"},
+                                         {"a\xC3", "a\uFFFD"},
+                                         {"a\xE2\x82", "a\uFFFD"},
+                                         {"a\xF0\x9F\x99", "a\uFFFD"},
+                                         {"\xF0\x9F\x99\x82\xF0\x9F\x99", "\U0001F642\uFFFD"},
+                                         {"\xE2\x82\x28", "\uFFFD("},
+                                         {"12345678\xFF\xFE\x7F", "12345678\uFFFD\uFFFD\x7F"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_replaced(cases[i][0], strlen(cases[i][0]), cases[i][1]);
+}
+
+/* A valid random text of at most `most` bytes. */
+static size_t random_text(struct rng_key key, uint64_t number, char *out, size_t most)
+{
+  size_t n = 0;
+  for (uint64_t i = 0;; i++) {
+    static const uint32_t spans[][2] = {{0x20, 0x7F},   {0x20, 0x7F},  {'a', 'z' + 1},  {0x1, 0x20},
+                                        {' ', ' ' + 1}, {0x80, 0x800}, {0x800, 0xD800}, {0x10000, 0x110000}};
+    uint32_t draw[4];
+    rng_block(key, number, i, draw);
+    const uint32_t *span = spans[draw[0] % 8];
+    uint32_t code = span[0] + draw[1] % (span[1] - span[0]);
+    size_t bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    if (n + bytes > most || draw[2] % 64 == 0)
+      return n;
+    for (size_t b = bytes - 1; b > 0; b--, code >>= 6)
+      out[n + b] = (char)(0x80 | (code & 0x3F));
+    out[n] = (char)(bytes == 1 ? code : (0xF00 >> bytes & 0xFF) | code);
+    n += bytes;
+  }
+}
+
+static void test_round_trip(void **state)
+{
+  (void)state;
+  struct tokenizer *bytes = NULL, *gpt2 = trained();
+  struct rng_key key = rng_key_make(1, "test text");
+  char text[400];
+  OK(tokenizer_create("bytes", NULL, &bytes));
+  for (uint64_t i = 0; i < 3000; i++) {
+    size_t n = random_text(key, i, text, sizeof text);
+    assert_int_equal(utf8_find_invalid(text, n), -1);
+    check_round_trip(bytes, text, n);
+    check_round_trip(gpt2, text, n);
+  }
+  tokenizer_destroy(bytes);
+  tokenizer_destroy(gpt2);
+  tokenizer_destroy(NULL);
+}
+
+/* ---- bytes */
+
+static void test_bytes(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = NULL;
+  struct tokens tokens = {0};
+  char *text = NULL;
+  int64_t bytes = 0, room = 0;
+  OK(tokenizer_create("bytes", NULL, &tokenizer));
+  assert_string_equal(tokenizer_name(tokenizer), "bytes");
+  assert_int_equal(tokenizer_vocab(tokenizer), 257);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), 256);
+  encode(tokenizer, "A\xC3\xA9", 3, &tokens);
+  encode(tokenizer, "z", 1, &tokens); /* appends */
+  assert_int_equal(tokens.n, 4);
+  assert_memory_equal(tokens.id, ((int32_t[]){'A', 0xC3, 0xA9, 'z'}), 4 * sizeof(int32_t));
+  OK(tokenizer_decode(tokenizer, (int32_t[]){'x', 256, 0xC3}, 3, &text, &bytes,
+                      &room)); /* end of text gives nothing, half a character is passed on */
+  assert_int_equal(bytes, 2);
+  assert_memory_equal(text, "x\xC3", 2);
+  assert_status(STATUS_INPUT, tokenizer_decode(tokenizer, (int32_t[]){257}, 1, &text, &bytes, &room));
+  assert_status(STATUS_INPUT, tokenizer_decode(tokenizer, (int32_t[]){-1}, 1, &text, &bytes, &room));
+  assert_status(STATUS_INPUT, tokenizer_encode(tokenizer, "ab\xFF", 3, &tokens.id, &tokens.n, &tokens.room));
+  assert_non_null(strstr(status_text(), "byte 2"));
+  assert_int_equal(tokens.n, 4);
+  mem_free(tokens.id);
+  mem_free(text);
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_unknown_name(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = NULL;
+  assert_status(STATUS_USAGE, tokenizer_create("gpt3", NULL, &tokenizer));
+  assert_status(STATUS_USAGE, tokenizer_create("gpt2", NULL, &tokenizer));
+  assert_status(STATUS_INPUT, tokenizer_create("gpt2", "/no/such/folder", &tokenizer));
+  assert_null(tokenizer);
+}
+
+/* ---- all of it */
+
+/* One line of expected.txt. */
+static void check_line(struct tokenizer *tokenizer, struct split *split, char *line, int64_t number)
+{
+  char text[8192], *tab = strchr(line, '\t');
+  size_t bytes = 0, at = 0, end = 0;
+  assert_non_null(tab);
+  for (const char *c = line; c < tab; c += *c == '|' ? 1 : 2)
+    if (*c != '|') {
+      unsigned byte;
+      assert_true(bytes < sizeof text && sscanf(c, "%2x", &byte) == 1);
+      text[bytes++] = (char)byte;
+    }
+  for (const char *word = line; word < tab; word += strcspn(word, "|\t") + 1, at = end) {
+    OK(split_next(split, text, bytes, at, &end));
+    if (2 * (end - at) != strcspn(word, "|\t"))
+      fail_msg("line %" PRId64 ": the word at byte %zu has %zu bytes", number, at, end - at);
+  }
+  assert_int_equal(at, bytes);
+
+  struct tokens tokens = {0};
+  encode(tokenizer, text, bytes, &tokens);
+  char *at_id = tab + 1;
+  for (int64_t i = 0; i < tokens.n; i++)
+    assert_int_equal(tokens.id[i], strtol(at_id, &at_id, 10));
+  assert_int_equal(*at_id, '\0');
+  mem_free(tokens.id);
+}
+
+static void test_against_another_program(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = trained();
+  struct split *split = NULL;
+  char path[512], *text = NULL, *rest = NULL;
+  size_t bytes = 0;
+  int64_t lines = 0;
+  OK(split_create("GPT-2", split_pattern("gpt2"), &split));
+  data_path("expected.txt", path);
+  OK(file_read_all(path, 1 << 20, &text, &bytes));
+  for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+    check_line(tokenizer, split, line, ++lines);
+  assert_true(lines > 400);
+  assert_int_equal(tokenizer_vocab(tokenizer), 757);
+  assert_int_equal(tokenizer_end_of_text(tokenizer), 756);
+  mem_free(text);
+  split_destroy(split);
+  tokenizer_destroy(tokenizer);
+}
+
+/* ---- merging, against the definition: join the leftmost of the best pairs, start again */
+
+/* A folder with a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of text; *out is to be removed with remove_folder(). */
+static void write_folder(const char *merges, char *out)
+{
+  char path[600];
+  strcpy(out, "/tmp/sluice-tokenizer-XXXXXX");
+  assert_non_null(mkdtemp(out));
+  snprintf(path, sizeof path, "%s/vocab.json", out);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  int next = 256, id = 0;
+  fputc('{', file);
+  for (int byte = 0; byte < 256; byte++) {
+    bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    fprintf(file, "\"\\u%04x\": %d, ", printable ? byte : next++, id++);
+  }
+  for (const char *line = merges; *line; line += strcspn(line, "\n") + 1) {
+    char left[64], right[64];
+    assert_int_equal(sscanf(line, "%63s %63s", left, right), 2);
+    fprintf(file, "\"%s%s\": %d, ", left, right, id++);
+  }
+  fprintf(file, "\"<|endoftext|>\": %d}", id);
+  assert_int_equal(fclose(file), 0);
+  snprintf(path, sizeof path, "%s/merges.txt", out);
+  OK(file_write_all(path, merges, strlen(merges)));
+}
+
+static void remove_folder(const char *folder)
+{
+  char path[600];
+  snprintf(path, sizeof path, "%s/vocab.json", folder);
+  unlink(path);
+  snprintf(path, sizeof path, "%s/merges.txt", folder);
+  unlink(path);
+  assert_int_equal(rmdir(folder), 0);
+}
+
+/* A word of lower-case letters as pieces, joined by spaces. */
+static void quadratic(const char *merges, const char *word, char *out)
+{
+  char piece[64][64];
+  int n = 0;
+  for (const char *c = word; *c; c++, n++)
+    sprintf(piece[n], "%c", *c);
+  for (;;) {
+    char left[64], right[64];
+    bool found = false;
+    for (const char *line = merges; *line && !found; line += strcspn(line, "\n") + 1) {
+      sscanf(line, "%63s %63s", left, right);
+      for (int i = 0; i + 1 < n && !found; i++)
+        found = strcmp(piece[i], left) == 0 && strcmp(piece[i + 1], right) == 0;
+    }
+    if (!found)
+      break;
+    int i = 0;
+    while (strcmp(piece[i], left) != 0 || strcmp(piece[i + 1], right) != 0)
+      i++;
+    memcpy(piece[i] + strlen(left), right, strlen(right) + 1);
+    memmove(piece[i + 1], piece[i + 2], (size_t)(--n - i - 1) * sizeof *piece);
+  }
+  *out = '\0';
+  for (int i = 0; i < n; i++)
+    sprintf(out + strlen(out), "%s%s", i ? " " : "", piece[i]);
+}
+
+static void check_word(struct tokenizer *tokenizer, const char *merges, const char *word)
+{
+  char expected[256], found[256] = "";
+  struct tokens tokens = {0};
+  quadratic(merges, word, expected);
+  encode(tokenizer, word, strlen(word), &tokens);
+  for (int64_t i = 0; i < tokens.n; i++) {
+    char *text = NULL;
+    int64_t bytes = 0, room = 0;
+    OK(tokenizer_decode(tokenizer, &tokens.id[i], 1, &text, &bytes, &room));
+    sprintf(found + strlen(found), "%s%.*s", i ? " " : "", (int)bytes, text);
+    mem_free(text);
+  }
+  assert_string_equal(found, expected);
+  mem_free(tokens.id);
+}
+
+static void test_merging(void **state)
+{
+  (void)state;
+  static const char *const sets[] = {"a b\nab a\nb a\naba b\n",              /* occurrences that overlap */
+                                     "a a\naa aa\naaaa a\nb b\nbb a\n",      /* runs */
+                                     "b c\na b\nab c\nabc a\nd a\nabca b\n", /* a better rank shows up by joining a worse one */
+                                     "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
+  struct rng_key key = rng_key_make(1, "test words");
+  for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
+    struct tokenizer *tokenizer = NULL;
+    char folder[64];
+    write_folder(sets[s], folder);
+    OK(tokenizer_create("gpt2", folder, &tokenizer));
+    for (uint64_t i = 0; i < 2000; i++) {
+      char word[41];
+      uint32_t draw[4];
+      size_t n = 0;
+      do {
+        rng_block(key, i, n, draw);
+        word[n++] = (char)('a' + draw[0] % (s == 1 ? 2 : 4));
+      } while (n < 40 && draw[1] % 32);
+      word[n] = '\0';
+      check_word(tokenizer, sets[s], word);
+    }
+    tokenizer_destroy(tokenizer);
+    remove_folder(folder);
+  }
+}
+
+/* Two merges may give one piece: "abc" by the fifth line, while "abc a" is the fourth. It goes first as soon as it is there, as in the reference library; GPT-2's own
+ * program would join all of "a bc" before. */
+static void test_better_pair_of_worse(void **state)
+{
+  (void)state;
+  static const char merges[] = "b c\na b\nab c\nabc a\na bc\n";
+  char folder[64], path[128];
+  struct tokenizer *tokenizer = NULL;
+  write_folder("b c\na b\nab c\nabc a\n", folder); /* a vocabulary names "abc" once */
+  snprintf(path, sizeof path, "%s/merges.txt", folder);
+  OK(file_write_all(path, merges, sizeof merges - 1));
+  OK(tokenizer_create("gpt2", folder, &tokenizer));
+  struct tokens tokens = {0};
+  encode(tokenizer, "abcabc", 6, &tokens);
+  assert_int_equal(tokens.n, 2); /* abca bc, as the Rust library says */
+  mem_free(tokens.id);
+  check_word(tokenizer, merges, "abcabc");
+  check_word(tokenizer, merges, "abcabcabcab");
+  check_word(tokenizer, merges, "abcaabc");
+  tokenizer_destroy(tokenizer);
+  remove_folder(folder);
+}
+
+static void test_long_words(void **state)
+{
+  (void)state;
+  enum { BYTES = 3 << 20 };
+  struct tokenizer *tokenizer = trained();
+  char *text = NULL;
+  OK(mem_alloc(MEM_DATA, BYTES, (void **)&text));
+  memset(text, ' ', BYTES);
+  check_round_trip(tokenizer, text, BYTES);
+  memset(text, 'e', BYTES);
+  check_round_trip(tokenizer, text, BYTES);
+  memset(text, '!', BYTES);
+  check_round_trip(tokenizer, text, BYTES);
+  for (size_t i = 0; i < BYTES; i++)
+    text[i] = "the"[i % 3];
+  check_round_trip(tokenizer, text, BYTES);
+  for (size_t i = 0; i + 3 <= BYTES; i += 3)
+    memcpy(text + i, "\u3000", 3);
+  check_round_trip(tokenizer, text, BYTES / 3 * 3);
+  mem_free(text);
+  tokenizer_destroy(tokenizer);
+}
+
+static void test_no_allocation(void **state)
+{
+  (void)state;
+  struct tokenizer *tokenizer = trained();
+  char path[512], *text = NULL;
+  size_t bytes = 0;
+  struct tokens tokens = {0};
+  data_path("corpus.txt", path);
+  OK(file_read_all(path, 1 << 20, &text, &bytes));
+  encode(tokenizer, text, bytes, &tokens);
+  int64_t calls = mem_calls(), n = tokens.n;
+  for (int i = 0; i < 10; i++) {
+    tokens.n = 0;
+    encode(tokenizer, text, bytes, &tokens);
+    assert_int_equal(tokens.n, n);
+  }
+  assert_int_equal(mem_calls(), calls);
+  assert_true((size_t)n < bytes / 2);
+  mem_free(tokens.id);
+  mem_free(text);
+  tokenizer_destroy(tokenizer);
+}
+
+/* ---- damaged files */
+
+/* The good folder's file with `from` (its first occurrence) replaced by `to`; NULL: unchanged. */
+static void damage(const char *folder, const char *name, const char *from, const char *to)
+{
+  char path[600], *text = NULL;
+  size_t bytes = 0;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  OK(file_read_all(path, 1 << 20, &text, &bytes));
+  char *at = strstr(text, from);
+  assert_non_null(at);
+  char *changed = mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  assert_non_null(changed);
+  OK(file_write_all(path, changed, strlen(changed)));
+  mem_free(changed);
+  mem_free(text);
+}
+
+static void test_damaged_files(void **state)
+{
+  (void)state;
+  /* vocab.json begins {"\u0100": 0, "\u0101": 1, ... : 14 bytes an entry while the id has one digit */
+  static const struct {
+    const char *name, *from, *to, *says;
+  } cases[] = {{"vocab.json", "{", "[", "vocab.json, byte 0: broken JSON: an object, '{', is expected"},
+               {"vocab.json", "{", "{{", "vocab.json, byte 1: broken JSON: a string"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 0", "vocab.json, byte 14: the id 0 is given twice"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 999", "vocab.json, byte 14: the id 999 is too big"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": -1", "vocab.json, byte 24: broken JSON: a whole number"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 1.5", "vocab.json, byte 25: broken JSON: ',' or '}'"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 99999999999", "vocab.json, byte 24: a number above"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": \"1\"", "vocab.json, byte 24: broken JSON: a whole number"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0100\": 1", "vocab.json, byte 14: a token that was given before"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101 \": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
+               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1", "no token for the single byte 0x01"},
+               {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},
+               {"vocab.json", "}", "} x", "the end of the file is expected"},
+               {"vocab.json", "}", "", "the JSON text ends where ',' or '}' is expected"},
+               {"merges.txt", "ab c\n", "ab\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab  c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab c c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab \n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "\nab c\n", "merges.txt, line 2: not two pieces"},
+               {"merges.txt", "ab c\n", "ab c\na b\n", "merges.txt, line 3: a pair that was given before"},
+               {"merges.txt", "ab c\n", "xy c\n", "merges.txt, line 2: the joined piece is not in vocab.json"},
+               {"merges.txt", "ab c\n", "abc d\nab c\n", "merges.txt, line 2: a piece that is neither a byte nor made by an earlier line"},
+               {"merges.txt", "ab c\n", "<|endoftext| >\n", "merges.txt, line 2: a piece is not in vocab.json"},
+               {"merges.txt", "ab c\n", "ab \u4e00\n", "merges.txt, line 2: a character that stands for no byte"},
+               {"merges.txt", "ab c\n", "ab \xFF\n", "merges.txt, byte 7: not valid UTF-8"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct tokenizer *tokenizer = NULL;
+    char folder[64];
+    write_folder("a b\nab c\nabc d\n", folder);
+    damage(folder, cases[i].name, cases[i].from, cases[i].to);
+    enum status status = tokenizer_create("gpt2", folder, &tokenizer);
+    if (status != STATUS_INPUT || !strstr(status_text(), cases[i].says))
+      fail_msg("case %zu: %s '%s' instead of '%s'", i, status_name(status), status == STATUS_OK ? "" : status_text(), cases[i].says);
+    remove_folder(folder);
+  }
+}
+
+/* A file whose merges could spell the special token. */
+static void test_end_of_text_from_merges(void **state)
+{
+  (void)state;
+  static const char merges[] = "< |\n<| e\n<|e n\n<|en d\n<|end o\n<|endo f\n<|endof t\n<|endoft e\n<|endofte x\n<|endoftex t\n<|endoftext |\n";
+  struct tokenizer *tokenizer = NULL;
+  char folder[64];
+  write_folder(merges, folder);
+  OK(tokenizer_create("gpt2", folder, &tokenizer)); /* up to "<|endoftext|": text may look like it */
+  check_round_trip(tokenizer, "<|endoftext|>", 13);
+  tokenizer_destroy(tokenizer);
+  tokenizer = NULL;
+  damage(folder, "merges.txt", "<|endoftext |\n", "<|endoftext |\n<|endoftext| >\n");
+  assert_status(STATUS_INPUT, tokenizer_create("gpt2", folder, &tokenizer));
+  assert_non_null(strstr(status_text(), "merges.txt, line 12: the end of text cannot be made"));
+  remove_folder(folder);
+}
+
+static void test_checksum(void **state)
+{
+  (void)state;
+  struct tokenizer *one = NULL, *two = NULL;
+  char folder[64];
+  write_folder("a b\nab c\n", folder);
+  OK(tokenizer_create("gpt2", folder, &one));
+  damage(folder, "merges.txt", "a b\n", "#version: 0.2\r\na b\r\n");
+  OK(tokenizer_create("gpt2", folder, &two));
+  const struct tokenizer_id first = tokenizer_id(one), second = tokenizer_id(two);
+  assert_int_not_equal(first.crc32, second.crc32);
+  assert_int_equal(tokenizer_compare(&first, &second),
+                   TOKENIZER_SAME);                /* other line ends, the same merges */
+  struct tokenizer_id old = first, other = second; /* as older folders have them */
+  old.meaning = other.meaning = 0;
+  assert_int_equal(tokenizer_compare(&first, &old), TOKENIZER_SAME);
+  assert_int_equal(tokenizer_compare(&first, &other), TOKENIZER_UNPROVEN);
+  other.vocab++;
+  assert_int_equal(tokenizer_compare(&first, &other), TOKENIZER_OTHER);
+  assert_int_equal(tokenizer_compare(&first, &(struct tokenizer_id){.name = ""}),
+                   TOKENIZER_UNPROVEN);
+  check_word(two, "a b\nab c\n", "abcab");
+  tokenizer_destroy(one);
+  tokenizer_destroy(two);
+  remove_folder(folder);
+}
+
+/* ---- names that a stranger chose */
+
+/* The hash of 16 bytes that knows no seed, up to its last step. */
+static uint64_t unseeded(uint64_t first)
+{
+  const uint64_t hash = (UINT64_C(0x9E3779B97F4A7C15) ^ 16 ^ first) * UINT64_C(0xFF51AFD7ED558CCD);
+  return hash ^ hash >> 32;
+}
+
+static double seconds_to_fill(bool chosen)
+{
+  enum { TOKENS = 20000 };
+  struct bpe *bpe = NULL;
+  OK(bpe_create(TOKENS, &bpe));
+  const clock_t begin = clock();
+  for (int i = 0; i < TOKENS; i++) {
+    const uint64_t first = (uint64_t)i, words[2] = {first, chosen ? unseeded(first) : first};
+    OK(bpe_set_token(bpe, i, (const char *)words, sizeof words, true));
+  }
+  const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  bpe_destroy(bpe);
+  return seconds;
+}
+
+/* Oracle: as many other tokens. Without a seed the chosen ones share one slot, and take the square of
+ * their number. */
+static void test_chosen_names(void **state)
+{
+  (void)state;
+  const double plain = seconds_to_fill(false), chosen = seconds_to_fill(true);
+  assert_true(chosen < 20 * plain + 0.05);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_utf8),
+                                     cmocka_unit_test(test_utf8_exhaustive),
+                                     cmocka_unit_test(test_utf8_replace),
+                                     cmocka_unit_test(test_round_trip),
+                                     cmocka_unit_test(test_bytes),
+                                     cmocka_unit_test(test_unknown_name),
+                                     cmocka_unit_test(test_against_another_program),
+                                     cmocka_unit_test(test_merging),
+                                     cmocka_unit_test(test_better_pair_of_worse),
+                                     cmocka_unit_test(test_long_words),
+                                     cmocka_unit_test(test_no_allocation),
+                                     cmocka_unit_test(test_damaged_files),
+                                     cmocka_unit_test(test_end_of_text_from_merges),
+                                     cmocka_unit_test(test_checksum),
+                                     cmocka_unit_test(test_chosen_names)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

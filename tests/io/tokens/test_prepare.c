@@ -1,0 +1,753 @@
+/* `sluice prepare`. Oracles: the tokens of every document by the reader and the tokenizer alone, compared with what plain HDF5 calls read from the shards; one rank's
+ * bytes for any number of ranks; the bytes before for what is made again. */
+/* ranks: 1 2 3 */
+#include "corpus.h"
+
+#include <hdf5.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/text/file.h"
+#include "io/text/text.h"
+#include "io/tokenizer/tokenizer.h"
+#include "io/tokens/index.h"
+
+static struct comm *job, *alone; /* alone: one rank, without MPI */
+static char folder[64], data[512];
+static bool root; /* rank 0 */
+
+static struct prepare_config config_for(char *const *input, const char *out)
+{
+  return (struct prepare_config){.inputs = 1, .input = input, .out = out, .tokenizer = "bytes", .val = 0.1, .seed = 7, .shard_tokens = 2 << 20};
+}
+
+static void below(char out[512], const char *name)
+{
+  snprintf(out, 512, "%s/%s", folder, name);
+}
+
+/* For what one rank does and the others wait for. */
+static void everybody_waits(void)
+{
+  OK(comm_barrier(job));
+}
+
+static void remove_on_root(const char *path)
+{
+  everybody_waits();
+  if (root)
+    folder_remove(path);
+  everybody_waits();
+}
+
+/* ---- the tokens are those of the documents */
+
+struct stream {
+  uint16_t *token;
+  int64_t n, room, documents;
+};
+
+static void append(struct stream *stream, const int32_t *tokens, int64_t n)
+{
+  if (stream->n + n > stream->room) {
+    stream->room = 2 * (stream->n + n);
+    OK(mem_resize(MEM_DATA, (size_t)stream->room * sizeof *stream->token, (void **)&stream->token));
+  }
+  for (int64_t i = 0; i < n; i++)
+    stream->token[stream->n++] = (uint16_t)tokens[i];
+}
+
+/* The files of the corpus in the order of their names. */
+static const char *const names[] = {"a/b/medium.txt", "a/large.txt", "a/small.txt", "array.json", "c/unknown.ending",
+                                    "empty.txt",      "lines.jsonl", "space.txt",   "z.txt"};
+enum { FILES = sizeof names / sizeof *names };
+
+static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer, const struct prepare_config *config, struct stream out[2])
+{
+  struct rng_key key = rng_key_make(config->seed, "split");
+  int32_t *tokens = NULL;
+  int64_t room = 0, text_bytes = 0;
+  for (uint64_t f = 0; f < FILES; f++) {
+    char path[1024];
+    struct text *text = NULL;
+    struct text_document document;
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s", corpus, names[f]);
+    bool begun[2] = {false, false};
+    for (OK(text_open(path, (struct text_position){0, 0}, &text));;) {
+      OK(text_next(text, &document, &found));
+      if (!found)
+        break;
+      int64_t n = 0;
+      OK(tokenizer_encode(tokenizer, document.text, document.bytes, &tokens, &n, &room));
+      bool val = rng_uniform(key, f, (uint64_t)document.number) < config->val;
+      if (!begun[val]) {
+        if (tokenizer_begin_of_text(tokenizer) >= 0)
+          append(&out[val], &(int32_t){tokenizer_begin_of_text(tokenizer)}, 1);
+        out[val].documents++;
+      }
+      append(&out[val], tokens, n);
+      begun[val] = true;
+      for (int s = 0; s < 2 && document.ends; s++) { /* a plain text ends once on each side, an object at once */
+        if (begun[s])
+          append(&out[s], &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
+        begun[s] = false;
+      }
+      text_bytes += (int64_t)document.bytes;
+    }
+    text_close(text);
+  }
+  mem_free(tokens);
+  return text_bytes;
+}
+
+/* Plain HDF5. */
+static void check_shard(const char *path, uint16_t end_of_text, struct stream *out)
+{
+  hsize_t n, documents = 0;
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+  if (H5Lexists(file, "tokens", H5P_DEFAULT) > 0) {
+    hid_t dataset = H5Dopen2(file, "tokens", H5P_DEFAULT), space = H5Dget_space(dataset);
+    uint16_t *token = NULL;
+    uint64_t *first = NULL;
+    assert_int_equal(H5Sget_simple_extent_dims(space, &n, NULL), 1);
+    OK(mem_alloc(MEM_DATA, n * sizeof *token, (void **)&token));
+    assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, token) >= 0);
+    if (H5Lexists(file, "documents", H5P_DEFAULT) > 0) {
+      hid_t starts = H5Dopen2(file, "documents", H5P_DEFAULT), starts_space = H5Dget_space(starts);
+      assert_int_equal(H5Sget_simple_extent_dims(starts_space, &documents, NULL), 1);
+      OK(mem_alloc(MEM_DATA, documents * sizeof *first, (void **)&first));
+      assert_true(H5Dread(starts, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, first) >= 0);
+      H5Sclose(starts_space);
+      H5Dclose(starts);
+    }
+    for (hsize_t i = 0, ends = 0, at = 0; i < documents; at = first[i++]) { /* a document begins behind each end of text, and nowhere else */
+      assert_true(first[i] < n && (i == 0 || first[i] > first[i - 1]));
+      for (ends = 0; at < first[i]; at++)
+        ends += token[at] == end_of_text;
+      assert_int_equal(ends, first[i] > 0);
+      assert_true(first[i] == 0 || token[first[i] - 1] == end_of_text);
+    }
+    for (hsize_t i = 0; i < n; i++)
+      append(out, &(int32_t){token[i]}, 1);
+    out->documents += (int64_t)documents;
+    mem_free(token);
+    mem_free(first);
+    H5Sclose(space);
+    H5Dclose(dataset);
+  }
+  assert_true(H5Fclose(file) >= 0);
+}
+
+static void check_tokens(const char *out, const char *prefix, uint16_t end_of_text, const struct stream *expected)
+{
+  struct stream found = {0};
+  char *list = folder_list(out), *rest = NULL;
+  for (char *name = strtok_r(list, "\n", &rest); name; name = strtok_r(NULL, "\n", &rest)) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    if (strncmp(name, prefix, strlen(prefix)) == 0)
+      check_shard(path, end_of_text, &found);
+  }
+  assert_int_equal(found.n, expected->n);
+  assert_memory_equal(found.token, expected->token, (size_t)found.n * sizeof *found.token);
+  assert_int_equal(found.documents, expected->documents);
+  mem_free(found.token);
+  mem_free(list);
+}
+
+/* The index says of each shard what the shard says of itself, and the tokenizer's meaning besides. */
+static void check_index(const char *out, int64_t shards, const struct tokenizer *tokenizer)
+{
+  struct shard_info *listed = NULL, own;
+  int64_t n = 0;
+  OK(shard_index_read(out, &listed, &n));
+  assert_int_equal(n, shards);
+  for (int64_t i = 0; i < n; i++) {
+    char name[SHARD_NAME], path[1024];
+    shard_name(listed[i].split, listed[i].group, listed[i].part, name);
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    OK(shard_read(path, &own));
+    own.tokenizer_meaning = tokenizer_id(tokenizer).meaning;
+    assert_memory_equal(&listed[i], &own, sizeof own);
+  }
+  mem_free(listed);
+}
+
+static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir, int64_t shard_tokens)
+{
+  char corpus[512], out[512], one[512];
+  below(corpus, "corpus");
+  below(out, "out");
+  below(one, "one");
+  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_result result;
+  config.tokenizer = tokenizer_name;
+  config.tokenizer_dir = tokenizer_dir;
+  config.shard_tokens = shard_tokens;
+  OK(prepare_run(job, &config, &result));
+  if (root) {
+    struct prepare_result again;
+    struct stream expected[2] = {{0}};
+    struct tokenizer *tokenizer = NULL;
+    OK(tokenizer_create(tokenizer_name, tokenizer_dir, &tokenizer));
+    int64_t text_bytes = expected_streams(corpus, tokenizer, &config, expected);
+    check_tokens(out, "train-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[0]);
+    check_tokens(out, "val-", (uint16_t)tokenizer_end_of_text(tokenizer), &expected[1]);
+    assert_int_equal(result.files, FILES);
+    assert_int_equal(result.documents, expected[0].documents + expected[1].documents);
+    assert_int_equal(result.train_tokens, expected[0].n);
+    assert_int_equal(result.val_tokens, expected[1].n);
+    assert_int_equal(result.bytes, text_bytes);
+    assert_int_equal(result.reused_shards, 0);
+    assert_true(result.shards > 4);
+    check_index(out, result.shards, tokenizer);
+
+    config.out = one;
+    OK(prepare_run(alone, &config, &again));
+    assert_memory_equal(&again, &result, sizeof result);
+    assert_same_folders(out, one);
+    tokenizer_destroy(tokenizer);
+    mem_free(expected[0].token);
+    mem_free(expected[1].token);
+  }
+  config.out = out; /* finished: everything is kept */
+  OK(prepare_run(job, &config, &result));
+  assert_int_equal(result.reused_shards, result.shards);
+  if (root)
+    assert_same_folders(out, one);
+  remove_on_root(out);
+  remove_on_root(one);
+}
+
+static void test_bytes(void **state)
+{
+  (void)state;
+  check_corpus("bytes", NULL, 2 << 20);
+}
+
+static void test_gpt2(void **state)
+{
+  (void)state;
+  char bpe[600];
+  snprintf(bpe, sizeof bpe, "%s/bpe", data);
+  check_corpus("gpt2", bpe, 1 << 20);
+}
+
+/* Texts begin with a token here. */
+static void test_llama3(void **state)
+{
+  (void)state;
+  char llama3[600];
+  snprintf(llama3, sizeof llama3, "%s/tokenizers/llama3", data);
+  check_corpus("json", llama3, 1 << 20);
+}
+
+/* ---- small corpora */
+
+/* Prepare the one text `x.txt`, and compare the streams with the documents. */
+static struct prepare_result prepare_text(const char *name, const char *text, size_t bytes, struct prepare_config *config)
+{
+  char in[512], one[512];
+  struct prepare_result result, again;
+  below(in, "in");
+  below(one, "one");
+  if (root)
+    corpus_put(in, name, text, bytes);
+  everybody_waits();
+  config->input = &(char *){in};
+  OK(prepare_run(job, config, &result));
+  if (root) {
+    struct prepare_config single = *config;
+    single.out = one;
+    OK(prepare_run(alone, &single, &again));
+    assert_memory_equal(&again, &result, sizeof result);
+    assert_same_folders(config->out, one);
+  }
+  remove_on_root(in);
+  remove_on_root(one);
+  return result;
+}
+
+/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some; nothing but one document cannot be divided. */
+static void test_small_shares(void **state)
+{
+  (void)state;
+  enum { BYTES = 100000 }; /* 6 or 7 blocks */
+  char out[512], *text = corpus_text(12, BYTES);
+  int64_t turned = 0, least_val = BYTES;
+  below(out, "out");
+  for (uint64_t seed = 1; seed <= 12; seed++) {
+    struct prepare_config config = config_for(NULL, out);
+    config.val = seed % 2 ? 0.01 : 0.99;
+    config.seed = seed;
+    struct prepare_result result = prepare_text("x.txt", text, BYTES, &config);
+    int64_t val = result.val_tokens, train = result.train_tokens;
+    assert_true(val > 16000 && train > 16000);
+    assert_int_equal(val + train, BYTES + 2); /* one end of text on either side, none between blocks */
+    assert_int_equal(result.documents, 2);
+    least_val = val < least_val ? val : least_val;
+    turned += (seed % 2 ? val : train) < 34000;
+    remove_on_root(out);
+  }
+  assert_true(turned >= 10 && least_val < 34000);
+  mem_free(text);
+}
+
+/* ---- settings */
+
+/* Tokens of the only shard of a split. */
+static void check_only_shard(const char *out, const char *name, const int32_t *tokens, int64_t n)
+{
+  char path[600];
+  uint16_t found[64];
+  hsize_t count = 0;
+  snprintf(path, sizeof path, "%s/%s", out, name);
+  hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  assert_true(file >= 0);
+  hid_t dataset = H5Dopen2(file, "tokens", H5P_DEFAULT), space = H5Dget_space(dataset);
+  assert_int_equal(H5Sget_simple_extent_dims(space, &count, NULL), 1);
+  assert_true(count <= 64 && (int64_t)count == n);
+  assert_true(H5Dread(dataset, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, found) >= 0);
+  for (int64_t i = 0; i < n; i++)
+    assert_int_equal(found[i], tokens[i]);
+  H5Sclose(space);
+  H5Dclose(dataset);
+  assert_true(H5Fclose(file) >= 0);
+}
+
+static void test_invalid_replaced(void **state)
+{
+  (void)state;
+  static const int32_t plain[] = {'a', 0xEF, 0xBF, 0xBD, 'b', 0xEF, 0xBF, 0xBD, 256};
+  static const struct {
+    const char *name, *text;
+  } cases[] = {{"x.txt", "a\xF0\x9F\x99"
+                         "b\xFF"},
+               {"x.jsonl", "{\"text\": \"a\xF0\x9F\x99"
+                           "b\xFF\"}"}};
+  char out[512];
+  below(out, "out");
+  for (size_t i = 0; i < 2; i++) {
+    struct prepare_config config = config_for(NULL, out);
+    config.val = 0;
+    config.replace_invalid = true;
+    struct prepare_result result = prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
+    assert_int_equal(result.bytes, 8);
+    if (root)
+      check_only_shard(out, "train-00000-00000.h5", plain, 9);
+    remove_on_root(out);
+  }
+}
+
+/* A stranger's text gives no orders if it is not asked to; the folder of shards holds its tokenizer. */
+static void test_special(void **state)
+{
+  (void)state;
+  static const char text[] = "a<|im_end|>b";
+  char in[512], out[512], qwen2[600];
+  below(in, "in");
+  below(out, "out");
+  snprintf(qwen2, sizeof qwen2, "%s/tokenizers/qwen2", data);
+  for (int as_text = 0; as_text < 2; as_text++) {
+    struct prepare_config config = config_for(NULL, out);
+    struct tokenizer *tokenizer = NULL;
+    int32_t *tokens = NULL;
+    int64_t n = 0, room = 0;
+    config.tokenizer = "json";
+    config.tokenizer_dir = qwen2;
+    config.val = 0;
+    config.special_as_text = as_text;
+    struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
+    OK(tokenizer_create("json", out, &tokenizer));
+    OK((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1, &tokens, &n, &room));
+    assert_true(as_text ? n > 5 : n == 3);
+    assert_int_equal(result.train_tokens, n + 1);
+    OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
+    tokens[n] = tokenizer_end_of_text(tokenizer);
+    if (root)
+      check_only_shard(out, "train-00000-00000.h5", tokens, n + 1);
+    everybody_waits();
+    config.special_as_text = !as_text;
+    config.input = &(char *){in};
+    if (root)
+      corpus_put(in, "x.txt", text, sizeof text - 1);
+    everybody_waits();
+    assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "(recorded: special ");
+    mem_free(tokens);
+    tokenizer_destroy(tokenizer);
+    remove_on_root(out);
+  }
+  remove_on_root(in);
+}
+
+/* ---- going on */
+
+static void damage(const char *dir, const char *name, long at)
+{
+  char path[1024];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *file = fopen(path, "r+");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+  int byte = fgetc(file);
+  assert_int_equal(fseek(file, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+  assert_true(fputc(byte ^ 1, file) != EOF);
+  assert_int_equal(fclose(file), 0);
+}
+
+static void test_repair(void **state)
+{
+  (void)state;
+  char corpus[512], out[512], one[512], path[1024];
+  below(corpus, "corpus");
+  below(out, "out");
+  below(one, "one");
+  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_result whole, result;
+  OK(prepare_run(job, &config, &whole));
+  if (root) {
+    config.out = one;
+    OK(prepare_run(alone, &config, &result));
+    snprintf(path, sizeof path, "%s/train-00001-00000.h5", out); /* killed before the train shard was made */
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/val-00001-00001.h5", out);
+    assert_int_equal(unlink(path), 0);
+    damage(out, "train-00001-00003.h5", 200000);
+    damage(out, SHARD_INDEX, 3000);
+    corpus_put(out, SHARD_INDEX ".tmp", "half", 4);
+    snprintf(path, sizeof path, "%s/train-00001-00004.h5", out);
+    assert_int_equal(truncate(path, 100000), 0);
+    corpus_put(out, "train-00001-00001.h5.tmp", "half", 4);
+    corpus_put(out, "val-00009-00000.h5.tmp", "half", 4);
+    config.out = out;
+  }
+  everybody_waits();
+  OK(prepare_run(job, &config, &result));
+  assert_int_equal(result.shards, whole.shards);
+  assert_int_equal(result.reused_shards, whole.shards - 8);
+  assert_int_equal(result.train_tokens, whole.train_tokens);
+  assert_int_equal(result.val_tokens, whole.val_tokens);
+  assert_int_equal(result.documents, whole.documents);
+  assert_int_equal(result.bytes, whole.bytes);
+  if (root)
+    assert_same_folders(out, one);
+  remove_on_root(out);
+  remove_on_root(one);
+}
+
+/* ---- refusals */
+
+static void test_other_settings(void **state)
+{
+  (void)state;
+  char in[512], out[512], bpe[600];
+  below(in, "in");
+  below(out, "out");
+  snprintf(bpe, sizeof bpe, "%s/bpe", data);
+  char *text = corpus_text(9, 1000000), *before = NULL, *after = NULL;
+  if (root)
+    corpus_put(in, "x.txt", text, 1000000);
+  everybody_waits();
+  struct prepare_config config = config_for(&(char *){in}, out), other = config;
+  struct prepare_result result;
+  OK(prepare_run(job, &config, &result));
+  if (root)
+    before = folder_list(out);
+  other.seed = 8;
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: seed 7; now: seed 8)");
+  other = config;
+  other.val = 0.2;
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "; now: val 0.2)");
+  other = config;
+  other.shard_tokens++;
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: shard_tokens ");
+  other = config;
+  other.tokenizer = "gpt2";
+  other.tokenizer_dir = bpe;
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: tokenizer bytes; now: tokenizer gpt2)");
+  everybody_waits();
+  text[1000] ^= 1;
+  if (root)
+    corpus_put(in, "x.txt", text, 1000000);
+  everybody_waits();
+  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "\"name\": \"x.txt\"");
+  text[1000] ^= 1;
+  everybody_waits();
+  if (root)
+    corpus_put(in, "x.txt", text, 1000000);
+  everybody_waits();
+  OK(prepare_run(job, &config, &result));
+  if (root) {
+    after = folder_list(out);
+    assert_string_equal(before, after);
+  }
+  mem_free(text);
+  mem_free(before);
+  mem_free(after);
+  remove_on_root(in);
+  remove_on_root(out);
+}
+
+static void test_foreign_folder(void **state)
+{
+  (void)state;
+  char corpus[512], out[512];
+  below(corpus, "corpus");
+  below(out, "out");
+  if (root)
+    corpus_put(out, "thesis.txt", "precious", 8);
+  everybody_waits();
+  struct prepare_config config = config_for(&(char *){corpus}, out);
+  struct prepare_result result;
+  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "not empty and holds no prepare.json");
+  if (root) {
+    char *list = folder_list(out);
+    assert_string_equal(list, "thesis.txt\n");
+    mem_free(list);
+  }
+  remove_on_root(out);
+}
+
+/* A failure that leaves no finished shard leaves nothing. */
+static void check_nothing_left(const struct prepare_config *config, enum status want, const char *says)
+{
+  struct prepare_result result;
+  assert_refused(want, prepare_run(job, config, &result), says);
+  everybody_waits();
+  assert_false(file_exists(config->out));
+  everybody_waits();
+}
+
+static void test_broken_inputs(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name, *content;
+    size_t bytes;
+    const char *says;
+  } cases[] = {{"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
+               {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
+               {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28, "/in/b.json, byte 28: the JSON text ends"},
+               {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31, "/in/b.json, byte 16: an object without \"text\""},
+               {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31, "/in/b.jsonl, byte 27: broken JSON"}};
+  char in[512], out[512];
+  below(in, "in");
+  below(out, "out");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (root) {
+      corpus_put(in, "a.txt", "Some text.\n", 11);
+      corpus_put(in, cases[i].name, cases[i].content, cases[i].bytes);
+      corpus_put(in, "c.txt", "More text.\n", 11);
+    }
+    everybody_waits();
+    struct prepare_config config = config_for(&(char *){in}, out);
+    check_nothing_left(&config, STATUS_INPUT, cases[i].says);
+    remove_on_root(in);
+  }
+}
+
+/* The finished shards before the damaged byte are kept, whole. */
+static void test_broken_late(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  below(in, "in");
+  below(out, "out");
+  enum { BYTES = 3 << 20 };
+  if (root) {
+    char *text = corpus_text(11, BYTES);
+    memcpy(text + BYTES - 10, "\n123456\xFF!!", 10);
+    corpus_put(in, "x.txt", text, BYTES);
+    mem_free(text);
+  }
+  everybody_waits();
+  struct prepare_config config = config_for(&(char *){in}, out);
+  struct prepare_result result;
+  char says[64];
+  config.shard_tokens = 1 << 19;
+  snprintf(says, sizeof says, "/in/x.txt, byte %d: ", BYTES - 3);
+  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result), says);
+  everybody_waits();
+  if (root) {
+    char *list = folder_list(out);
+    assert_non_null(strstr(list, "prepare.json\ntrain-00000-00000.h5\ntrain-00000-00001.h5\n"));
+    assert_null(strstr(list, ".tmp"));
+    assert_null(strstr(list, SHARD_INDEX));
+    mem_free(list);
+    corpus_put(out, SHARD_INDEX, "of shards that were all there once", 34);
+  }
+  everybody_waits();
+  assert_refused(STATUS_INPUT, prepare_run(job, &config, &result), says);
+  everybody_waits();
+  if (root) {
+    char *list = folder_list(out);
+    assert_null(strstr(list, SHARD_INDEX));
+    mem_free(list);
+  }
+  remove_on_root(in);
+  remove_on_root(out);
+}
+
+static void test_empty_corpus(void **state)
+{
+  (void)state;
+  char in[512], out[512];
+  below(in, "in");
+  below(out, "out");
+  struct prepare_config config = config_for(&(char *){in}, out);
+  if (root)
+    OK(file_make_folders(in));
+  everybody_waits();
+  check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
+  if (root)
+    corpus_put(in, "a.txt", "", 0);
+  everybody_waits();
+  check_nothing_left(&config, STATUS_INPUT, "the corpus is empty");
+  if (root)
+    corpus_put(in, "b.txt", " \n ", 3);
+  everybody_waits();
+  check_nothing_left(&config, STATUS_INPUT, "nothing but white space");
+  if (root)
+    corpus_put(in, "b.txt", "One document only.", 18);
+  everybody_waits();
+  config.val = 1e-9;
+  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the validation split");
+  config.val = 1 - 1e-9;
+  check_nothing_left(&config, STATUS_INPUT, "no document of 1 is in the training split");
+  remove_on_root(in);
+}
+
+static void test_usage(void **state)
+{
+  (void)state;
+  char in[512], out[512], inside[520], file[600];
+  below(in, "in");
+  below(out, "out");
+  snprintf(inside, sizeof inside, "%s/below", in);
+  snprintf(file, sizeof file, "%s/a.txt", in);
+  if (root)
+    corpus_put(in, "a.txt", "text", 4);
+  everybody_waits();
+  struct prepare_config good = config_for(&(char *){in}, out), config = good;
+  struct prepare_result result;
+  config.val = 1;
+  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents is 1");
+  config.val = -0.1;
+  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
+  config.val = (double)__builtin_nanf("");
+  check_nothing_left(&config, STATUS_USAGE, "the share of validation documents");
+  config = good;
+  config.shard_tokens = 0;
+  check_nothing_left(&config, STATUS_USAGE, "a shard of 0 tokens");
+  config = good;
+  config.inputs = 0;
+  check_nothing_left(&config, STATUS_USAGE, "no input is given");
+  config = good;
+  config.out = "";
+  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "no output folder");
+  config = good;
+  config.tokenizer = "words";
+  check_nothing_left(&config, STATUS_USAGE, "there is no tokenizer 'words'");
+  config = good;
+  config.input = &(char *){out};
+  config.out = inside;
+  check_nothing_left(&config, STATUS_INPUT, "cannot open ");
+  config = good;
+  config.out = inside;
+  check_nothing_left(&config, STATUS_USAGE, "the output folder is the input folder");
+  config = good;
+  config.inputs = 2;
+  config.input = (char *[]){in, file};
+  check_nothing_left(&config, STATUS_USAGE, "is given twice");
+  remove_on_root(in);
+}
+
+/* One file, a file and a folder, a trailing slash: names are recorded without the way to them. */
+static void test_names(void **state)
+{
+  (void)state;
+  char in[512], slash[600], file[600], out[512], record[600], *text = NULL;
+  size_t bytes;
+  below(in, "in");
+  below(out, "out");
+  snprintf(slash, sizeof slash, "%s/sub/", in);
+  snprintf(file, sizeof file, "%s/z.txt", in);
+  snprintf(record, sizeof record, "%s/prepare.json", out);
+  if (root) {
+    corpus_put(in, "z.txt", "Z", 1);
+    corpus_put(in, "sub/b \"q\".txt", "B", 1);
+    corpus_put(in, "sub/a/x.txt", "X", 1);
+  }
+  everybody_waits();
+  struct prepare_config config = config_for((char *[]){file, slash}, out);
+  struct prepare_result result;
+  config.inputs = 2;
+  config.val = 0;
+  OK(prepare_run(job, &config, &result));
+  assert_int_equal(result.documents, 3);
+  assert_int_equal(result.train_tokens, 6);
+  assert_int_equal(result.val_tokens, 0);
+  assert_int_equal(result.shards, 1);
+  if (root) {
+    OK(file_read_all(record, 1 << 20, &text, &bytes));
+    assert_non_null(strstr(
+        text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    {\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"
+              "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
+    mem_free(text);
+  }
+  remove_on_root(in);
+  remove_on_root(out);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  const char *top = getenv("top_srcdir");
+  char corpus[512];
+  snprintf(data, sizeof data, "%s/tests/io/data", top ? top : ".");
+  strcpy(folder, "/tmp/sluice-prepare-XXXXXX");
+  root = comm_rank(job) == 0;
+  if (root && !mkdtemp(folder))
+    return 1;
+  OK(comm_broadcast(job, folder, sizeof folder, 0));
+  below(corpus, "corpus");
+  if (root)
+    corpus_make(corpus);
+  everybody_waits();
+  return 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  remove_on_root(folder);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bytes),         cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_llama3),
+      cmocka_unit_test(test_small_shares),  cmocka_unit_test(test_special),        cmocka_unit_test(test_invalid_replaced),
+      cmocka_unit_test(test_repair),        cmocka_unit_test(test_other_settings), cmocka_unit_test(test_foreign_folder),
+      cmocka_unit_test(test_broken_inputs), cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
+      cmocka_unit_test(test_usage),         cmocka_unit_test(test_names)};
+  if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
+    fprintf(stderr, "%s\n", status_text());
+    return 1;
+  }
+  log_set_rank(comm_rank(job));
+  log_set_level(LOG_ERROR);
+  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  comm_destroy(alone);
+  comm_destroy(job);
+  return failed;
+}

@@ -1,0 +1,740 @@
+/* Reading token shards. Oracles: the tokens that were written, by position; the definition of a permutation; what damage was done where. */
+/* ranks: 1 2 3 */
+#include "corpus.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "io/hdf5/hdf5.h"
+#include "io/text/file.h"
+#include "io/tokens/index.h"
+
+static struct comm *job;
+static char folder[64];
+static bool root;
+
+static void everybody_waits(void)
+{
+  OK(comm_barrier(job));
+}
+
+/* Token `i` of the stream of a split. */
+static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
+{
+  uint32_t draw[4];
+  rng_block(rng_key_make(split, "test tokens"), 0, (uint64_t)i, draw);
+  return (int32_t)(draw[0] % vocab);
+}
+
+/* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard may be empty; a val shard of 0 is no file. */
+struct plan {
+  int64_t groups, parts, length[2][12];
+  int64_t vocab;
+  bool bytes; /* of the tokenizer of bytes, which has no files */
+};
+
+static void write_shards(const char *dir, const struct plan *plan)
+{
+  int64_t at[2] = {0, 0};
+  OK(file_make_folders(dir));
+  for (int64_t i = 0; i < plan->groups * plan->parts; i++)
+    for (int split = 1; split >= 0; split--) {
+      int64_t n = plan->length[split][i], documents = (n + 9) / 10;
+      struct shard_info info = {.split = (enum token_split)split,
+                                .group = i / plan->parts,
+                                .groups = plan->groups,
+                                .part = i % plan->parts,
+                                .last = i % plan->parts == plan->parts - 1,
+                                .settings = 77,
+                                .tokenizer = "test",
+                                .tokenizer_crc32 = plan->bytes ? 0 : 5,
+                                .vocab = plan->vocab,
+                                .end_of_text = 3,
+                                .part_tokens = {plan->length[0][i], plan->length[1][i]},
+                                .documents = documents,
+                                .text_bytes = 4 * n};
+      if (plan->bytes)
+        memcpy(info.tokenizer, "bytes", sizeof "bytes");
+      char name[SHARD_NAME], path[512];
+      unsigned char *tokens = NULL;
+      uint64_t *first = NULL;
+      int size = shard_token_bytes(plan->vocab);
+      shard_name(info.split, info.group, info.part, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      OK(mem_alloc(MEM_DATA, (size_t)(n * size), (void **)&tokens));
+      OK(mem_alloc(MEM_DATA, (size_t)documents * sizeof *first, (void **)&first));
+      for (int64_t k = 0; k < n; k++, at[split]++) {
+        uint32_t token = (uint32_t)token_of((enum token_split)split, at[split], plan->vocab);
+        memcpy(tokens + k * size, size == 2 ? (void *)&(uint16_t){(uint16_t)token} : &token, (size_t)size);
+      }
+      for (int64_t d = 0; d < documents; d++)
+        first[d] = (uint64_t)(10 * d);
+      if (n > 0 || split == SPLIT_TRAIN)
+        OK(shard_write(path, &info, "source", tokens, first));
+      mem_free(tokens);
+      mem_free(first);
+    }
+}
+
+/* The headers of all shards of the plan. */
+static struct shard_info *read_shards(const char *dir, const struct plan *plan, int64_t *n)
+{
+  struct shard_info *shards = NULL;
+  *n = 0;
+  OK(mem_alloc(MEM_META, 24 * sizeof *shards, (void **)&shards));
+  for (int split = 1; split >= 0; split--)
+    for (int64_t i = 0; i < plan->groups * plan->parts; i++) {
+      char name[SHARD_NAME], path[600];
+      shard_name((enum token_split)split, i / plan->parts, i % plan->parts, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      if (split == SPLIT_TRAIN || plan->length[split][i] > 0)
+        OK(shard_read(path, &shards[(*n)++]));
+    }
+  return shards;
+}
+
+static void write_index(const char *dir, const struct plan *plan)
+{
+  int64_t n;
+  struct shard_info *shards = read_shards(dir, plan, &n);
+  OK(shard_index_write(dir, n, shards));
+  mem_free(shards);
+}
+
+/* In a folder of its own, which is the same on all ranks; remove with drop(). */
+static void make(const struct plan *plan, char dir[512])
+{
+  snprintf(dir, 512, "%s/set", folder);
+  if (root)
+    write_shards(dir, plan);
+  everybody_waits();
+}
+
+static void make_indexed(const struct plan *plan, char dir[512])
+{
+  make(plan, dir);
+  if (root)
+    write_index(dir, plan);
+  everybody_waits();
+}
+
+static void drop(const char *dir)
+{
+  everybody_waits();
+  if (root)
+    folder_remove(dir);
+  everybody_waits();
+}
+
+static const struct plan usual = {.groups = 3, .parts = 2, .length = {{1000, 1, 0, 30001, 17, 5000}, {10, 0, 3, 0, 0, 200}}, .vocab = 50257};
+
+static void check_windows(struct token_set *set, enum token_split split, int64_t total, int64_t T)
+{
+  int32_t *tokens = NULL, *targets = NULL;
+  OK(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *tokens, (void **)&tokens));
+  OK(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *targets, (void **)&targets));
+  int64_t windows = token_set_windows(set, T), vocab = token_set_vocab(set), calls = mem_calls();
+  assert_int_equal(windows, (total - 1) / T);
+  tokens[T] = targets[T] = -7;
+  for (int64_t i = 0; i < windows; i++) {
+    int64_t w = token_order(1, windows, i);
+    OK(token_set_read(set, w, T, tokens, targets));
+    for (int64_t t = 0; t < T; t++) {
+      assert_int_equal(tokens[t], token_of(split, w * T + t, vocab));
+      assert_int_equal(targets[t], token_of(split, w * T + t + 1, vocab));
+    }
+    assert_true(tokens[T] == -7 && targets[T] == -7);
+  }
+  assert_int_equal(mem_calls(), calls);
+  assert_status(STATUS_INTERNAL, token_set_read(set, windows, T, tokens, targets));
+  assert_status(STATUS_INTERNAL, token_set_read(set, -1, T, tokens, targets));
+  mem_free(tokens);
+  mem_free(targets);
+}
+
+/* Oracle: zlib's CRC-32 over all tokens in a row. */
+static void check_stream(const struct token_set *set, enum token_split split, int64_t total)
+{
+  const struct token_stream stream = token_set_stream(set);
+  uLong crc = 0;
+  for (int64_t i = 0; i < total; i++) {
+    const uint32_t token = (uint32_t)token_of(split, i, stream.tokenizer.vocab);
+    const uint16_t narrow = (uint16_t)token;
+    const bool wide = shard_token_bytes(stream.tokenizer.vocab) == 4;
+    crc = crc32_z(crc, wide ? (const unsigned char *)&token : (const unsigned char *)&narrow,
+                  wide ? 4 : 2);
+  }
+  assert_int_equal(stream.tokens, total);
+  assert_int_equal(stream.crc32, crc);
+}
+
+static void check_set_of(const struct plan *plan, enum token_split split, bool indexed)
+{
+  char dir[512];
+  struct token_set *set = NULL;
+  int64_t total = 0;
+  static const int64_t lengths[] = {1, 2, 7, 100, 1024, 8191, 20000};
+  (indexed ? make_indexed : make)(plan, dir);
+  for (int i = 0; i < 12; i++)
+    total += plan->length[split][i];
+  OK(token_set_open(job, dir, split, &set));
+  assert_int_equal(token_set_tokens(set), total);
+  assert_int_equal(token_set_vocab(set), plan->vocab);
+  assert_int_equal(token_set_bytes(set), 4 * total);
+  assert_string_equal(token_set_tokenizer(set).name, "test");
+  assert_true(token_set_tokenizer(set).meaning == 0); /* no such tokenizer is known */
+  check_stream(set, split, total);
+  assert_int_equal(token_set_windows(set, 0), 0);
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+    check_windows(set, split, total, lengths[i]);
+  OK(token_set_verify(job, set));
+  token_set_close(set);
+  drop(dir);
+}
+
+static void check_set(const struct plan *plan, enum token_split split)
+{
+  check_set_of(plan, split, false);
+  check_set_of(plan, split, true);
+}
+
+static void test_windows(void **state)
+{
+  (void)state;
+  check_set(&usual, SPLIT_TRAIN);
+  check_set(&usual, SPLIT_VAL);
+  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{2}}, .vocab = 257}, SPLIT_TRAIN);
+}
+
+static void test_wide_tokens(void **state)
+{
+  (void)state;
+  check_set(&(struct plan){.groups = 2, .parts = 2, .length = {{3000, 9000, 5, 12000}, {20, 0, 0, 30}}, .vocab = 65537}, SPLIT_TRAIN);
+  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{3000}}, .vocab = 65536}, SPLIT_TRAIN);
+  assert_int_equal(shard_token_bytes(65536), 2);
+  assert_int_equal(shard_token_bytes(65537), 4);
+}
+
+/* More shards than files that are kept open. */
+static void test_many_shards(void **state)
+{
+  (void)state;
+  enum { SHARDS = 150 };
+  char dir[512];
+  snprintf(dir, sizeof dir, "%s/many", folder);
+  if (root) {
+    OK(file_make_folders(dir));
+    for (int64_t i = 0; i < SHARDS; i++) {
+      char name[SHARD_NAME], path[600];
+      uint16_t tokens[8];
+      for (int64_t k = 0; k < 8; k++)
+        tokens[k] = (uint16_t)token_of(SPLIT_TRAIN, 8 * i + k, 1000);
+      struct shard_info info = {
+          .group = i, .groups = SHARDS, .last = true, .vocab = 1000, .tokenizer = "test", .part_tokens = {8, 0}, .documents = 1, .text_bytes = 9};
+      shard_name(SPLIT_TRAIN, i, 0, name);
+      snprintf(path, sizeof path, "%s/%s", dir, name);
+      OK(shard_write(path, &info, "source", tokens, &(uint64_t){0}));
+    }
+  }
+  everybody_waits();
+  struct token_set *set = NULL;
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 5);
+  check_windows(set, SPLIT_TRAIN, 8 * SHARDS, 500);
+  token_set_close(set);
+  drop(dir);
+}
+
+/* ---- order */
+
+static void test_order(void **state)
+{
+  (void)state;
+  static const int64_t sizes[] = {1, 2, 3, 5, 64, 1000, 4097};
+  static unsigned char seen[4097];
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+      memset(seen, 0, sizeof seen);
+      for (int64_t i = 0; i < sizes[s]; i++) {
+        int64_t w = token_order(5, sizes[s], epoch * sizes[s] + i);
+        assert_in_range(w, 0, sizes[s] - 1);
+        assert_int_equal(seen[w]++, 0);
+      }
+    }
+  int64_t same_epoch = 0, same_seed = 0, in_place = 0;
+  for (int64_t i = 0; i < 1000; i++) {
+    same_epoch += token_order(5, 1000, i) == token_order(5, 1000, 1000 + i);
+    same_seed += token_order(5, 1000, i) == token_order(6, 1000, i);
+    in_place += token_order(5, 1000, i) == i;
+  }
+  assert_true(same_epoch < 10 && same_seed < 10 && in_place < 10);
+  int64_t order[64];
+  for (int64_t i = 0; i < 64; i++)
+    order[i] = token_order(5, 1000, 37 * i);
+  static const int64_t far[] = {INT64_MAX, -1, INT64_MIN}; /* no position of a run, but each gives a window */
+  for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+    alarm(20);
+    assert_in_range(token_order(5, 1000, far[i]), 0, 999);
+    alarm(0);
+  }
+  OK(comm_check_same(job, "the order", order, sizeof order));
+}
+
+/* ---- refusals */
+
+static void check_refused(const char *dir, enum token_split split, const char *says)
+{
+  struct token_set *set = NULL;
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_open(job, dir, split, &set), says);
+  assert_null(set);
+  everybody_waits();
+}
+
+static void test_incomplete(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  make(&usual, dir);
+  if (root) {
+    snprintf(path, sizeof path, "%s/val-00002-00001.h5", dir);
+    unlink(path);
+  }
+  check_refused(dir, SPLIT_VAL, "val-00002-00001.h5 is missing: the preparation of this folder was not finished");
+  struct token_set *set = NULL;
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  token_set_close(set);
+  if (root) {
+    snprintf(path, sizeof path, "%s/train-00002-00001.h5", dir);
+    unlink(path);
+  }
+  check_refused(dir, SPLIT_TRAIN, "train-00002-00001.h5 is missing");
+  check_refused(dir, SPLIT_VAL, "train-00002-00001.h5 is missing");
+  if (root)
+    folder_remove(dir);
+  check_refused(dir, SPLIT_TRAIN, "there is no folder");
+  if (root)
+    OK(file_make_folders(dir));
+  check_refused(dir, SPLIT_TRAIN, "holds no token shards");
+  drop(dir);
+  make(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257}, dir);
+  check_refused(dir, SPLIT_VAL, "holds no tokens of the validation split");
+  drop(dir);
+}
+
+static void test_mixed(void **state)
+{
+  (void)state;
+  char dir[512], path[600], other[600];
+  struct plan plan = usual;
+  uint16_t tokens[10] = {0};
+  uint64_t first = 0;
+  struct shard_info info = {.group = 1,
+                            .groups = 3,
+                            .part = 1,
+                            .last = true,
+                            .settings = 77,
+                            .tokenizer = "test",
+                            .tokenizer_crc32 = 5,
+                            .vocab = plan.vocab,
+                            .part_tokens = {10, 0},
+                            .documents = 1};
+  struct shard_info cases[5] = {info, info, info, info, info};
+  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer", "another preparation",
+                                      "another shard than its name says"};
+  strcpy(cases[0].tokenizer, "gpt2");
+  cases[1].tokenizer_crc32++;
+  cases[2].vocab++;
+  cases[3].settings++;
+  cases[4].part = 0;
+  make(&plan, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  for (int i = 0; i < 5; i++) {
+    if (root)
+      OK(shard_write(path, &cases[i], "source", tokens, &first));
+    check_refused(dir, SPLIT_TRAIN, says[i]);
+  }
+  if (root) {
+    snprintf(other, sizeof other, "%s/train-00000-00000.h5", dir);
+    OK(file_write_all(path, "not HDF5 at all, but text of some length", 40));
+  }
+  check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: it is not an HDF5 file");
+  drop(dir);
+}
+
+/* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by verify, or the same tokens. Never other tokens unnoticed. */
+static void test_flipped_bytes(void **state)
+{
+  (void)state;
+  char dir[512], path[600], *good = NULL;
+  size_t bytes = 0;
+  int64_t refused = 0, tries = 0;
+  struct plan plan = {.groups = 1, .parts = 1, .length = {{50}}, .vocab = 50257};
+  struct comm *alone = NULL;
+  if (!root)
+    return;
+  OK(comm_create_fake(0, 1, 1, &alone));
+  snprintf(dir, sizeof dir, "%s/flip", folder);
+  write_shards(dir, &plan);
+  snprintf(path, sizeof path, "%s/train-00000-00000.h5", dir);
+  OK(file_read_all(path, 1 << 20, &good, &bytes));
+  for (size_t at = 0; at < bytes; at++) {
+    struct token_set *set = NULL;
+    if (good[at] == 0)
+      continue;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    good[at] ^= 0x40;
+    assert_int_equal(fwrite(good, 1, bytes, file), bytes);
+    good[at] ^= 0x40;
+    assert_int_equal(fclose(file), 0);
+    int32_t tokens[49], targets[49];
+    enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
+    bool same = status == STATUS_OK && token_set_tokens(set) == 50 && token_set_read(set, 0, 49, tokens, targets) == STATUS_OK;
+    for (int64_t t = 0; same && t < 49; t++)
+      same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) && targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
+    if (status == STATUS_OK)
+      status = token_set_verify(alone, set);
+    if (status == STATUS_OK && !same)
+      fail_msg("a flip of byte %zu goes unnoticed", at);
+    refused += status != STATUS_OK;
+    tries++;
+    token_set_close(set);
+  }
+  assert_true(tries > 500 && refused > tries / 2);
+  folder_remove(dir);
+  mem_free(good);
+  comm_destroy(alone);
+}
+
+static void overwrite(const char *path, int64_t at, const void *data, size_t bytes)
+{
+  FILE *file = fopen(path, "r+");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+  assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+  assert_int_equal(fclose(file), 0);
+}
+
+static const char *wrong_size(int64_t is, int64_t should_be)
+{
+  static char text[128];
+  snprintf(text, sizeof text, "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64 ": run the same `sluice prepare` again", is,
+           should_be);
+  return text;
+}
+
+/* After the folder was opened. */
+static void test_damage_while_open(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  struct shard_info info;
+  make(&usual, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  OK(shard_read(path, &info));
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  everybody_waits();
+  if (root)
+    overwrite(path, info.tokens_at + 2 * 50, "\xFF\xFF", 2); /* no token of the vocabulary */
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), "train-00001-00001.h5 is damaged: it holds a token");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+  everybody_waits();
+
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  everybody_waits();
+  if (root)
+    assert_int_equal(truncate(path, (off_t)(info.bytes - 1)), 0);
+  everybody_waits();
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes - 1, info.bytes));
+  token_set_close(set);
+  check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: cannot open it as HDF5 (it is truncated or damaged)");
+  drop(dir);
+}
+
+/* ---- folders of older versions */
+
+/* They keep no meaning: that of the tokenizer that they name is worked out, if it can be. */
+static void test_older_folder(void **state)
+{
+  (void)state;
+  char dir[512];
+  struct token_set *set = NULL;
+  struct tokenizer *bytes = NULL;
+  OK(tokenizer_create("bytes", NULL, &bytes));
+  for (int indexed = 0; indexed < 2; indexed++) {
+    (indexed ? make_indexed : make)(
+        &(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257, .bytes = true},
+        dir);
+    OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+    const struct tokenizer_id id = token_set_tokenizer(set), own = tokenizer_id(bytes);
+    assert_true(id.meaning == own.meaning && own.meaning != 0);
+    assert_int_equal(tokenizer_compare(&id, &own), TOKENIZER_SAME);
+    token_set_close(set);
+    drop(dir);
+  }
+  tokenizer_destroy(bytes);
+}
+
+/* ---- the index */
+
+/* An index is all that a start reads, and all that it believes: here no shard is left. */
+static void test_index_alone(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  make_indexed(&usual, dir);
+  if (root)
+    for (int64_t i = 0; i < 6; i++) {
+      snprintf(path, sizeof path, "%s/train-%05d-%05d.h5", dir, (int)i / 2, (int)i % 2);
+      assert_int_equal(unlink(path), 0);
+    }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_int_equal(token_set_tokens(set), 36019);
+  assert_int_equal(token_set_tokenizer(set).crc32, 5);
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
+  token_set_close(set);
+  OK(token_set_open(job, dir, SPLIT_VAL, &set));
+  OK(token_set_read(set, 0, 100, tokens, targets));
+  assert_int_equal(tokens[99], token_of(SPLIT_VAL, 99, usual.vocab));
+  token_set_close(set);
+  drop(dir);
+  make_indexed(&(struct plan){.groups = 1, .parts = 1, .length = {{100}}, .vocab = 257}, dir);
+  check_refused(dir, SPLIT_VAL, "holds no tokens of the validation split");
+  drop(dir);
+}
+
+/* What a shard is known by when it is opened; its tokens are not among that unless somebody asks. */
+static void test_changed_shards(void **state)
+{
+  (void)state;
+  char dir[512], path[600];
+  int32_t tokens[100], targets[100];
+  struct token_set *set = NULL;
+  struct shard_info info;
+  make_indexed(&usual, dir);
+  snprintf(path, sizeof path, "%s/train-00001-00001.h5", dir);
+  OK(shard_read(path, &info));
+  everybody_waits();
+  if (root) { /* a hole in place of the tokens */
+    assert_int_equal(truncate(path, (off_t)info.tokens_at), 0);
+    assert_int_equal(truncate(path, (off_t)info.bytes), 0);
+  }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  OK(token_set_read(set, 10, 100, tokens, targets));
+  assert_int_equal(tokens[99], 0);
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+
+  struct shard_info other = info;
+  uint16_t *zeros = NULL;
+  uint64_t *first = NULL;
+  OK(mem_alloc(MEM_DATA, 30001 * sizeof *zeros, (void **)&zeros));
+  OK(mem_alloc(MEM_DATA, (size_t)info.documents * sizeof *first, (void **)&first));
+  if (root) { /* whole, and as large: only what its tokens are is another thing */
+    OK(shard_write(path, &other, "source", zeros, first));
+    assert_int_equal(file_size(path), info.bytes);
+  }
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 "train-00001-00001.h5 is not the shard that the folder was opened with: run the same `sluice prepare` again");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  token_set_close(set);
+  everybody_waits();
+  if (root)
+    assert_int_equal(truncate(path, (off_t)(info.bytes + 1)), 0);
+  everybody_waits();
+  OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes + 1, info.bytes));
+  token_set_close(set);
+  mem_free(zeros);
+  mem_free(first);
+  drop(dir);
+}
+
+/* As shard_index_write() makes it, but for one attribute. */
+static void spoil_index(const char *dir, const char *attribute, int64_t value)
+{
+  char path[600];
+  hid_t file = H5I_INVALID_HID;
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  OK(hdf5_open(path, true, &file));
+  OK(hdf5_finish(file, hdf5_set_number(file, attribute, DTYPE_I64, &value)));
+}
+
+/* One byte for all rows, which C's bool may not hold. */
+static void spoil_last(const char *path, int64_t n, unsigned char value)
+{
+  unsigned char row[16];
+  hid_t file = H5I_INVALID_HID;
+  memset(row, value, sizeof row);
+  assert_in_range(n, 1, sizeof row);
+  OK(hdf5_open(path, true, &file));
+  assert_true(H5Ldelete(file, "last", H5P_DEFAULT) >= 0);
+  OK(hdf5_finish(file, hdf5_write_row(file, "last", DTYPE_U8, n, row)));
+}
+
+static void check_index_refused(const char *dir, const char *says)
+{
+  check_refused(dir, SPLIT_TRAIN, says);
+  check_refused(dir, SPLIT_TRAIN, "/set/index.h5: ");
+  check_refused(dir, SPLIT_TRAIN, "; remove it, and run the same `sluice prepare` again");
+}
+
+static void test_wrong_index(void **state)
+{
+  (void)state;
+  char dir[512], path[600], shard[600], *bytes = NULL;
+  size_t n_bytes;
+  int64_t n = 0;
+  make_indexed(&usual, dir);
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  snprintf(shard, sizeof shard, "%s/train-00001-00001.h5", dir);
+  struct shard_info *shards = root ? read_shards(dir, &usual, &n) : NULL;
+  if (root) {
+    assert_int_equal(n, 9);
+    OK(shard_index_write(dir, n - 1, shards)); /* sorted by now: the last train shard is not listed */
+  }
+  check_index_refused(dir, "it does not list every shard of the folder once");
+  static const struct {
+    size_t at;
+    int64_t value;
+  } wrong[] = {{offsetof(struct shard_info, part), 7},
+               {offsetof(struct shard_info, part_tokens), -1},
+               {offsetof(struct shard_info, tokens_at), 1 << 20},
+               {offsetof(struct shard_info, bytes), INT64_MIN},
+               {offsetof(struct shard_info, documents_at), -1}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    if (root) {
+      struct shard_info changed[9]; /* a copy, because writing sorts it */
+      memcpy(changed, shards, sizeof changed);
+      *(int64_t *)(void *)((char *)&changed[4] + wrong[i].at) = wrong[i].value;
+      OK(shard_index_write(dir, n, changed));
+    }
+    check_index_refused(dir, "or what it says of one cannot be");
+  }
+  static const struct {
+    const char *attribute;
+    int64_t value;
+    const char *says;
+  } spoiled[] = {{"version", 2, "its format has version 2, this program reads version 1"},
+                 {"shards", 0, "it says that it lists 0 shards"},
+                 {"shards", 1000000, "it says that it lists 1000000 shards"},
+                 {"shards", 8, "'split' is not a row of 8 numbers of type uint32"}};
+  for (size_t i = 0; i < sizeof spoiled / sizeof *spoiled; i++) {
+    if (root) {
+      OK(shard_index_write(dir, n, shards));
+      spoil_index(dir, spoiled[i].attribute, spoiled[i].value);
+    }
+    check_index_refused(dir, spoiled[i].says);
+  }
+  if (root) {
+    OK(shard_index_write(dir, n, shards));
+    spoil_last(path, n, 255);
+  }
+  check_index_refused(dir, "its last of shard 0 is 255; 0 and 1 are possible");
+  if (root) {
+    OK(file_read_all(shard, 1 << 20, &bytes, &n_bytes));
+    OK(file_write_all(path, bytes, n_bytes));
+  }
+  check_index_refused(dir, "it is not an index of token shards");
+  if (root)
+    OK(file_write_all(path, "", 0));
+  check_index_refused(dir, "it is empty");
+  mem_free(bytes);
+  mem_free(shards);
+  drop(dir);
+}
+
+/* Each byte of an index in turn: refused, or the same rows. */
+static void test_flipped_index(void **state)
+{
+  (void)state;
+  char dir[512], path[600], *good = NULL;
+  size_t bytes = 0;
+  int64_t refused = 0, tries = 0, n = 0, again = 0;
+  struct shard_info *shards = NULL, *read = NULL;
+  if (!root)
+    return;
+  snprintf(dir, sizeof dir, "%s/flip", folder);
+  write_shards(dir, &usual);
+  write_index(dir, &usual);
+  OK(shard_index_read(dir, &shards, &n));
+  snprintf(path, sizeof path, "%s/" SHARD_INDEX, dir);
+  OK(file_read_all(path, 1 << 20, &good, &bytes));
+  for (size_t at = 0; at < bytes; at++) {
+    if (good[at] == 0 && at % 16)
+      continue;
+    overwrite(path, (int64_t)at, &(char){(char)(good[at] ^ 0x10)}, 1);
+    enum status status = shard_index_read(dir, &read, &again);
+    overwrite(path, (int64_t)at, &good[at], 1);
+    if (status == STATUS_OK && (again != n || memcmp(read, shards, (size_t)n * sizeof *read) != 0))
+      fail_msg("a flip of byte %zu goes unnoticed", at);
+    if (status == STATUS_OK)
+      mem_free(read);
+    else
+      assert_status(STATUS_INPUT, status);
+    refused += status != STATUS_OK;
+    tries++;
+  }
+  assert_true(refused > 2000 && refused > tries / 2);
+  mem_free(shards);
+  mem_free(good);
+  folder_remove(dir);
+}
+
+static int set_up(void **state)
+{
+  (void)state;
+  strcpy(folder, "/tmp/sluice-tokens-XXXXXX");
+  root = comm_rank(job) == 0;
+  if (root && !mkdtemp(folder))
+    return 1;
+  OK(comm_broadcast(job, folder, sizeof folder, 0));
+  return 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  drop(folder);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_windows),        cmocka_unit_test(test_wide_tokens),
+      cmocka_unit_test(test_many_shards),    cmocka_unit_test(test_order),
+      cmocka_unit_test(test_incomplete),     cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_flipped_bytes),  cmocka_unit_test(test_damage_while_open),
+      cmocka_unit_test(test_older_folder),   cmocka_unit_test(test_index_alone),
+      cmocka_unit_test(test_changed_shards), cmocka_unit_test(test_wrong_index),
+      cmocka_unit_test(test_flipped_index)};
+  if (comm_create_mpi(&argc, &argv, &job)) {
+    fprintf(stderr, "%s\n", status_text());
+    return 1;
+  }
+  log_set_rank(comm_rank(job));
+  log_set_level(LOG_ERROR);
+  int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+  comm_destroy(job);
+  return failed;
+}

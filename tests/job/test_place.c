@@ -1,0 +1,741 @@
+/* Where a job computes, and whether it fits there. Oracles: a table of what the deck says, what the machine has and what follows; sizes of a plan, against memory of one byte more
+ * and one byte less; sums of round sizes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "config.h"
+#include "fixture.h"
+
+enum { MOST = 4 };
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+/* `text` holds assignments separated by blanks. */
+static enum status choose(const char *text, int ranks, int local_ranks, int gpus, struct job_place *out)
+{
+  struct deck deck;
+  char copy[256], *assignment[MOST], *rest;
+  int n = 0;
+  snprintf(copy, sizeof copy, "%s", text);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    assignment[n++] = word;
+  must(deck_load(&deck, NULL, n, assignment));
+  const enum status status = job_choose_place(&deck, ranks, local_ranks, gpus, out);
+  deck_destroy(&deck);
+  return status;
+}
+
+#ifdef HAVE_NCCL
+#define BETWEEN_GPUS "nccl"
+#else
+#define BETWEEN_GPUS "mpi_device"
+#endif
+
+static void auto_takes_what_is_there(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given;
+    int ranks, local_ranks, gpus;
+    struct job_place place;
+  } known[] = {
+      {"", 1, 1, 0, {"host", DTYPE_F32, "mpi"}},
+      {"", 4, 2, 0, {"host", DTYPE_F32, "mpi"}},
+      {"", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi"}},
+      {"", 8, 4, 4, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
+      {"", 2, 2, 8, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
+      {"run.device=host", 8, 8, 4, {"host", DTYPE_F32, "mpi"}},
+      {"run.device=host run.compute=bf16", 1, 1, 0, {"host", DTYPE_BF16, "mpi"}},
+      {"run.device=host comm.backend=mpi", 3, 3, 1, {"host", DTYPE_F32, "mpi"}},
+      {"run.device=cuda", 2, 1, 1, {"cuda", DTYPE_BF16, BETWEEN_GPUS}},
+      {"run.device=cuda run.compute=fp32", 1, 1, 2, {"cuda", DTYPE_F32, "mpi"}},
+      {"comm.backend=nccl", 1, 1, 1, {"cuda", DTYPE_BF16, "nccl"}},
+      {"comm.backend=nccl", 2, 2, 2, {"cuda", DTYPE_BF16, "nccl"}},
+      {"comm.backend=mpi", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi"}},
+      {"comm.backend=mpi", 2, 2, 2, {"cuda", DTYPE_BF16, "mpi_device"}},
+      {"comm.backend=mpi run.device=cuda", 8, 4, 4, {"cuda", DTYPE_BF16, "mpi_device"}},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct job_place place = {0};
+    if (choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place))
+      fail_msg("%s: %s", known[i].given, status_text());
+    assert_string_equal(place.device, known[i].place.device);
+    assert_int_equal(place.compute, known[i].place.compute);
+    assert_string_equal(place.carrier, known[i].place.carrier);
+  }
+}
+
+static void what_does_not_go_together_is_said(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given;
+    int ranks, local_ranks, gpus;
+    enum status status;
+    const char *text;
+  } known[] = {
+      {"run.device=cuda", 1, 1, 0, STATUS_UNSUPPORTED, "run.device (command line) is cuda, but "},
+      {"", 4, 4, 2, STATUS_USAGE, "this node has 4 ranks, which need a GPU each, and they see 2: "},
+      {"run.device=cuda", 8, 3, 2, STATUS_USAGE, "this node has 3 ranks, which need a GPU each, and they see 2: "},
+      {"comm.backend=nccl", 2, 2, 0, STATUS_USAGE,
+       "comm.backend (command line) is nccl, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or "
+       "run.device=cuda"},
+      {"comm.backend=nccl run.device=host", 2, 2, 2, STATUS_USAGE, "comm.backend (command line) is nccl, "},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct job_place place = {.device = "untouched"};
+    assert_int_equal(choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place), known[i].status);
+    if (strncmp(status_text(), known[i].text, strlen(known[i].text)) != 0)
+      fail_msg("'%s' does not begin with '%s'", status_text(), known[i].text);
+    assert_string_equal(place.device, "untouched");
+  }
+  struct job_place none;
+  assert_int_equal(choose("run.device=cuda", 1, 1, 0, &none), STATUS_UNSUPPORTED);
+  assert_true(strstr(status_text(), "this build has no CUDA: configure it with --with-cuda, or say run.device=host") != NULL ||
+              strstr(status_text(), "no GPU is to be seen here") != NULL);
+}
+
+static void check_text(const char *text)
+{
+  if (!strstr(status_text(), text))
+    fail_msg("'%s' is not in '%s'", text, status_text());
+}
+
+/* A job of two ranks of one node, and its training plan with sizes that are easy to add up. Nothing of a deck is in them. */
+struct sized {
+  struct deck deck;
+  struct job job;
+  struct plan plan;
+  struct layout_range owned[8];
+};
+
+enum { GI = 1 << 30 };
+
+static void sized_open(struct sized *sized, bool apart)
+{
+  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
+  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, apart);
+  sized->plan = *sized->job.plan[PLAN_TRAIN];
+  assert_in_range(sized->job.model->units, 1, 8);
+  memcpy(sized->owned, sized->plan.owned, (size_t)sized->job.model->units * sizeof *sized->owned);
+  sized->plan.owned = sized->owned;
+  for (int tier = 0; tier < TIER_COUNT; tier++)
+    sized->plan.persistent_bytes[tier] = sized->plan.transient_bytes[tier] = 0;
+}
+
+static void sized_close(struct sized *sized)
+{
+  fixture_close(&sized->job);
+  deck_destroy(&sized->deck);
+}
+
+static enum status sized_check(const struct sized *sized, enum job_use use, const struct job_limits *limits)
+{
+  const struct plan *plans[] = {&sized->plan};
+  return job_check_limits(&sized->job, use, 1, plans, limits, true);
+}
+
+static const struct job_limits no_limits = {.device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
+
+/* What a rank and its device need: arenas, and a reserve that is larger between ranks. */
+static void a_device_apart_is_asked_for_its_memory(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, true);
+  assert_true(job_device_reserve(1) == (INT64_C(256) << 20) && job_device_reserve(2) == job_device_reserve(8) &&
+              job_device_reserve(2) == (INT64_C(2304) << 20));
+  sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(2) * GI;
+  sized.plan.tight_saves = 1;
+  struct job_limits limits = no_limits;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.device = INT64_C(5) * GI + job_device_reserve(2);
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.device--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 GiB for what stays from step to step, 2.00 GiB for "
+             "a step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
+  apart_set_memory(INT64_C(1) << 40, (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  check_text("and has 1 B");
+  apart_set_memory(-1, 0);
+  sized_close(&sized);
+}
+
+/* A node holds the arenas of its ranks, and once what they share. */
+static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, true);
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(10) * GI;
+  sized.plan.transient_bytes[TIER_HOST] = INT64_C(4) * GI;
+  sized.plan.persistent_bytes[TIER_SHARED] = INT64_C(6) * GI;
+  struct deck_shape *shape = &sized.plan.input.shape;
+  shape->host_state = shape->params_full = true;
+  const int64_t state_bytes = job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
+  struct job_limits limits = no_limits;
+  limits.host = 2 * (INT64_C(14) * GI + state_bytes) + INT64_C(6) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.host = INT64_C(34) * GI - 1;
+  limits.shared = INT64_C(6) * GI;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text(
+      "the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each 10.00 GiB for what stays from step to step, 4.00 GiB for "
+      "a step; 6.00 GiB that they share) and have 34.00 GiB: use ");
+  check_text("more nodes with fewer ranks on each; of /dev/shm what they share needs 6.00 GiB and has 6.00 GiB: enough");
+  shape->group = 1; /* each rank with a copy of its own */
+  limits = no_limits;
+  limits.shared = INT64_C(12) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.shared--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use a larger file system there "
+             "(mount");
+
+  shape->group = 2; /* and what each has for itself */
+  sized.plan.transient_bytes[TIER_SHARED] = INT64_C(1) * GI;
+  limits.shared = INT64_C(8) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.shared--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use transfer.params=shard, or a larger file");
+  sized_close(&sized);
+}
+
+/* ---- cures ---- */
+
+enum { MOST_KEYS = 12 };
+
+static void open_with(struct sized *sized, int n, char *const key[])
+{
+  fixture_deck(&sized->deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized->deck.set, "checkpoint.at_end=false"));
+  for (int k = 0; k < n; k++)
+    must(options_assign(sized->deck.set, key[k]));
+  must(deck_check(&sized->deck));
+  fixture_open(&sized->job, &sized->deck, NULL, 0, 2, true);
+  sized->plan = *sized->job.plan[PLAN_TRAIN];
+}
+
+/* `cure` holds keys as it is told of them: ", " and " and " between them. */
+static void check_cure(int n, char *const key[], const char *cure, const struct job_limits *limits)
+{
+  struct sized sized;
+  char *keys[MOST_KEYS], copy[2048];
+  for (int k = 0; k < n; k++)
+    keys[k] = key[k];
+  snprintf(copy, sizeof copy, "%s", cure);
+  for (char *at = copy; at;) {
+    char *comma = strstr(at, ", "), *and = strstr(at, " and "), *end = comma ? comma : and, *note;
+    assert_true(n < MOST_KEYS);
+    keys[n++] = at;
+    at = end ? end + (comma ? 2 : 5) : NULL;
+    if (end)
+      *end = 0;
+    if ((note = strstr(keys[n - 1], " (which")))
+      *note = 0;
+  }
+  open_with(&sized, n, keys);
+  if (sized_check(&sized, JOB_TRAIN, limits))
+    fail_msg("'%s' is no cure: %s", cure, status_text());
+  sized_close(&sized);
+}
+
+/* Oracle: decks with these keys, whose plans fit. How many there were. */
+static int check_cures(int n, char *const key[], const char *least, const struct job_limits *limits)
+{
+  struct sized sized;
+  char text[2048];
+  int cures = 0;
+  open_with(&sized, n, key);
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, limits), STATUS_MEMORY);
+  check_text(least);
+  const char *named = strstr(status_text(), ": use ");
+  snprintf(text, sizeof text, "%s", named ? named + strlen(": use ") : "");
+  sized_close(&sized);
+  text[strcspn(text, ";")] = 0;
+  for (char *at = *text ? text : NULL; at;) {
+    char * or = strstr(at, ", or ");
+    if (or)
+      * or = 0;
+    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 && !strstr(at, "FOLDER")) { /* not what no key does */
+      check_cure(n, key, at, limits);
+      cures++;
+    }
+    at = or ? or +5 : NULL;
+  }
+  return cures;
+}
+
+static void keys_that_are_named_make_it_fit(void **state)
+{
+  (void)state;
+  static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host", "tiers.optimizer=host"};
+  static char *const disk[] = {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "tiers.nvme=/tmp"};
+  static char *const shared[] = {"tiers.params=host", "tiers.optimizer=host", "transfer.params=full"};
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  int named = 0;
+  open_with(&sized, 1, kept);
+  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = job_device_reserve(2);
+  sized_close(&sized);
+  limits.device = device + reserve - 1;
+  assert_in_range(
+      check_cures(1, kept, ": use data.micro_batch=1, or tiers.activations=recompute, or optim.moments=bf16 (which changes the numbers)", &limits), 1,
+      3);
+  for (int64_t part = 9; part > 0; part--) { /* less and less room: the cheap ones are named no more */
+    limits.device = device / 10 * part + reserve;
+    named += check_cures(1, kept, ": ", &limits);
+  }
+  assert_true(named > 5);
+  open_with(&sized, 2, host);
+  limits = no_limits;
+  limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(2, host, ": use optim.moments=bf16 (which changes the numbers), or more nodes with fewer ranks on each", &limits), 1,
+                  3);
+  open_with(&sized, 4, disk);
+  limits = no_limits;
+  limits.disk = 2 * plan_tier_bytes(&sized.plan, TIER_DISK) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(4, disk, ": use optim.state_share=0.5, or ", &limits), 1, 3);
+  open_with(&sized, 3, shared);
+  limits = no_limits;
+  limits.shared = plan_shared_bytes(&sized.plan) - 1;
+  sized_close(&sized);
+  assert_in_range(check_cures(3, shared, ": use transfer.params=shard, or a larger", &limits), 1, 3);
+}
+
+/* And where none does, that is said; a rank that is not to look for them says what it needs alone. */
+static void no_key_is_named_that_does_not_help(void **state)
+{
+  (void)state;
+  struct sized sized;
+  struct job_limits limits = no_limits;
+  open_with(&sized, 0, NULL);
+  limits.device = 1;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("and has 1 B: none of the keys that were tried makes it fit; use GPUs with more memory");
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false), STATUS_MEMORY);
+  assert_string_equal(strstr(status_text(), " and has 1 B"), " and has 1 B");
+  sized_close(&sized);
+}
+
+/* What is said, if anything, of a job that is not refused. */
+static void check_warning(const struct sized *sized, const struct job_limits *limits, const char *text)
+{
+  status_set(STATUS_OK, "nothing");
+  must(sized_check(sized, JOB_TRAIN, limits));
+  check_text(text);
+}
+
+/* Registered memory may be held against the limit for locked memory: a warning, for some drivers do not. */
+static void what_is_registered_is_held_against_what_may_be_locked(void **state)
+{
+  (void)state;
+  static const char registers[] = "each rank registers the 1.00 MiB that a node shares with its GPU, but may lock no more than ";
+  for (int apart = 0; apart < 2; apart++) {
+    struct sized sized;
+    sized_open(&sized, apart);
+    sized.plan.persistent_bytes[TIER_SHARED] = 1 << 20;
+    struct job_limits limits = no_limits;
+    limits.lock = 1 << 20;
+    check_warning(&sized, &limits, "nothing");
+    limits.lock--;
+    check_warning(&sized, &limits, apart ? registers : "nothing");
+
+    const struct plan *plans[] = {&sized.plan}; /* and the process' own limit */
+    struct rlimit usual;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &usual), 0);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){.rlim_cur = 65536, .rlim_max = usual.rlim_max}), 0);
+    status_set(STATUS_OK, "nothing");
+    must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
+    check_text(apart ? registers : "nothing");
+    sized_close(&sized);
+  }
+}
+
+static void rdma_is_held_against_what_may_be_locked(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, false);
+  struct job_limits limits = no_limits;
+  limits.rdma = true;
+  check_warning(&sized, &limits, "nothing");
+  limits.lock = GI;
+  check_warning(&sized, &limits, "nothing");
+  limits.lock = GI / 16;
+  check_warning(&sized, &limits,
+                "a rank may lock no more than 64.00 MiB (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+                "RDMA: if they fail, raise it (ulimit -l unlimited");
+  limits.rdma = false;
+  check_warning(&sized, &limits, "nothing");
+  sized_close(&sized);
+}
+
+static void the_disk_is_asked_for_its_room(void **state)
+{
+  (void)state;
+  struct sized sized;
+  sized_open(&sized, false);
+  sized.plan.persistent_bytes[TIER_DISK] = INT64_C(3) * GI;
+  sized.plan.transient_bytes[TIER_DISK] = INT64_C(1) * GI;
+  sized.plan.input.shape.nvme_state = 1;
+  sized.job.nvme = (char *)"/scratch/run";
+  struct job_limits limits = no_limits;
+  limits.disk = INT64_C(8) * GI;
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.disk--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00 GiB: use ");
+  check_text("tiers.nvme=FOLDER on a larger disk");
+  sized.plan.input.shape.nvme_state = 0;
+  sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
+  const struct plan *plans[] = {&sized.plan};
+  char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(below, sizeof below, "%s/nvme", folder);
+  sized.job.nvme = below;
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  snprintf(words, sizeof words, "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB", below);
+  check_text(words);
+  check_text("tiers.nvme=FOLDER on a larger disk");
+  assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
+  sized.job.nvme = folder;
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  snprintf(words, sizeof words, "of the disk of %s the 2 ranks of this node need 2.00 EiB", folder);
+  check_text(words);
+  assert_int_equal(rmdir(folder), 0);
+  sized.job.nvme = NULL;
+  sized_close(&sized);
+}
+
+/* However much is asked for, and however little room there is: nothing is said of either. */
+static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *folder, *text;
+  } known[] = {
+      {"/proc", "nothing can be made in the folder /proc for what goes to NVMe ("},
+      {"/proc/nowhere", "the folder /proc/nowhere for what goes to NVMe is not there and cannot be made in /proc ("},
+      {"/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (it is a file): name one"},
+  };
+  struct sized sized;
+  sized_open(&sized, false);
+  const struct plan *plans[] = {&sized.plan};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (int shift = 10; shift <= 60; shift += 50) {
+      sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << shift;
+      sized.job.nvme = (char *)known[i].folder;
+      assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_IO);
+      check_text(known[i].text);
+      check_text("(tiers.nvme=FOLDER)");
+      assert_null(strstr(status_text(), "iB")); /* no size */
+    }
+  sized.plan.persistent_bytes[TIER_DISK] = 0; /* who needs none is not asked for one */
+  must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
+  sized.job.nvme = NULL;
+  sized_close(&sized);
+}
+
+/* What statfs() says of every folder; 0: what it does. And the folders that were made to try one. */
+static unsigned system_type;
+static int trials;
+
+int __wrap_statfs(const char *path, struct statfs *info);
+int __real_statfs(const char *path, struct statfs *info);
+char *__wrap_mkdtemp(char *path);
+char *__real_mkdtemp(char *path);
+
+int __wrap_statfs(const char *path, struct statfs *info)
+{
+  const int error = __real_statfs(path, info);
+  if (system_type)
+    info->f_type = (__fsword_t)system_type;
+  return error;
+}
+
+char *__wrap_mkdtemp(char *path)
+{
+  trials++;
+  return __real_mkdtemp(path);
+}
+
+/* A rank of 4 on nodes of `local`, whose plan puts `bytes` bytes on the disk of /tmp/nvme, which the deck names or does not. */
+static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
+{
+  struct sized sized;
+  struct comm *comm;
+  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
+  must(options_assign(sized.deck.set, named ? "tiers.nvme=/tmp/nvme" : "run.dir=/tmp"));
+  must(comm_create_fake(rank, 4, local, &comm));
+  fixture_open(&sized.job, &sized.deck, comm, rank, 4, false);
+  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  sized.plan.persistent_bytes[TIER_DISK] = bytes;
+  sized.job.nvme = job_nvme_folder(&sized.deck);
+  assert_string_equal(sized.job.nvme, "/tmp/nvme");
+  trials = 0;
+  status_set(STATUS_OK, "nothing");
+  const struct plan *plans[] = {&sized.plan};
+  const enum status status = job_check_fits(&sized.job, JOB_TRAIN, 1, plans);
+  mem_free(sized.job.nvme);
+  sized_close(&sized);
+  return status;
+}
+
+/* Oracle: linux/magic.h, and the numbers that Lustre, GPFS and BeeGFS give themselves. */
+static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
+{
+  (void)state;
+  static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
+  static const unsigned local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
+  static const struct {
+    unsigned type;
+    const char *name;
+  } shared[] = {{0x6969, "nfs"}, {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"}, {0x19830326, "beegfs"}, {0x00c36400, "ceph"}, {0xff534d42, "cifs"}};
+  char words[200];
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
+    system_type = local[i];
+    must(check_disk_of(0, 4, false, 1));
+    check_text("nothing");
+    must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each is told */
+    check_text("nothing");
+    assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
+    check_text("activations or optimizer state go to NVMe, but tiers.nvme names no folder, and /tmp/nvme would be one for all nodes: ");
+    check_text(cure);
+    must(check_disk_of(0, 2, false, 0)); /* who needs none is asked for none */
+  }
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+    system_type = shared[i].type;
+    assert_int_equal(check_disk_of(0, 4, false, 1), STATUS_USAGE);
+    snprintf(words, sizeof words, "tiers.nvme names no folder, and /tmp/nvme would lie on %s, which nodes share: ", shared[i].name);
+    check_text(words);
+    check_text(cure);
+    assert_int_equal(trials, 0);
+    must(check_disk_of(0, 2, true, 1));
+    snprintf(words, sizeof words, "tiers.nvme (command line) is /tmp/nvme, on %s, which nodes share: every step waits for it", shared[i].name);
+    check_text(words);
+    must(check_disk_of(1, 2, true, 1)); /* once */
+    check_text("nothing");
+  }
+  system_type = 0x65735546; /* one node's, or not */
+  must(check_disk_of(0, 4, false, 1));
+  check_text("what goes to NVMe goes to /tmp/nvme, on a file system (fuse) that may not be this node's own: ");
+  must(check_disk_of(1, 4, false, 1));
+  check_text("nothing");
+  must(check_disk_of(0, 4, true, 1));
+  check_text("nothing");
+  system_type = 0;
+}
+
+/* And what they need is what all of them have together. */
+static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
+{
+  (void)state;
+  system_type = 0xef53;
+  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB and have ");
+  system_type = 0x6969;
+  assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 4 ranks of all nodes, which share it, need 4.00 EiB and have ");
+  system_type = 0;
+}
+
+/* A key that would use the disk is one only where there is a folder for it. */
+static bool names_nvme(int local, unsigned type)
+{
+  struct sized sized;
+  struct comm *comm;
+  static const char *const keys[] = {"run.dir=/tmp", "tiers.params=host", "tiers.optimizer=host", "tiers.activations=recompute",
+                                     "data.micro_batch=1"};
+  fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    must(options_assign(sized.deck.set, keys[k]));
+  must(comm_create_fake(0, 4, local, &comm));
+  fixture_open(&sized.job, &sized.deck, comm, 0, 4, false);
+  sized.plan = *sized.job.plan[PLAN_TRAIN];
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(1) << 55;
+  sized.job.nvme = job_nvme_folder(&sized.deck);
+  system_type = type;
+  const struct plan *plans[] = {&sized.plan};
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  system_type = 0;
+  check_text(": use ");
+  const bool names = strstr(status_text(), "optim.state=nvme") != NULL;
+  mem_free(sized.job.nvme);
+  sized_close(&sized);
+  return names;
+}
+
+static void nvme_is_a_cure_where_there_is_a_folder_for_it(void **state)
+{
+  (void)state;
+  assert_true(names_nvme(4, 0xef53));
+  assert_false(names_nvme(4, 0x6969));
+  assert_false(names_nvme(2, 0xef53));
+}
+
+static void one_rank_of_a_node_tries_the_folder(void **state)
+{
+  (void)state;
+  for (int rank = 0; rank < 4; rank++) {
+    must(check_disk_of(rank, 2, true, 1));
+    assert_int_equal(trials, rank % 2 == 0);
+  }
+}
+
+/* What is never asked for is only warned of. */
+static void state_that_cannot_be_saved_is_refused(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *saves;
+    enum job_use use;
+    enum status status;
+  } known[] = {{"checkpoint.at_end=true", JOB_TRAIN, STATUS_MEMORY}, {"checkpoint.every=5", JOB_TRAIN_AND_EVAL, STATUS_MEMORY},
+               {"train.init=elsewhere", JOB_TRAIN, STATUS_MEMORY},   {"checkpoint.at_end=false", JOB_TRAIN, STATUS_OK},
+               {"checkpoint.at_end=false", JOB_EVAL, STATUS_MEMORY}, {"checkpoint.at_end=false", JOB_GENERATE, STATUS_MEMORY},
+               {"checkpoint.at_end=true", JOB_BENCH, STATUS_OK}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct sized sized;
+    struct job_limits limits = no_limits;
+    sized_open(&sized, true);
+    must(options_assign(sized.deck.set, known[i].saves));
+    limits.host = INT64_C(1) << 50;
+    must(sized_check(&sized, known[i].use, &limits));
+    sized.owned[0].end = sized.owned[0].begin + (INT64_C(1) << 56);
+    status_set(STATUS_OK, "nothing");
+    if (sized_check(&sized, known[i].use, &limits) != known[i].status)
+      fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
+    check_text("(each 0 B for what stays from step to step, 0 B for a step, ");
+    check_text("to load and save what its device holds) and have 1.00 PiB: use ");
+    check_text("more nodes with fewer ranks on each");
+    sized.plan.transient_bytes[TIER_HOST] = INT64_C(1) << 50; /* that is no copy of the state */
+    assert_int_equal(sized_check(&sized, known[i].use, &limits), STATUS_MEMORY);
+    sized_close(&sized);
+  }
+}
+
+/* Where the memory is one, both tiers are compared with it, and nothing is moved to load and save. */
+static void the_host_device_is_asked_for_the_host_s_memory(void **state)
+{
+  (void)state;
+  const int64_t boxes = 2 * 2 * ((2 << 20) + 128); /* of two groups, which gather and reduce, two halves and a line for each rank */
+  struct sized sized;
+  sized_open(&sized, false);
+  struct job_limits limits = no_limits;
+  sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
+  sized.plan.persistent_bytes[TIER_HOST] = INT64_C(2) * GI;
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) * GI;
+  limits.device = 0;
+  limits.host = INT64_C(12) * GI + boxes;
+  limits.shared = 0; /* then messages take their place */
+  must(sized_check(&sized, JOB_TRAIN, &limits));
+  limits.shared = -1;
+  limits.host--;
+  assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
+  check_text(
+      "the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each 5.00 GiB for what stays from step to step, 1.00 GiB for "
+      "a step; 8.00 MiB by which they exchange data) and have "
+      "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute, or optim.moments=bf16 (which changes the numbers)");
+  const struct plan *plans[] = {&sized.plan};
+  sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
+  assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
+  check_text("of host memory the 2 ranks of this node need 2.00 EiB");
+  sized_close(&sized);
+}
+
+/* A control group bounds what is available, and promises nothing beyond it; but where the machine shows more only when more is in use, it is all that is known. */
+static void limits_bound_what_is_available(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t available, limit;
+    bool grows;
+    int64_t room;
+  } known[] = {{100, -1, false, 100}, {100, 80, false, 80}, {100, 110, false, 100},  {100, 1000, false, 100}, {-1, 50, false, -1},
+               {-1, -1, false, -1},   {100, -1, true, 100}, {100, 1000, true, 1000}, {100, 80, true, 80},     {-1, 50, true, -1}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    assert_int_equal(job_host_room(known[i].available, known[i].limit, known[i].grows), known[i].room);
+}
+
+/* What CUDA's update and copies do not have is refused when the plan is made. */
+static void a_device_apart_refuses_what_it_does_not_do(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *given;
+    bool apart;
+    enum status status;
+    const char *text;
+  } known[] = {
+      {"optim.moments=bf16", true, STATUS_OK, NULL},
+      {"transfer.rate=2.5", false, STATUS_OK, NULL},
+      {"transfer.rate=2.5", true, STATUS_USAGE,
+       "transfer.rate (command line) is 2.5, which slows copies down where the device is the host: leave it out, or say run.device=host"},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    char copy[256], *assignment[MOST], *rest;
+    int n = 0;
+    snprintf(copy, sizeof copy, "%s", known[i].given);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+      assignment[n++] = word;
+    must(deck_load(&deck, NULL, n, assignment));
+    struct device device = {.host_memory = !known[i].apart};
+    struct plan_input input = {.mode = PLAN_TRAIN, .ranks = 1, .device = &device};
+    assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);
+    if (known[i].text)
+      assert_string_equal(status_text(), known[i].text);
+    assert_int_equal(job_shape(&deck, JOB_EVAL, 1, &input), STATUS_OK); /* where nothing is updated */
+    deck_destroy(&deck);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(auto_takes_what_is_there),
+      cmocka_unit_test(what_does_not_go_together_is_said),
+      cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
+      cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
+      cmocka_unit_test(keys_that_are_named_make_it_fit),
+      cmocka_unit_test(no_key_is_named_that_does_not_help),
+      cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
+      cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
+      cmocka_unit_test(the_disk_is_asked_for_its_room),
+      cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
+      cmocka_unit_test(what_goes_to_nvme_goes_to_the_node_s_own_disk),
+      cmocka_unit_test(a_shared_disk_is_asked_for_the_room_of_all_nodes),
+      cmocka_unit_test(nvme_is_a_cure_where_there_is_a_folder_for_it),
+      cmocka_unit_test(one_rank_of_a_node_tries_the_folder),
+      cmocka_unit_test(state_that_cannot_be_saved_is_refused),
+      cmocka_unit_test(the_host_device_is_asked_for_the_host_s_memory),
+      cmocka_unit_test(limits_bound_what_is_available),
+      cmocka_unit_test(a_device_apart_refuses_what_it_does_not_do),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

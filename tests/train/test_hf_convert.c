@@ -1,0 +1,669 @@
+/* Weights and model.* from elsewhere. Oracles: folders that transformers wrote, byte for byte after import and export; their tensors, element by element in a job of any
+ * strategy; folders with one thing changed. */
+/* ranks: 1 2 3 */
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint/private.h"
+#include "io/text/file.h"
+#include "job/model_source.h"
+#include "job/state.h"
+#include "job/weights.h"
+#include "train/hf_convert.h"
+
+static struct comm *comm;
+static char *dir;
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+  (void)info;
+  (void)kind;
+  (void)where;
+  return remove(path);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  const char *root = getenv("TMPDIR");
+  if (comm_rank(comm) == 0) {
+    dir = mem_printf("%s/sluice-convert-XXXXXX", root && root[0] ? root : "/tmp");
+    if (!mkdtemp(dir))
+      return -1;
+  }
+  return comm_broadcast_text(comm, &dir, 0);
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  mem_free(dir);
+  return failed;
+}
+
+static void must(enum status status)
+{
+  if (status)
+    fail_msg("%s", status_text());
+}
+
+static void refused(enum status status, enum status wanted, const char *sentence)
+{
+  assert_int_equal(status, wanted);
+  if (!strstr(status_text(), sentence))
+    fail_msg("says: %s\nnot:  %s", status_text(), sentence);
+}
+
+static char *fixture(const char *name)
+{
+  const char *top = getenv("top_srcdir");
+  return mem_printf("%s/tests/model/data/%s", top ? top : ".", name);
+}
+
+static char *own(const char *format, const char *name, int64_t number)
+{
+  char text[256];
+  snprintf(text, sizeof text, format, name, (long long)number);
+  return mem_printf("%s/%s", dir, text);
+}
+
+static void same_file(const char *left_dir, const char *right_dir, const char *name)
+{
+  char *left = mem_printf("%s/%s", left_dir, name), *right = mem_printf("%s/%s", right_dir, name), *a = NULL, *b = NULL;
+  size_t an = 0, bn = 0;
+  must(file_read_all(left, 1 << 24, &a, &an));
+  must(file_read_all(right, 1 << 24, &b, &bn));
+  assert_int_equal(an, bn);
+  assert_memory_equal(a, b, an);
+  mem_free(a);
+  mem_free(b);
+  mem_free(left);
+  mem_free(right);
+}
+
+static enum status export_as(const char *file, const char *to, enum dtype type, int64_t most_bytes)
+{
+  struct checkpoint_meta meta = {0};
+  struct deck deck = {0};
+  const struct hf_convert_options options = {
+      .type = type, .tokenizer = "", .most_bytes = most_bytes};
+  must(checkpoint_read_meta(comm, file, &meta));
+  must(deck_load_text(&deck, file, meta.deck, strlen(meta.deck), 0, NULL));
+  const enum status status = hf_convert_export(comm, &deck, file, to, &options);
+  deck_destroy(&deck);
+  checkpoint_meta_free(&meta);
+  return status;
+}
+
+/* --- there and back ------------------------------------------------------------------------------------------------------------- */
+
+static void import_and_export_give_the_same_bytes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *from, *whole;
+    enum dtype type;
+  } models[] = {{"gpt2", "gpt2", DTYPE_F32},
+                {"gpt2-hub", "gpt2", DTYPE_F32},
+                {"gpt2-sharded", "gpt2", DTYPE_F32},
+                {"llama", "llama", DTYPE_F32},
+                {"llama-sharded", "llama", DTYPE_F32},
+                {"llama3", "llama3", DTYPE_F32},
+                {"qwen2-bf16", "qwen2-bf16", DTYPE_BF16},
+                {"qwen3", "qwen3", DTYPE_F32},
+                {"mistral-fp16", "mistral-fp16", DTYPE_F16},
+                {"odd", "odd", DTYPE_F32}};
+  const int64_t usual = checkpoint_piece_bytes;
+  checkpoint_piece_bytes = 1000; /* less than most tensors have */
+  for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    char *from = fixture(models[m].from), *whole = fixture(models[m].whole), *file = own("%s.h5", models[m].from, 0);
+    must(hf_convert_import(comm, from, file));
+    for (int64_t most = 1 << 30; most > 10000; most /= 40) {
+      char *to = own("%s-%lld", models[m].from, most), *again = own("%s-%lld.h5", models[m].from, most);
+      must(export_as(file, to, models[m].type, most));
+      if (most == 1 << 30)
+        same_file(to, whole, "model.safetensors");
+      must(hf_convert_import(comm, to, again));
+      if (comm_rank(comm) == 0) {
+        bool same = false;
+        FILE *nowhere = fopen("/dev/null", "w");
+        must(checkpoint_diff(file, again, nowhere, &same));
+        assert_true(same);
+        fclose(nowhere);
+      }
+      mem_free(again);
+      mem_free(to);
+    }
+    mem_free(file);
+    mem_free(whole);
+    mem_free(from);
+  }
+  checkpoint_piece_bytes = usual;
+}
+
+/* --- into a job ----------------------------------------------------------------------------------------------------------------- */
+
+static const struct st_tensor *find_tensor(const struct safetensors_folder *folder, const struct model *model, const char *name)
+{
+  const struct st_tensor *tensor = safetensors_folder_find(folder, name);
+  return tensor ? tensor : safetensors_folder_find(folder, name + (strcmp(model->config.arch, "gpt2") ? strlen("model.") : strlen("transformer.")));
+}
+
+static void check_job(struct job *job, const char *from)
+{
+  struct safetensors_folder *folder = NULL;
+  struct job_state *state = NULL;
+  float *expected = NULL;
+  must(safetensors_folder_open(from, &folder));
+  must(job_state_open(job, true, false, false, &state));
+  int64_t moments = 0;
+  for (int t = 0; t < state->n; t++) {
+    const struct io_tensor *tensor = &state->tensor[t];
+    const int64_t elements = tensor->range.end - tensor->range.begin;
+    if (elements <= 0)
+      continue;
+    expected = test_calloc((size_t)elements, sizeof *expected);
+    if (!strcmp(tensor->group, "model"))
+      must(safetensors_read(find_tensor(folder, job->model, tensor->name), tensor->range, expected));
+    else
+      moments += elements;
+    assert_memory_equal(tensor->data, expected, (size_t)elements * sizeof *expected);
+    test_free(expected);
+  }
+  assert_true(moments > 0 || comm_ranks(comm) > 1); /* which are zero */
+  job_state_close(state);
+  safetensors_folder_close(folder);
+}
+
+static void start_deck(struct deck *deck, int n, const char *const *more)
+{
+  enum { OWN = 4 };
+  char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere", (char *)"run.device=host"};
+  for (int i = 0; i < n; i++)
+    assignments[OWN + i] = (char *)more[i];
+  must(deck_load(deck, NULL, OWN + n, assignments));
+}
+
+static void a_job_has_the_folders_weights(void **state)
+{
+  (void)state;
+  static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16", "qwen3"};
+  static const char *const ways[][2] = {{"shard.strategy=full_shard", "train.freeze=[]"},
+                                        {"shard.strategy=no_shard", "train.freeze=[*.0.*]"},
+                                        {"shard.strategy=shard_optim", "train.freeze=[*.1.*weight,*.0.*weight]"}};
+  for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+      struct deck deck = {0};
+      struct job *job = NULL;
+      char *from = fixture(models[m]), *init = mem_printf("train.init=%s", from);
+      const char *more[] = {init, ways[w][0], ways[w][1], "data.sequence=8"};
+      start_deck(&deck, 4, more);
+      must(model_source_resolve(comm, from, &deck));
+      must(job_create(comm, &deck, JOB_TRAIN, &job));
+      must(weights_start(job));
+      check_job(job, from);
+      job_destroy(job);
+      deck_destroy(&deck);
+      mem_free(init);
+      mem_free(from);
+    }
+}
+
+static void a_job_has_the_checkpoints_weights(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  struct job *job = NULL;
+  char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0), *init = mem_printf("train.init=%s", file);
+  must(hf_convert_import(comm, from, file));
+  start_deck(&deck, 1, (const char *const[]){init});
+  must(model_source_resolve(comm, file, &deck));
+  assert_string_equal(deck.model.arch, "qwen3");
+  must(job_create(comm, &deck, JOB_TRAIN, &job));
+  must(weights_start(job));
+  check_job(job, from);
+  refused(weights_load(job, file, true), STATUS_INPUT, "it has no optimizer state to go on from");
+  char *other = fixture("llama"), *other_file = own("%s-init.h5", "llama", 0);
+  must(hf_convert_import(comm, other, other_file));
+  refused(weights_load(job, other_file, false), STATUS_USAGE, "holds a model of model.arch=llama, the deck says qwen3: they must agree");
+  refused(weights_load(job, other, false), STATUS_INPUT, "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
+  job_destroy(job);
+  deck_destroy(&deck);
+  mem_free(other_file);
+  mem_free(other);
+  mem_free(init);
+  mem_free(file);
+  mem_free(from);
+}
+
+/* --- model.* -------------------------------------------------------------------------------------------------------------------- */
+
+static void keys_come_from_the_folder(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
+  start_deck(&deck, 1, (const char *const[]){init});
+  must(model_source_resolve(comm, from, &deck));
+  assert_string_equal(deck.model.arch, "llama");
+  assert_int_equal(deck.model.layers, 2);
+  assert_int_equal(deck.model.head_width, 16);
+  assert_int_equal(deck.model.kv_heads, 2);
+  assert_int_equal(deck.model.ffn, 48);
+  assert_int_equal(deck.model.context, 512);
+  assert_true(deck.model.tied);
+  assert_int_equal(deck.model.rope_scaling, DECK_ROPE_LLAMA3);
+  assert_true(deck.model.rope_theta == 1000 && deck.model.rope_factor == 8 && deck.model.rope_low_freq == 1 && deck.model.rope_high_freq == 4);
+  assert_int_equal(deck.model.rope_original, 64);
+  deck_destroy(&deck);
+  mem_free(init);
+  mem_free(from);
+}
+
+static void what_is_said_must_agree(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *assignment, *sentence; /* NULL: agrees */
+  } cases[] = {
+      {"model.layers=2", NULL},
+      {"model.kv_heads=2", NULL},
+      {"model.context=9", NULL}, /* a part of it */
+      {"model.context=513", "model.context is 513 (command line), but "},
+      {"model.init_std=0.5", NULL}, /* no matter: there are weights */
+      {"model.dtype=float16", NULL},
+      {"model.arch=qwen2", "model.arch is qwen2 (command line), but "},
+      {"model.heads=2", "model.heads is 2 (command line), but "},
+      {"model.kv_heads=0", "model.kv_heads is 4 (command line), but "},
+      {"model.head_width=0", "model.head_width is 8 (command line), but "},
+      {"model.tied=false", "model.tied is false (command line), but "},
+      {"model.window=8", "model.window is 8 (command line), but "},
+      {"model.norm_eps=1e-6", "model.norm_eps is 1e-06 (command line), but "},
+      {"model.rope_scaling=none", "model.rope_scaling is none (command line), but "},
+      {"model.rope_theta=1001", "model.rope_theta is 1001 (command line), but "},
+  };
+  char *from = fixture("llama3"), *init = mem_printf("train.init=%s", from);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct deck deck = {0};
+    start_deck(&deck, 2, (const char *const[]){init, cases[i].assignment});
+    const enum status status = model_source_resolve(comm, from, &deck);
+    if (cases[i].sentence)
+      refused(status, STATUS_USAGE, cases[i].sentence);
+    else
+      must(status);
+    deck_destroy(&deck);
+  }
+  mem_free(init);
+  mem_free(from);
+}
+
+static void the_resolved_deck_is_checked(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("llama"), *init = mem_printf("train.init=%s", from);
+  start_deck(&deck, 2, (const char *const[]){init, "data.sequence=65"});
+  refused(model_source_resolve(comm, from, &deck), STATUS_USAGE, "data.sequence");
+  deck_destroy(&deck);
+  start_deck(&deck, 1, (const char *const[]){init});
+  refused(model_source_resolve(comm, dir, &deck), STATUS_INPUT, "is neither a model folder");
+  deck_destroy(&deck);
+  mem_free(init);
+  mem_free(from);
+}
+
+static void put_text(const char *folder, const char *name, const char *text)
+{
+  char *path = mem_printf("%s/%s", folder, name);
+  must(file_write_all(path, text, strlen(text)));
+  mem_free(path);
+}
+
+/* The text with each %s replaced; the caller's. */
+static char *fill(const char *text, const char *by)
+{
+  const char *second = strstr(strstr(text, "%s") + 2, "%s");
+  const int first = (int)(strstr(text, "%s") - text), middle = second ? (int)(second - text) - first - 2 : -1;
+  if (!second)
+    return mem_printf("%.*s%s%s", first, text, by, text + first + 2);
+  return mem_printf("%.*s%s%.*s%s%s", first, text, by, middle, text + first + 2, by, second + 2);
+}
+
+/* The cause is a file, not what the deck says. */
+static void what_the_file_says_is_told_to_be_the_files(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *assignment, *sentence;
+  } cases[] = {{"\"num_key_value_heads\": 4", "model.kv_heads (%s/config.json) is 4, which does not divide model.heads (%s/config.json) = 6"},
+               {"\"head_dim\": 7", "%s/config.json: model.head_width is 7: rotary positions turn pairs of elements"},
+               {"\"num_key_value_heads\": 2", NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct deck deck = {0};
+    char *to = own("%s-config-%lld", "llama", (int64_t)i), *init = mem_printf("train.init=%s", to), *text = NULL, *sentence = NULL;
+    text = mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, \"intermediate_size\": 40, \"num_hidden_layers\": 2, "
+                      "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
+                      cases[i].assignment);
+    if (comm_rank(comm) == 0) {
+      must(file_make_folders(to));
+      put_text(to, "config.json", text);
+    }
+    must(comm_barrier(comm));
+    start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
+    if (cases[i].sentence) {
+      sentence = fill(cases[i].sentence, to);
+      refused(model_source_resolve(comm, to, &deck), STATUS_USAGE, sentence);
+    } else {
+      must(model_source_resolve(comm, to, &deck));
+      assert_non_null(strstr(options_where(deck.set, "model.kv_heads"), "config.json"));
+      assert_string_equal(options_where(deck.set, "data.sequence"), "command line");
+    }
+    deck_destroy(&deck);
+    mem_free(sentence);
+    mem_free(text);
+    mem_free(init);
+    mem_free(to);
+  }
+}
+
+/* GPT-2's positions are weights. */
+static void a_shorter_context_is_refused_where_positions_are_weights(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("gpt2"), *file = own("%s-context.h5", "gpt2", 0);
+  const char *const more[] = {"model.context=20", "data.sequence=8"};
+  must(hf_convert_import(comm, from, file));
+  for (int i = 0; i < 2; i++) {
+    char *init = mem_printf("train.init=%s", i ? file : from);
+    start_deck(&deck, 3, (const char *const[]){init, more[0], more[1]});
+    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
+            "model.context is 20 (command line), but ");
+    deck_destroy(&deck);
+    mem_free(init);
+  }
+  mem_free(file);
+  mem_free(from);
+}
+
+/* One rank's deck differs: all ranks come back, and say whose it is. */
+static void a_rank_that_fails_alone_takes_the_others_along(void **state)
+{
+  (void)state;
+  char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0), *init = mem_printf("train.init=%s", from);
+  must(hf_convert_import(comm, from, file));
+  for (int i = 0; i < 2; i++) {
+    struct deck deck = {0};
+    const bool last = comm_rank(comm) == comm_ranks(comm) - 1;
+    start_deck(&deck, 2, (const char *const[]){init, last ? "model.layers=5" : "model.layers=2"});
+    refused(model_source_resolve(comm, i ? file : from, &deck), STATUS_USAGE,
+            "model.layers is 5 (command line), but ");
+    deck_destroy(&deck);
+  }
+  mem_free(init);
+  mem_free(file);
+  mem_free(from);
+}
+
+/* --- folders with something wrong ----------------------------------------------------------------------------------------------- */
+
+/* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed` (-1: none) changed. */
+static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed, const char *to)
+{
+  enum { MOST = 64 };
+  struct safetensors_folder *folder = NULL;
+  struct safetensors_writer *writer = NULL;
+  struct st_shape shapes[MOST];
+  char *from = fixture(name), *config = mem_printf("%s/config.json", from), *text = NULL;
+  size_t bytes = 0;
+  must(safetensors_folder_open(from, &folder));
+  const int n = (int)safetensors_folder_count(folder);
+  for (int t = 0; t <= n; t++) {
+    const struct st_tensor *tensor = t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
+    shapes[t] = (struct st_shape){.name = t < n ? tensor->name : extra, .ndim = tensor->ndim};
+    memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
+  }
+  must(safetensors_writer_open(comm, to, DTYPE_F32, n + 1, shapes, 1 << 30, &writer));
+  for (int t = 0; t <= n && comm_rank(comm) == 0; t++) {
+    const struct st_tensor *tensor = t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
+    float *data = test_malloc((size_t)tensor->elements * sizeof *data);
+    must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, data));
+    if (t == n && changed >= 0)
+      data[changed] = -data[changed];
+    must(safetensors_writer_put(writer, t, (struct layout_range){0, tensor->elements}, data));
+    test_free(data);
+  }
+  must(safetensors_writer_close(writer, STATUS_OK));
+  must(file_read_all(config, 1 << 20, &text, &bytes));
+  if (comm_rank(comm) == 0)
+    put_text(to, "config.json", text);
+  must(comm_barrier(comm));
+  safetensors_folder_close(folder);
+  mem_free(text);
+  mem_free(config);
+  mem_free(from);
+}
+
+static void a_tied_head_may_be_there_twice(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *model, *embedding;
+    int64_t elements;
+  } cases[] = {{"llama3", "model.embed_tokens.weight", 61 * 32}, {"gpt2", "transformer.wte.weight", 67 * 30}};
+  for (int c = 0; c < 2; c++)
+    for (int64_t part = -1; part < 4; part++) { /* each rank's share of the bits is compared */
+      char *to = own("%s-tied-%lld", cases[c].model, part + 1), *file = own("%s-tied-%lld.h5", cases[c].model, part + 1);
+      const int64_t changed = part < 0 ? -1 : part == 3 ? cases[c].elements - 1 : cases[c].elements * part / 3;
+      write_with_extra(cases[c].model, "lm_head.weight", cases[c].embedding, changed, to);
+      if (part < 0)
+        must(hf_convert_import(comm, to, file));
+      else
+        refused(hf_convert_import(comm, to, file), STATUS_INPUT,
+                "config.json says that they are tied");
+      assert_int_equal(file_exists(file), part < 0);
+      mem_free(file);
+      mem_free(to);
+    }
+}
+
+static void what_else_is_there_must_be_known(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *model, *extra, *of, *sentence;
+  } cases[] = {
+      {"llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight", NULL},
+      {"gpt2", "h.1.attn.bias", "transformer.ln_f.weight", NULL},
+      {"llama3", "model.layers.2.input_layernorm.weight", "model.norm.weight",
+       "the tensor model.layers.2.input_layernorm.weight is no parameter of this llama"},
+      {"llama3", "norm.weight", "model.norm.weight", "the tensor norm.weight is no parameter"}, /* a second one, without the prefix */
+      {"gpt2", "score.weight", "transformer.ln_f.weight", "the tensor score.weight is no parameter of this gpt2"},
+      {"llama3", "lm_head.weight", "model.norm.weight", "lm_head.weight has shape 32, but is tied to model.embed_tokens.weight of 61 x 32"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i), *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
+    write_with_extra(cases[i].model, cases[i].extra, cases[i].of, -1, to);
+    if (cases[i].sentence)
+      refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
+    else
+      must(hf_convert_import(comm, to, file));
+    mem_free(file);
+    mem_free(to);
+  }
+}
+
+/* A parameter in a type that is not read. */
+static void other_types_are_refused_when_they_are_needed(void **state)
+{
+  (void)state;
+  char *from = fixture("llama3"), *to = own("%s-types", "llama3", 0), *file = own("%s-types.h5", "llama3", 0), *text = NULL, *path = NULL;
+  size_t bytes = 0;
+  write_with_extra("llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight", -1, to);
+  path = mem_printf("%s/model.safetensors", to);
+  must(file_read_all(path, 1 << 24, &text, &bytes));
+  static const char *const names[] = {"\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"", "\"model.norm.weight\":{\"dtype\":\""};
+  for (int i = 0; i < 2; i++) {
+    char *at = memmem(text, bytes, names[i], strlen(names[i]));
+    assert_non_null(at);
+    memcpy(at + strlen(names[i]), "I32", 3);
+    must(comm_barrier(comm));
+    if (comm_rank(comm) == 0)
+      must(file_write_all(path, text, bytes));
+    must(comm_barrier(comm));
+    if (i == 0)
+      must(hf_convert_import(comm, to, file)); /* a buffer: nobody reads it */
+    else
+      refused(hf_convert_import(comm, to, dir), STATUS_INPUT,
+              "tensor model.norm.weight has type I32");
+  }
+  mem_free(text);
+  mem_free(path);
+  mem_free(file);
+  mem_free(to);
+  mem_free(from);
+}
+
+/* --- export --------------------------------------------------------------------------------------------------------------------- */
+
+static void files_of_the_tokenizer_go_along(void **state)
+{
+  (void)state;
+  char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0), *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0),
+       *text = NULL, *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
+  struct deck deck = {0};
+  size_t bytes = 0;
+  must(hf_convert_import(comm, from, file));
+  start_deck(&deck, 0, NULL);
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = tokens, .most_bytes = 1 << 30};
+  must(model_source_resolve(comm, file, &deck));
+  refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
+          "the folder holds no tokenizer.json");
+  must(comm_barrier(comm));
+  if (comm_rank(comm) == 0) {
+    must(file_make_folders(tokens));
+    put_text(tokens, "tokenizer.json", "{\"model\": {}}");
+    put_text(tokens, "special_tokens_map.json", "{}");
+    put_text(tokens, "chat_template.jinja", "{{ messages }}");
+    put_text(tokens, "README.md", "not of the tokenizer");
+    put_text(tokens, "config.json", "{\"bos_token_id\": 5, \"eos_token_id\": [6, 7]}");
+  }
+  must(comm_barrier(comm));
+  must(hf_convert_export(comm, &deck, file, to, &options));
+  same_file(tokens, to, "tokenizer.json");
+  same_file(tokens, to, "special_tokens_map.json");
+  same_file(tokens, to, "chat_template.jinja");
+  assert_false(file_exists(stray));
+  must(file_read_all(config, 1 << 20, &text, &bytes));
+  assert_non_null(strstr(text, "\"bos_token_id\": 5,\n  \"eos_token_id\": [6, 7],"));
+  assert_non_null(strstr(text, "\"model_type\": \"llama\""));
+  refused(hf_convert_export(comm, &deck, file, to, &options), STATUS_USAGE,
+          "holds a model already (config.json)");
+  deck_destroy(&deck);
+  mem_free(text);
+  mem_free(stray);
+  mem_free(config);
+  mem_free(to);
+  mem_free(tokens);
+  mem_free(file);
+  mem_free(from);
+}
+
+static void what_a_folder_lacks_is_named(void **state)
+{
+  (void)state;
+  char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0), *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
+       *log = mem_printf("%s/log", dir), *text = NULL;
+  size_t bytes = 0;
+  struct deck deck = {0};
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(hf_convert_import(comm, from, file));
+  if (comm_rank(comm) == 0)
+    must(log_open_file(log));
+  must(export_as(file, to, DTYPE_F32, 1 << 30));
+  if (comm_rank(comm) == 0) {
+    must(log_open_file(NULL));
+    must(file_read_all(log, 1 << 20, &text, &bytes));
+    assert_non_null(strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
+  }
+  start_deck(&deck, 0, NULL);
+  must(model_source_resolve_checkpoint(comm, file, &deck));
+  must(hf_convert_export(comm, &deck, file, again, &options));
+  same_file(from, again, "generation_config.json");
+  deck_destroy(&deck);
+  mem_free(text);
+  mem_free(log);
+  mem_free(again);
+  mem_free(to);
+  mem_free(file);
+  mem_free(from);
+}
+
+/* Folders are neither left nor made by what fails. */
+static void nothing_is_left_of_what_fails(void **state)
+{
+  (void)state;
+  struct deck deck = {0};
+  char *from = fixture("llama"), *other = fixture("qwen3"), *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
+       *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0), *none = own("%s-none", "llama", 0);
+  const struct hf_convert_options options = {
+      .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
+  must(hf_convert_import(comm, from, file));
+  start_deck(&deck, 2, (const char *const[]){init, "data.sequence=8"});
+  must(model_source_resolve(comm, other, &deck));
+  /* another model than the file's */
+  assert_int_not_equal(hf_convert_export(comm, &deck, file, to, &options), STATUS_OK);
+  must(comm_barrier(comm));
+  assert_int_not_equal(access(to, F_OK), 0);
+  refused(hf_convert_import(comm, from, deep), STATUS_USAGE, "there is no folder ");
+  must(comm_barrier(comm));
+  assert_int_not_equal(access(none, F_OK), 0);
+  deck_destroy(&deck);
+  mem_free(none);
+  mem_free(deep);
+  mem_free(to);
+  mem_free(file);
+  mem_free(init);
+  mem_free(other);
+  mem_free(from);
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(import_and_export_give_the_same_bytes),
+      cmocka_unit_test(a_job_has_the_folders_weights),
+      cmocka_unit_test(a_job_has_the_checkpoints_weights),
+      cmocka_unit_test(keys_come_from_the_folder),
+      cmocka_unit_test(what_is_said_must_agree),
+      cmocka_unit_test(the_resolved_deck_is_checked),
+      cmocka_unit_test(what_the_file_says_is_told_to_be_the_files),
+      cmocka_unit_test(a_shorter_context_is_refused_where_positions_are_weights),
+      cmocka_unit_test(a_rank_that_fails_alone_takes_the_others_along),
+      cmocka_unit_test(a_tied_head_may_be_there_twice),
+      cmocka_unit_test(what_else_is_there_must_be_known),
+      cmocka_unit_test(other_types_are_refused_when_they_are_needed),
+      cmocka_unit_test(files_of_the_tokenizer_go_along),
+      cmocka_unit_test(what_a_folder_lacks_is_named),
+      cmocka_unit_test(nothing_is_left_of_what_fails),
+  };
+  if (comm_create_mpi(&argc, &argv, &comm))
+    return 1;
+  const int failed = cmocka_run_group_tests(tests, start, stop);
+  comm_destroy(comm);
+  return failed;
+}
