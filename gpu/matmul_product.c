@@ -52,7 +52,8 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmu
 
 enum status matmul_product_create(const struct device *device, const struct matmul *op, enum matmul_way way, struct matmul_product *out)
 {
-  const cudaDataType_t in = device->compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F, c = op->trans_a ? CUDA_R_32F : in;
+  const cudaDataType_t in = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                       c = op->trans_a ? CUDA_R_32F : in;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;
   struct matmul_product p = {0};
@@ -85,10 +86,12 @@ void *matmul_target(const struct matmul *op, enum matmul_way way)
 cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op, const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo, void *d)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  const float one = 1, beta = op->accumulate || op->add ? 1 : 0;
+  const float alpha = op->scale ? op->scale : 1, share = op->add_scale ? op->add_scale : 1;
+  const float beta = op->accumulate || op->add ? share : 0;
   const void *c = op->add ? op->add : op->accumulate ? op->c : d;
-  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &one, op->b, p->a, op->a, p->b, &beta, c, p->c, d, p->c, algo, cuda->workspace,
-                        CUDA_WORKSPACE, cuda->stream);
+  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &alpha, op->b, p->a, op->a, p->b,
+                        &beta, c, p->c, d, p->c, algo, cuda->workspace, CUDA_WORKSPACE,
+                        cuda->stream);
 }
 
 enum status matmul_finish(struct lane *lane, const struct matmul *op, enum matmul_way way, void *c)

@@ -125,28 +125,20 @@ void nccl_memory_destroy(void *ptr)
     nccl_warn(ncclMemFree(ptr), "freeing memory of the GPU");
 }
 
-static enum status type_of(enum dtype type, ncclDataType_t *out)
+enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full)
 {
-  switch (type) {
-  case DTYPE_F32: *out = ncclFloat32; return STATUS_OK;
-  case DTYPE_BF16: *out = ncclBfloat16; return STATUS_OK;
-  case DTYPE_F16: *out = ncclFloat16; return STATUS_OK;
-  default: return status_set(STATUS_UNSUPPORTED, "NCCL is not asked to carry %s", dtype_name(type));
-  }
+  return nccl_check(
+      ncclAllGather(shard, full, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
+      "an all-gather");
 }
 
-enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received)
 {
-  ncclDataType_t nccl = ncclNumTypes;
-  enum status status = type_of(type, &nccl);
-  return status ? status : nccl_check(ncclAllGather(shard, full, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an all-gather");
-}
-
-enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
-{
-  ncclDataType_t nccl = ncclNumTypes;
-  enum status status = type_of(type, &nccl);
-  return status ? status : nccl_check(ncclAlltoAll(sent, received, (size_t)count, nccl, group->comm, cuda_lane(lane)->stream), "an exchange");
+  return nccl_check(
+      ncclAlltoAll(sent, received, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
+      "an exchange");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)

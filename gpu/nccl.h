@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
 #include "base/status.h"
 
 struct lane;
@@ -31,10 +30,14 @@ void nccl_memory_destroy(void *ptr); /* takes NULL */
  * copy engines reach, so that inside a node data move without a kernel. Up to four of them. Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
-/* full holds size * count elements; `shard` is this member's part: at its place in full, or anywhere else. Enqueued on the lane. Collective. */
-enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-/* received[j * count] = what member j has at sent[index * count]. Enqueued on the lane. Collective. */
-enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received);
+/* full holds size * bytes bytes; `shard` is this member's part: at its place in full, or anywhere
+ * else. Enqueued on the lane. Collective. */
+enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full);
+/* received[j * bytes] = the `bytes` bytes that member j has at sent[index * bytes]. The two do not
+ * overlap. Enqueued on the lane. Collective. */
+enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received);
 /* 64-bit integers, in place. Enqueued on the lane. Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
 

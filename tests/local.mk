@@ -43,6 +43,7 @@ include tests/comm/local.mk
 include tests/io/local.mk
 include tests/model/local.mk
 include tests/optim/local.mk
+include tests/compress/local.mk
 include tests/plan/local.mk
 include tests/exec/local.mk
 include tests/job/local.mk

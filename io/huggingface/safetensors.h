@@ -5,6 +5,7 @@
 #ifndef SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
 #define SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
 
+#include "base/dtype.h"
 #include "comm/comm.h"
 #include "layout/layout.h"
 

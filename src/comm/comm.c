@@ -176,15 +176,6 @@ enum status comm_say_warnings(struct comm *comm)
   return status;
 }
 
-/* Digits of normalized accumulators add without overflow for 2^31 ranks. */
-enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n)
-{
-  enum status status = comm->ops->fold(comm, FOLD_SUM_I64, sums, (int64_t)n * EXACTSUM_WORDS);
-  for (int i = 0; !status && i < n; i++)
-    exactsum_normalize(&sums[i]);
-  return status;
-}
-
 /* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get. */
 static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes, bool *differs)
 {
@@ -380,56 +371,20 @@ int comm_group_size(const struct comm_group *group)
   return group->size;
 }
 
-void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type)
+enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full)
 {
-  return (char *)full + (size_t)group->index * (size_t)count * dtype_size(type);
-}
-
-enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
-{
-  void *place = comm_part(group, full, count, type);
   if (group->size > 1)
-    return group->carrier->all_gather(group, lane, shard, count, type, full);
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+    return group->carrier->all_gather(group, lane, shard, bytes, full);
+  return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
 }
 
-static enum status take_part(const struct comm_group *group, struct lane *lane, void *full, int64_t count, bool accumulate, void *shard)
+enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received)
 {
-  const enum dtype type = lane->device->gradient;
-  void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->sum_parts(lane, count, 1, type, place, count, accumulate, shard);
-}
-
-/* The exchange leaves this member's own part in `staging` too, so `shard` may overwrite it in `full`. */
-static enum status exchange_and_sum(struct comm_group *group, struct lane *lane, const void *full, int64_t count, enum dtype type, void *staging,
-                                    bool accumulate, void *shard)
-{
-  const struct device_ops *ops = lane->device->ops;
-  const int64_t n = group->size * count;
-  const void *sent = full;
-  void *received = staging;
-  enum status status = STATUS_OK;
-  if (type != lane->device->gradient) {
-    sent = staging;
-    received = (char *)staging + n * (int64_t)dtype_size(type);
-    status = ops->cast(lane, n, lane->device->gradient, full, type, staging);
-  }
-  if (!status)
-    status = group->carrier->exchange(group, lane, sent, count, type, received);
-  return status ? status : ops->sum_parts(lane, count, group->size, type, received, count, accumulate, shard);
-}
-
-enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging,
-                                bool accumulate, void *shard)
-{
-  if (type != lane->device->gradient && type != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "gradients cannot travel as %s: they do as %s or bf16", dtype_name(type),
-                      dtype_name(lane->device->gradient));
-  if (group->size == 1)
-    return take_part(group, lane, full, count, accumulate, shard);
-  if (group->shm)
-    return shm_reduce_scatter(group->shm, lane, full, count, type, accumulate, shard);
-  return exchange_and_sum(group, lane, full, count, type, staging, accumulate, shard);
+  if (group->size > 1)
+    return group->carrier->exchange(group, lane, sent, bytes, received);
+  return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
@@ -456,4 +411,17 @@ enum status comm_group_check(struct comm_group *group)
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes)
 {
   return group->size == 1 ? STATUS_OK : group->carrier->register_memory(group, ptr, bytes);
+}
+
+enum status comm_group_is_on_one_node(struct comm_group *group, bool *out)
+{
+  struct comm *comm = group->comm;
+  int first = comm->node;
+  enum status status = comm_agree(comm, comm->ops->group_broadcast(group, &first, sizeof first));
+  int64_t apart = first != comm->node;
+  if (!status)
+    status = comm_max_i64(comm, &apart, 1);
+  if (!status)
+    *out = apart == 0;
+  return status;
 }

@@ -2,14 +2,14 @@
  * and `fake` (rank r of P with no peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or plans.
  * Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside a node through memory that the ranks share), NCCL or MPI for memory of GPUs.
  *
- * Every group owns one communicator per lane that uses it, so that two lanes never share an ordering. Counts are 64-bit elements. */
+ * Every group owns one communicator per lane that uses it, so that two lanes never share an
+ * ordering. Data collectives count bytes, in 64 bits. */
 #ifndef SLUICE_COMM_COMM_H
 #define SLUICE_COMM_COMM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
 #include "base/exactsum.h"
 #include "base/status.h"
 
@@ -55,7 +55,7 @@ enum status comm_broadcast_text(struct comm *comm, char **text, int root); /* no
 enum status comm_sum_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_f64(struct comm *comm, double *values, int n);
-enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n); /* normalized in, normalized out: the same bits at any rank count */
+
 /* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with `what` in the sentence. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
@@ -99,14 +99,15 @@ int comm_group_size(const struct comm_group *group);
 /* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put
  * on the lane after it); by NCCL calls are enqueued as the device's own operations are. Collective over the group. */
 
-/* full holds size * count elements; member i's part is at i * count. `shard` is this member's part: when it is not already at its place in `full` it is
- * copied there. All members end with all parts. */
-enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-/* Reduce-scatter: `full` holds size * count gradient elements and is lost; shard (= or +=) the sum of all members' part `index`. shard may lie at its place inside `full` (then
- * accumulate must be false). An exchange followed by a sum in a fixed order (device sum_parts), the same for every carrier; `staging` has room for size * count elements.
- * `type` is that in which the parts travel: the gradient's, or bf16, where every part, this member's own too, is rounded once and the parts are added in fp32; then `full` is
- * sent from one half of `staging` and received in the other. In a group of one nothing travels, and nothing is rounded. */
-enum status comm_reduce_scatter(struct comm_group *group, struct lane *lane, void *full, int64_t count, enum dtype type, void *staging, bool accumulate, void *shard);
+/* `full` holds size * bytes bytes; member i's part is at i * bytes. `shard` is this member's part:
+ * at its place in `full`, or anywhere outside it. All members end with all parts. */
+enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full);
+/* Each member sends `bytes` bytes to every member, itself included: received[j * bytes] = the bytes
+ * that member j has at sent[index * bytes]. Both hold size * bytes bytes and do not overlap. A fake
+ * group receives zeros from members other than this one. */
+enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received);
 /* Returns when all members have called it, and what each of them stored before is seen by all. By MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
 enum status comm_group_barrier(struct comm_group *group);
 /* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */

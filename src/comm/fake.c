@@ -82,17 +82,19 @@ static enum status group_barrier(struct comm_group *group)
   return STATUS_OK;
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  void *place = comm_part(group, full, count, type);
-  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)count * dtype_size(type));
+  char *place = (char *)full + group->index * bytes;
+  return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)bytes);
 }
 
 /* The peers that are not there have sent zeros: a sum is this rank's own part. */
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
   const struct device_ops *ops = lane->device->ops;
-  const size_t part = (size_t)count * dtype_size(type), mine = (size_t)group->index * part;
+  const size_t part = (size_t)bytes, mine = (size_t)group->index * part;
   enum status status = ops->zero(lane, received, (size_t)group->size * part);
   return status ? status : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
 }

@@ -75,7 +75,7 @@ enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
   return status;
 }
 
-/* Elements of a type as (count, datatype), because MPI counts are ints. Free with free_span(). */
+/* Bytes as (count, datatype), because MPI counts are ints. Free with free_span(). */
 struct span {
   int count;
   MPI_Datatype type;
@@ -90,19 +90,21 @@ static enum status free_span(struct span *span, enum status status)
   return status ? status : freed;
 }
 
-/* One element of a datatype that is `whole` chunks of `limit` elements and a rest. */
-static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t limit, MPI_Datatype *out)
+/* One element of a datatype that is `whole` chunks of `limit` bytes and a rest. */
+static enum status derive(int64_t n, int64_t limit, MPI_Datatype *out)
 {
   MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL, span = MPI_DATATYPE_NULL;
   int64_t whole = n / limit, rest = n % limit;
   if (whole > INT_MAX)
-    return status_set(STATUS_UNSUPPORTED, "%lld elements are more than one MPI call can move", (long long)n);
-  int error = MPI_Type_contiguous((int)limit, type, &chunk);
+    return status_set(STATUS_UNSUPPORTED, "%lld bytes are more than one MPI call can move",
+                      (long long)n);
+  int error = MPI_Type_contiguous((int)limit, MPI_BYTE, &chunk);
   if (!error)
     error = MPI_Type_contiguous((int)whole, chunk, &chunks);
   if (!error)
-    error = MPI_Type_create_struct(2, (int[]){1, (int)rest}, (MPI_Aint[]){0, (MPI_Aint)(whole * limit) * (MPI_Aint)size},
-                                   (MPI_Datatype[]){chunks, type}, &span);
+    error =
+        MPI_Type_create_struct(2, (int[]){1, (int)rest}, (MPI_Aint[]){0, (MPI_Aint)(whole * limit)},
+                               (MPI_Datatype[]){chunks, MPI_BYTE}, &span);
   if (!error)
     error = MPI_Type_commit(&span);
   enum status status = comm_mpi_check(error, "making a datatype");
@@ -116,17 +118,15 @@ static enum status derive(int64_t n, MPI_Datatype type, size_t size, int64_t lim
   return STATUS_OK;
 }
 
-/* `n` elements of `size` bytes, of which a call places `members` such parts one after the other.
- * Open MPI before 4.1.4 computes a part's place as member * count * extent, where member * count
- * is an int. So one datatype of extent n is used if that product is too large, and not only if n
- * is. */
-static enum status make_span(int64_t n, size_t size, int members, struct span *out)
+/* `n` bytes, of which a call places `members` such parts one after the other. Open MPI before 4.1.4
+ * computes a part's place as member * count * extent, where member * count is an int. So one
+ * datatype of extent n is used if that product is too large, and not only if n is. */
+static enum status make_span(int64_t n, int members, struct span *out)
 {
-  MPI_Datatype type = size == 1 ? MPI_UINT8_T : size == 2 ? MPI_UINT16_T : size == 4 ? MPI_UINT32_T : MPI_UINT64_T;
-  struct span span = {.count = 1, .type = type, .derived = n > count_limit / members};
+  struct span span = {.count = 1, .type = MPI_BYTE, .derived = n > count_limit / members};
   enum status status = STATUS_OK;
   if (span.derived)
-    status = derive(n, type, size, n < count_limit ? n : count_limit, &span.type);
+    status = derive(n, n < count_limit ? n : count_limit, &span.type);
   else
     span.count = (int)n;
   if (!status)
@@ -219,7 +219,7 @@ static enum status barrier(struct comm *comm)
 static enum status broadcast_over(MPI_Comm members, void *data, int64_t bytes, int root)
 {
   struct span span;
-  enum status status = make_span(bytes, 1, 1, &span);
+  enum status status = make_span(bytes, 1, &span);
   if (status)
     return status;
   MPI_Request request;
@@ -273,27 +273,32 @@ static enum status group_barrier(struct comm_group *group)
   return barrier_over(mpi_group(group)->members);
 }
 
-/* --- the carrier: memory of the host, while the lane waits ---------------------------------------------------------------------------------------- */
+/* --- the carrier: memory of the host, while the lane waits --- */
 
+/* carrier_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
 {
   if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
-  return shm_create(group->comm, group->size, &group->shm);
+  struct shm *box = NULL;
+  const enum status status = shm_create(group->comm, group->size, &box);
+  group->carrier_data = box;
+  return status;
 }
 
 static void close_shm(struct comm_group *group)
 {
-  shm_destroy(group->shm);
+  shm_destroy(group->carrier_data);
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  if (group->shm)
-    return shm_all_gather(group->shm, lane, shard, count, type, full);
-  const void *sent = shard == comm_part(group, full, count, type) ? MPI_IN_PLACE : shard;
+  if (group->carrier_data)
+    return shm_all_gather(group->carrier_data, lane, shard, bytes, full);
+  const void *sent = shard == (char *)full + group->index * bytes ? MPI_IN_PLACE : shard;
   struct span span;
-  enum status status = make_span(count, dtype_size(type), group->size, &span);
+  enum status status = make_span(bytes, group->size, &span);
   if (status)
     return status;
   MPI_Request request;
@@ -301,11 +306,13 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return free_span(&span, comm_mpi_wait(error, "MPI_Iallgather", &request));
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  (void)lane;
+  if (group->carrier_data)
+    return shm_exchange(group->carrier_data, lane, sent, bytes, received);
   struct span span;
-  enum status status = make_span(count, dtype_size(type), group->size, &span);
+  enum status status = make_span(bytes, group->size, &span);
   if (status)
     return status;
   MPI_Request request;

@@ -49,7 +49,8 @@ void comm_mpi_force_stage(int direct, int64_t piece)
 
 static bool takes_memory_of(const struct device *device)
 {
-  return forced.direct < 0 ? device->host_memory || comm_mpi_cuda_aware() > 0 : forced.direct != 0;
+  return forced.direct < 0 ? device->model.host_memory || comm_mpi_cuda_aware() > 0
+                           : forced.direct != 0;
 }
 
 const char *comm_mpi_device_way(const struct device *device)
@@ -136,7 +137,7 @@ static enum status open_stage(struct comm_group *group)
   struct stage *stage = NULL;
   status = comm_agree(comm, create(group, direct != 0, &stage));
   if (!status)
-    group->stage = stage;
+    group->carrier_data = stage;
   else if (stage)
     destroy(stage);
   return status;
@@ -144,7 +145,7 @@ static enum status open_stage(struct comm_group *group)
 
 static void close_stage(struct comm_group *group)
 {
-  destroy(group->stage);
+  destroy(group->carrier_data);
 }
 
 /* --- messages ------------------------------------------------------------------------------------------------------------------------------------- */
@@ -224,11 +225,12 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
   return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done, smaller(ring->part - done, stage->piece));
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  struct stage *stage = group->stage;
-  const struct ring ring = {stage, lane, full, count * (int64_t)dtype_size(type)};
-  void *place = comm_part(group, full, count, type);
+  struct stage *stage = group->carrier_data;
+  const struct ring ring = {stage, lane, full, bytes};
+  char *place = (char *)full + group->index * bytes;
   enum status status = shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
   if (!status)
     status = settle(stage, lane);
@@ -289,13 +291,15 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
   return status;
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  const int64_t part = count * (int64_t)dtype_size(type), mine = group->index * part;
-  enum status status = lane->device->ops->copy(lane, (char *)received + mine, (const char *)sent + mine, (size_t)part);
+  const int64_t mine = group->index * bytes;
+  enum status status = lane->device->ops->copy(lane, (char *)received + mine,
+                                               (const char *)sent + mine, (size_t)bytes);
   if (!status)
-    status = settle(group->stage, lane);
-  return status ? status : exchange_others(group->stage, lane, sent, part, received);
+    status = settle(group->carrier_data, lane);
+  return status ? status : exchange_others(group->carrier_data, lane, sent, bytes, received);
 }
 
 /* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */
@@ -323,7 +327,7 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 {
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < n; i++)
-    status = sum_one(group->stage, lane, &sums[i]);
+    status = sum_one(group->carrier_data, lane, &sums[i]);
   return status;
 }
 

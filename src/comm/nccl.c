@@ -32,34 +32,37 @@ static enum status open_group(struct comm_group *group)
   if (status)
     nccl_group_abort(nccl);
   else
-    group->nccl = nccl;
+    group->carrier_data = nccl;
   return status;
 }
 
 static void close_group(struct comm_group *group)
 {
-  if (nccl_group_check(group->nccl)) {
+  if (nccl_group_check(group->carrier_data)) {
     log_warn("%s", status_text());
-    nccl_group_abort(group->nccl);
+    nccl_group_abort(group->carrier_data);
   } else {
-    nccl_group_destroy(group->nccl);
+    nccl_group_destroy(group->carrier_data);
   }
 }
 
-static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
+                              int64_t bytes, void *full)
 {
-  return nccl_all_gather(group->nccl, lane, shard, count, type, full);
+  return nccl_all_gather(group->carrier_data, lane, shard, bytes, full);
 }
 
 /* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
+                            int64_t bytes, void *received)
 {
-  return nccl_exchange(group->nccl, lane, sent, count, type, received);
+  return nccl_exchange(group->carrier_data, lane, sent, bytes, received);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
-  enum status status = nccl_sum_i64(group->nccl, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+  enum status status =
+      nccl_sum_i64(group->carrier_data, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
     status = lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
   return status;
@@ -67,13 +70,13 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 
 static enum status check(struct comm_group *group)
 {
-  return nccl_group_check(group->nccl);
+  return nccl_group_check(group->carrier_data);
 }
 
 static enum status register_memory(struct comm_group *group, void *ptr, int64_t bytes)
 {
   comm_begin_call(group->comm);
-  return comm_end_call(group->comm, nccl_group_register(group->nccl, ptr, bytes));
+  return comm_end_call(group->comm, nccl_group_register(group->carrier_data, ptr, bytes));
 }
 
 const struct comm_carrier_ops comm_nccl_carrier = {

@@ -22,9 +22,7 @@ struct comm {
 struct comm_group {
   struct comm *comm;
   const struct comm_carrier_ops *carrier;
-  struct nccl_group *nccl; /* of that carrier alone */
-  struct shm *shm; /* of MPI's alone; NULL: messages */
-  struct stage *stage; /* of MPI's for memory of a device */
+  void *carrier_data; /* the carrier's own, from its open() to its close() */
   enum comm_kind kind;
   int index, size;
   bool parts; /* it is made for all-gathers and reduce-scatters */
@@ -56,9 +54,10 @@ struct comm_carrier_ops {
   enum status (*open)(struct comm_group *group);
   void (*close)(struct comm_group *group);
 
-  enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard, int64_t count, enum dtype type, void *full);
-  /* received[j * count] = what member j has at sent[index * count]; this member's own part too. */
-  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent, int64_t count, enum dtype type, void *received);
+  enum status (*all_gather)(struct comm_group *group, struct lane *lane, const void *shard,
+                            int64_t bytes, void *full);
+  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
+                          int64_t bytes, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
@@ -88,15 +87,13 @@ enum status comm_check_group_size(const struct comm *comm, int size);
 /* comm_shared_create(), which counts as arenas. */
 enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out);
 
-/* This member's part of a full buffer. */
-void *comm_part(const struct comm_group *group, void *full, int64_t count, enum dtype type);
-
 /* How comm_mpi_device_carrier moves memory of this device, in words. */
 const char *comm_mpi_device_way(const struct device *device);
 /* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes it), and the bytes of their messages (0: as usual). For tests. */
 void comm_mpi_force_stage(int direct, int64_t piece);
 
-/* Elements that one MPI count may say; more travel as one derived datatype. For tests: INT_MAX is what MPI's interface allows. */
+/* Bytes (of sums: elements) that one MPI count may say. More travel as one derived datatype. For
+ * tests: INT_MAX is the limit of MPI's interface. */
 void comm_mpi_set_count_limit(int64_t limit);
 
 #endif

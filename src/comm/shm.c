@@ -93,13 +93,12 @@ static char *half_of(const struct shm *box, int member, int64_t piece)
   return box->boxes + (2 * member + piece % 2) * box->half;
 }
 
-/* Who has posted a piece has read all of the one before, and nobody posts this one before it has that: a half that is written anew is read by nobody. */
-static void post_and_wait(struct shm *box)
+/* A member posts piece k after it has read piece k - 1 of all others. It fills the half of piece
+ * k + 1 after all others have posted piece k. So no member still reads what is overwritten. */
+static void post(struct shm *box)
 {
   box->pieces++;
   atomic_store_explicit(&box->posted[box->index].pieces, box->pieces, memory_order_release);
-  for (int member = 0; member < box->size; member++)
-    wait_for(&box->posted[member], box->pieces);
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -107,11 +106,10 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t count,
-                           enum dtype type, void *full)
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
+                           void *full)
 {
   const struct device_ops *ops = lane->device->ops;
-  const int64_t bytes = count * (int64_t)dtype_size(type);
   char *mine = (char *)full + box->index * bytes;
   enum status status = shard == mine ? STATUS_OK : ops->copy(lane, mine, shard, (size_t)bytes);
   for (int64_t done = 0, now; !status && done < bytes; done += now) {
@@ -119,43 +117,46 @@ enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard
     now = smaller(bytes - done, box->half);
     status = ops->copy(lane, half_of(box, box->index, piece), mine + done, (size_t)now);
     if (!status)
-      post_and_wait(box);
-    for (int member = 0; !status && member < box->size; member++)
-      if (member != box->index)
-        status = ops->copy(lane, (char *)full + member * bytes + done, half_of(box, member, piece), (size_t)now);
+      post(box);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int from = (box->index + box->size - away) % box->size;
+      wait_for(&box->posted[from], box->pieces);
+      status = ops->copy(lane, (char *)full + from * bytes + done, half_of(box, from, piece),
+                         (size_t)now);
+    }
   }
   return status;
 }
 
-/* `now` elements from `done` on of all parts, in the type in which they travel, `room` elements apart. */
-static enum status fill(const struct shm *box, struct lane *lane, const char *full, int64_t count,
-                        int64_t done, int64_t now, int64_t room, enum dtype type)
+/* The part for member `to` in the box of member `from`. A box holds no part for its owner. */
+static char *part_of(const struct shm *box, int from, int to, int64_t piece, int64_t room)
 {
-  const enum dtype gradient = lane->device->gradient;
-  char *half = half_of(box, box->index, box->pieces);
-  enum status status = STATUS_OK;
-  for (int member = 0; !status && member < box->size; member++)
-    status = lane->device->ops->cast(lane, now, gradient, full + (member * count + done) * (int64_t)dtype_size(gradient), type,
-                                     half + member * room * (int64_t)dtype_size(type));
-  return status;
+  return half_of(box, from, piece) + (to + box->size - from - 1) % box->size * room;
 }
 
-/* The sum of what arrives is taken where it lies, element by element in the order of any reduce-scatter. */
-enum status shm_reduce_scatter(struct shm *box, struct lane *lane, const void *full, int64_t count,
-                               enum dtype type, bool accumulate, void *shard)
+enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
+                         void *received)
 {
-  const enum dtype gradient = lane->device->gradient;
-  const int64_t size = (int64_t)dtype_size(type), room = box->half / box->size / LINE * (LINE / size);
-  enum status status = STATUS_OK;
-  for (int64_t done = 0, now; !status && done < count; done += now) {
+  const struct device_ops *ops = lane->device->ops;
+  const int64_t room = box->half / (box->size - 1) / LINE * LINE, own = box->index * bytes;
+  enum status status =
+      ops->copy(lane, (char *)received + own, (const char *)sent + own, (size_t)bytes);
+  for (int64_t done = 0, now; !status && done < bytes; done += now) {
     const int64_t piece = box->pieces;
-    now = smaller(count - done, room);
-    status = fill(box, lane, full, count, done, now, room, type);
-    if (status)
-      break;
-    post_and_wait(box);
-    status = lane->device->ops->sum_parts(lane, now, box->size, type, half_of(box, 0, piece) + box->index * room * size, 2 * box->half / size,
-                                          accumulate, (char *)shard + done * (int64_t)dtype_size(gradient));
+    now = smaller(bytes - done, room);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int to = (box->index + away) % box->size;
+      status = ops->copy(lane, part_of(box, box->index, to, piece, room),
+                         (const char *)sent + to * bytes + done, (size_t)now);
+    }
+    if (!status)
+      post(box);
+    for (int away = 1; !status && away < box->size; away++) {
+      const int from = (box->index + box->size - away) % box->size;
+      wait_for(&box->posted[from], box->pieces);
+      status = ops->copy(lane, (char *)received + from * bytes + done,
+                         part_of(box, from, box->index, piece, room), (size_t)now);
+    }
   }
   return status;
 }

@@ -17,10 +17,10 @@ void shm_destroy(struct shm *box); /* takes NULL; Collective */
 int64_t shm_bytes(int size);
 
 /* As in comm.h. Return when the buffers may be reused. Collective over the block. */
-enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t count,
-                           enum dtype type, void *full);
-enum status shm_reduce_scatter(struct shm *box, struct lane *lane, const void *full, int64_t count,
-                               enum dtype type, bool accumulate, void *shard);
+enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
+                           void *full);
+enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
+                         void *received);
 
 /* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
 void shm_set_half(int64_t bytes);

@@ -19,10 +19,23 @@
 #include "base/exactsum.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "device/device_model.h"
+#include "optim/rule/rules.h"
 
 struct device;
 struct lane; /* device/lane.h */
 struct mark; /* a point in a lane's work */
+
+/* The priority that a lane's work needs. */
+enum lane_role {
+  LANE_ROLE_BACKGROUND,      /* copies and updates: they use the capacity that other lanes leave */
+  LANE_ROLE_COMPUTE,         /* the passes of the model */
+  LANE_ROLE_COMMUNICATE,     /* before all other work, because other ranks wait for it */
+  LANE_ROLE_COMMUNICATE_SUM, /* the same, except that its sums run in the background */
+};
+/* The priority of a lane on a device that ranks its streams from `least` to `greatest`, both
+ * included. With CUDA `greatest` is the smaller number. Local, pure. */
+int lane_priority(enum lane_role role, int least, int greatest);
 
 enum epilogue {
   EPILOGUE_NONE,
@@ -43,6 +56,7 @@ struct matmul {
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
   const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
+  float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
@@ -108,35 +122,16 @@ struct outcome {
   int64_t finite;                    /* 0: loss or norm is not, the optimizer shall do nothing */
 };
 
-/* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
- * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale.
- * With `outcome` (memory of the lane's device) its scale takes the place of grad_scale, and where it is not finite nothing is changed.
- *
- * Arithmetic is in fp32. master, grad and both moments may each be fp32, bf16 or fp16; what is stored in 16 bits is rounded to nearest, ties to even, or, masters and moments, stochastically:
- * up with a probability that is the distance to the lower neighbour over the distance of the neighbours (Gupta et al. 2015, arXiv:1502.02551), by random bits that are a function of (seed, first + i,
- * which array) alone, the same on every device (device/rounding.h). Moments in fp16 are m and sqrt(v), both times 2^12 (device/moments.h); in other types they are m and v. Zero bits
- * are zero in all of them. `copy` is made from the unrounded master, to nearest. */
-struct adamw {
-  double lr, beta1, beta2, eps, decay;
-  float grad_scale;
-  double bias1, bias2; /* 1 - beta^step */
-  const struct outcome *outcome;
-  enum dtype master, grad, moments, copy; /* zero: fp32 */
-  bool stochastic;
-  uint64_t seed;
-  int64_t first; /* what the first element counts as */
-};
-
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
 enum device_class {
-  CLASS_PRODUCTS,    /* matmul, its epilogue included */
+  CLASS_PRODUCTS, /* matmul, its epilogue included */
   CLASS_ATTENTION,
   CLASS_NORMS,
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
-  CLASS_UPDATE,      /* adamw */
+  CLASS_SUMS, /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_UPDATE,
   CLASS_COUNT
 };
 
@@ -162,8 +157,10 @@ struct device_ops {
   /* Bytes of the device's memory that are in use, by anybody, and all there are. */
   enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
-  /* Lanes. `threads` workers share the math of a host lane. */
-  enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
+  /* Lanes. `name` is for people: threads and profilers show it. `role` decides the priority where
+   * the device has priorities. `threads` workers share the math of a host lane. */
+  enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
   /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
    * The first product of a lane takes it otherwise. */
@@ -213,11 +210,9 @@ struct device_ops {
   /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate; either may be NULL: not wanted). x is the normalised input (`sum` above). */
   enum status (*layernorm_backward)(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma, const float *mean,
                                     const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta, void *work);
-  size_t (*layernorm_workspace)(struct device *device, int64_t rows, int64_t C, int threads);
 
   enum status (*rmsnorm)(struct lane *lane, const struct rmsnorm *op);
   enum status (*rmsnorm_backward)(struct lane *lane, const struct rmsnorm_backward *op);
-  size_t (*rmsnorm_workspace)(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
 
   enum status (*rope)(struct lane *lane, const struct rope *op);
 
@@ -227,9 +222,6 @@ struct device_ops {
    * be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 
-  /* Pointers in op are not read. With past > 0 it is enough for fewer tokens and a shorter past > 0, too. Asked for tight room and for the best before the first call, so that no
-   * call has to prepare anything. */
-  size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads);
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
 
@@ -260,24 +252,20 @@ struct device_ops {
   /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
-  /* One pass over n elements; types are op's. `copy` (NULL: none) receives the working copy of the master, which is computed with. */
-  enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
+  /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
+   * one array per state of the rule. The master or a state may be NULL. Then zeros are read and
+   * nothing is stored. copy (NULL: none) = the new master, rounded to nearest. */
+  enum status (*update)(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *copy);
 };
 
 struct device {
   const struct device_ops *ops;
-  enum dtype compute, gradient;
-  bool by_sequence;       /* see above */
-  int64_t chunk_logits;   /* elements of logits that are best made at a time */
-  int64_t row_multiple;   /* elements of which rows of logits are best a multiple; 64 is one of it */
-  bool host_memory;       /* the host reads and writes its memory */
+  struct device_model model; /* model.device is this device */
   bool plain_memory;      /* set before the first alloc(): its blocks are to be of the kind that MPI can open to other processes, not of the one that NCCL can */
   char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
   char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
 };
-
-/* Those of the CUDA device, for plans that are made where there is none. */
-enum { DEVICE_CUDA_CHUNK_LOGITS = 1 << 29, DEVICE_CUDA_ROW_MULTIPLE = 64 };
 
 /* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
  * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */

@@ -106,7 +106,7 @@ static enum status share(struct exec *exec)
 enum status exec_autotune(struct exec *exec)
 {
   struct comm *comm = exec->config.comm;
-  if (exec->config.device->host_memory)
+  if (exec->config.device->model.host_memory)
     return STATUS_OK;
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? try_out(exec) : STATUS_OK);
   if (!status)
@@ -123,7 +123,7 @@ static enum status time_gather(struct exec *exec, struct lane *lane, int64_t who
   const int64_t part = whole / comm_group_size(group);
   enum status status = ops->mark_set(lane, from);
   if (!status)
-    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part / (int64_t)sizeof(float), DTYPE_F32, full);
+    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, full);
   if (!status)
     status = ops->mark_set(lane, to);
   if (!status)

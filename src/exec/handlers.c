@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "compress/compress.h"
 #include "exec/engine.h"
 #include "io/store/store.h"
 #include "plan/ops.h"
@@ -160,12 +161,15 @@ static enum status gather(const struct call *call)
   const int64_t count = shard->elements;
   const bool casts = shard->dtype != window->dtype;
   if (!casts && group)
-    return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), count, window->dtype, use(call, GATHER_WHOLE));
+    return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), shard->bytes,
+                           use(call, GATHER_WHOLE));
   const int64_t size = (int64_t)dtype_size(window->dtype);
   void *place = (char *)use(call, GATHER_WHOLE) + (group ? comm_group_index(group) * count * size : 0);
   enum status status = casts ? ops->cast(call->lane, count, shard->dtype, use(call, GATHER_SHARD), window->dtype, place)
                              : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
-  return status || !group ? status : comm_all_gather(group, call->lane, place, count, window->dtype, use(call, GATHER_WHOLE));
+  return status || !group ? status
+                          : comm_all_gather(group, call->lane, place, count * size,
+                                            use(call, GATHER_WHOLE));
 }
 
 enum status run_gather(const struct call *call)
@@ -183,7 +187,7 @@ enum status run_gather(const struct call *call)
 enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  const double rate = config->device->host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  const double rate = config->device->model.host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
   enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
@@ -270,7 +274,7 @@ enum status run_decode(const struct call *call)
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
 {
-  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
+  int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
   if (begin == end)
     return STATUS_OK;
   return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));
@@ -342,10 +346,29 @@ enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
+/* Messages are encoded into the first half of staging and received in the second one. In a group of
+ * one nothing is sent, so nothing is rounded. */
 enum status run_reduce(const struct call *call)
 {
-  return comm_reduce_scatter(group_of(call), call->lane, use(call, REDUCE_FULL), buffer_of(call, REDUCE_SHARD)->elements,
-                             call->instr->attr.wire, use(call, REDUCE_STAGING), adds(call, REDUCE_SHARD), use(call, REDUCE_SHARD));
+  struct comm_group *group = group_of(call);
+  const int size = comm_group_size(group);
+  const bool rounds = size > 1 && call->instr->attr.wire == DTYPE_BF16;
+  const struct codec codec = {rounds ? &codec_bf16 : &codec_none};
+  const int64_t count = buffer_of(call, REDUCE_SHARD)->elements;
+  const int64_t bytes = codec.ops->bytes(&codec, count);
+  const void *sent = use(call, REDUCE_FULL);
+  char *received = use(call, size > 1 ? REDUCE_STAGING : REDUCE_FULL);
+  enum status status = STATUS_OK;
+  if (!(codec.ops->traits & CODEC_IDENTITY)) {
+    status = codec.ops->encode(&codec, call->lane, count, size, sent, received);
+    sent = received;
+    received += size * bytes;
+  }
+  if (!status && size > 1)
+    status = comm_exchange(group, call->lane, sent, bytes, received);
+  return status ? status
+                : codec.ops->decode_sum(&codec, call->lane, count, size, received, bytes,
+                                        adds(call, REDUCE_SHARD), use(call, REDUCE_SHARD));
 }
 
 /* Casts n elements in the host's memory where they lie. Those of a narrower type fit in front of what is still to be cast, in runs that double: [n, 2n) of the wider one begin where [n, 2n)
@@ -387,9 +410,8 @@ enum status run_sum_shared(const struct call *call)
 
 enum status run_gather_grads(const struct call *call)
 {
-  const struct plan_buffer *piece = buffer_of(call, GATHER_GRADS_PIECE);
-  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE), piece->elements, piece->dtype,
-                         use(call, GATHER_GRADS_WHOLE));
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_GRADS_PIECE),
+                         use_bytes(call, GATHER_GRADS_PIECE), use(call, GATHER_GRADS_WHOLE));
 }
 
 enum status run_squares(const struct call *call)
@@ -459,23 +481,27 @@ enum status run_update(const struct call *call)
   const struct exec *exec = call->exec;
   const struct deck *deck = exec->config.deck;
   const int unit = call->instr->unit;
-  const struct adamw op = {
+  const struct update op = {
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],
+      .momentum = deck->optim.momentum,
+      .nesterov = deck->optim.nesterov,
       .eps = deck->optim.eps,
       .decay = deck->optim.weight_decay,
       .grad_scale = 1,
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
       .outcome = outcome_of(call),
-      .moments = buffer_of(call, UPDATE_STATE)->dtype,
+      .states = buffer_of(call, UPDATE_STATE)->dtype,
       .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, UPDATE_MASTER),
-                      use(call, UPDATE_GRADS), use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1), use(call, UPDATE_WORKING));
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
+                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS),
+                      (void *[]){use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1)},
+                      use(call, UPDATE_WORKING));
 }
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

@@ -46,7 +46,8 @@ static enum status narrow_there(const struct job_state *state, struct lane *lane
   enum status status = STATUS_OK;
   for (int u = 0; u < plan->input.model->units && !status; u++)
     if (plan->working[u] >= 0 && plan->buffer[plan->working[u]].tier == TIER_DEVICE)
-      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32, device_pointer(state, plan->master[u]), device->compute,
+      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32,
+                                 device_pointer(state, plan->master[u]), state->job->place.compute,
                                  device_pointer(state, plan->working[u]));
   return status;
 }
@@ -77,7 +78,7 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
     any |= job_state_is_apart(state, &state->piece[i]);
   if (!any)
     return STATUS_OK;
-  enum status status = device->ops->lane_create(device, "state", 1, &lane);
+  enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
   if (status)
     return status;
   status = device->ops->mark_create(device, &mark);
@@ -117,13 +118,13 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   void *own = piece->host ? piece->host + begin * size : state->scratch;
   enum status status = STATUS_OK;
   if (state->loads) {
-    moments_encode(own, piece->type, piece->second, data, (size_t)n);
+    moments_encode(own, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, data, (size_t)n);
     return piece->host ? STATUS_OK : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
   }
   if (!piece->host)
     status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
   if (!status)
-    moments_decode(data, piece->type, piece->second, own, (size_t)n);
+    moments_decode(data, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, own, (size_t)n);
   return status;
 }
 
@@ -180,7 +181,7 @@ enum status job_state_zero_disk(const struct job_state *state, bool moments)
 {
   const struct plan *plan = state->plan;
   enum status status = STATUS_OK;
-  for (int kind = 1; kind < JOB_STATE_KINDS; kind++)
+  for (int kind = 1; kind < job_state_kinds(plan, true); kind++)
     for (int u = 0; u < plan->input.model->units && !status; u++) {
       const struct job_state_piece piece = job_state_make_piece(plan, kind, u, false, false);
       if (piece.buffer < 0 || plan->buffer[piece.buffer].tier != TIER_DISK)

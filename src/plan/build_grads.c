@@ -65,7 +65,7 @@ void build_update(struct builder *b, int u, const int state[])
 {
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
-  if (!plan->input.shape.immediate)
+  if (!plan->policy[u].immediate)
     build_use(update, UPDATE_METRICS, plan->metrics);
   build_use(update, UPDATE_GRADS, b->unit[u].grads);
   build_use(update, UPDATE_MASTER, plan->master[u]);
@@ -115,7 +115,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->input.shape.immediate)
+  if (b->plan->policy[u].immediate)
     emit_update(b, u);
 }
 
@@ -145,9 +145,8 @@ void build_reduce_pending(struct builder *b, int m)
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
 void build_updates(struct builder *b)
 {
-  const bool immediate = b->plan->input.shape.immediate; /* they stand where their gradients are complete */
-  for (int u = 0; u < b->model->units && !immediate; u++)
-    if (!plan_is_on_host(b->plan, u))
+  for (int u = 0; u < b->model->units; u++) /* immediate ones stand where their gradients are complete */
+    if (!plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate)
       emit_update(b, u);
   if (b->host)
     build_host_updates(b);

@@ -153,7 +153,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
   if (op_rows[op].sums)
-    instr->attr.wire = b->plan->input.shape.wire;
+    instr->attr.wire = b->plan->policy[unit].wire;
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   return instr;

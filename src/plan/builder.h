@@ -41,8 +41,7 @@ struct builder {
   enum dtype element; /* the type in which parameters are gathered and computed with */
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
-  bool host;          /* masters, moments and reduced gradients are in host memory, but for those of resident units (plan_is_on_host) */
-  bool copies;        /* the update leaves a copy in the compute type on the device, to be gathered */
+  bool host;          /* masters, moments and reduced gradients are in host memory, but for some units (plan_is_on_host) */
   bool embeds;        /* the embedding has a gradient */
   int lowest;         /* block at which the backward pass ends; behind the last: there is none */
   struct sizes size;

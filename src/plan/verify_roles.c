@@ -2,11 +2,6 @@
 #include "base/mem.h"
 #include "plan/verify.h"
 
-static bool sums_on_host(const struct plan *plan)
-{
-  return plan->input.shape.host_state && plan->input.shape.cpu_reduce;
-}
-
 /* ---- the facts of an operand ---- */
 
 /* The only buffer that may stand there; -1: none may; ANY: any may. */
@@ -22,7 +17,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_METRICS: return plan->metrics;
   case ROLE_LOSS: return plan->loss;
   case ROLE_LOSS_HOST: return plan->loss_host;
-  case ROLE_SUMMED_LOSS: return sums_on_host(plan) ? plan->loss_host : plan->loss;
+  case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
   default: return ANY;
@@ -82,8 +77,8 @@ static enum dtype type_of(const struct plan *plan, const struct instr *instr, co
 {
   switch (operand->type) {
   case TYPE_WINDOW:
-  case TYPE_COMPUTE: return verify_window_type(plan);
-  case TYPE_STATE: return plan->input.shape.moments;
+  case TYPE_COMPUTE: return verify_window_type(plan, instr->unit);
+  case TYPE_STATE: return plan->policy[instr->unit].state;
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
   case TYPE_FIRST: return plan->buffer[instr->use[0].buffer].dtype;
@@ -106,7 +101,7 @@ static enum status check_facts(const struct plan *plan, int i, int k)
 static enum status check_attributes(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  const enum dtype wire = op_rows[instr->op].sums ? plan->input.shape.wire : DTYPE_F32;
+  const enum dtype wire = op_rows[instr->op].sums ? plan->policy[instr->unit].wire : DTYPE_F32;
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
   if (instr->attr.wire == wire)
@@ -122,7 +117,7 @@ static enum status check_attributes(const struct plan *plan, int i)
 static enum status check_working(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
-  const bool whole = plan->input.shape.params_full;
+  const bool whole = plan->policy[unit].working == WORKING_SHARED;
   if (whole ? plan_root(plan, working, NULL) != shared || !verify_is_place(plan, unit, working, plan->owned[unit])
             : plan->buffer[working].parent >= 0)
     return status_set(STATUS_PLAN, "%s writes %s, which is not at its place in the unit", verify_name(plan, i, i).text, plan->buffer[working].name);
@@ -223,11 +218,11 @@ enum status check_gather(const struct plan *plan, int i)
   if (!status)
     status = check_elements(plan, i, GATHER_SHARD, elements / verify_members(plan, instr));
   if (!status)
-    status = check_type(plan, i, GATHER_SHARD, copied ? verify_window_type(plan) : DTYPE_F32);
+    status = check_type(plan, i, GATHER_SHARD, copied ? verify_window_type(plan, unit) : DTYPE_F32);
   if (!status)
     status = check_elements(plan, i, GATHER_WHOLE, elements);
   plan_root(plan, whole, &offset);
-  if (!status && offset != begin * (int64_t)dtype_size(verify_window_type(plan)))
+  if (!status && offset != begin * (int64_t)dtype_size(verify_window_type(plan, unit)))
     return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[whole].name);
   return status;
 }
@@ -238,7 +233,8 @@ enum status check_decode(const struct plan *plan, int i)
   const struct plan_buffer *cache = &plan->buffer[plan->instr[i].use[DECODE_CACHE].buffer];
   if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != plan->instr[i].unit)
     return status_set(STATUS_PLAN, "%s changes %s in the place of its keys and values", verify_name(plan, i, i).text, cache->name);
-  size_t needed = input->model->ops->cache_bytes(input->model, input->device, input->shape.micro_batch, input->capacity);
+  size_t needed =
+      input->model->ops->cache_bytes(input->model, input->shape.micro_batch, input->capacity);
   if ((uint64_t)cache->bytes < needed)
     return status_set(STATUS_PLAN, "%s adds to %s, which is too small for %lld tokens", verify_name(plan, i, i).text, cache->name,
                       (long long)input->capacity);

@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
+#include "reduce.h"
 
 static struct device *device;
 static struct lane *lane;
@@ -117,7 +118,7 @@ static void choose_way(enum way way)
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
   const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->shm != NULL) ==
+  assert_true((group->carrier_data != NULL) ==
               (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
@@ -131,7 +132,7 @@ static void for_every_group(void (*test)(struct grouping g, struct comm_group *g
       struct comm_group *group = make_group(list[i]);
       assert_way(way, list[i], group);
       test(list[i], group);
-      comm_mpi_set_count_limit(100); /* 7 pieces and a rest of 68: the path of counts beyond INT_MAX */
+      comm_mpi_set_count_limit(100); /* bytes: the path of counts beyond INT_MAX */
       test(list[i], group);
       comm_mpi_set_count_limit(INT_MAX);
       comm_group_destroy(group);
@@ -149,7 +150,7 @@ static void gather(struct grouping g, struct comm_group *group)
     float *mine = in_place ? full + index * COUNT : shard;
     for (int i = 0; i < COUNT; i++)
       mine[i] = value(comm_rank(job), i);
-    assert_int_equal(comm_all_gather(group, lane, mine, COUNT, DTYPE_F32, full), STATUS_OK);
+    assert_int_equal(comm_all_gather(group, lane, mine, sizeof shard, full), STATUS_OK);
     for (int m = 0; m < size; m++)
       for (int i = 0; i < COUNT; i++)
         assert_true(full[m * COUNT + i] == value(member(g, m), i));
@@ -163,10 +164,42 @@ static void gather_16_bit(struct grouping g, struct comm_group *group)
   static uint16_t full[MOST_RANKS * COUNT], shard[COUNT];
   for (int i = 0; i < COUNT; i++)
     shard[i] = bf16_from_f32(value(comm_rank(job), i));
-  assert_int_equal(comm_all_gather(group, lane, shard, COUNT, DTYPE_BF16, full), STATUS_OK);
+  assert_int_equal(comm_all_gather(group, lane, shard, sizeof shard, full), STATUS_OK);
   for (int m = 0; m < comm_group_size(group); m++)
     for (int i = 0; i < COUNT; i++)
       assert_int_equal(full[m * COUNT + i], bf16_from_f32(value(member(g, m), i)));
+}
+
+/* Byte i of the message of member `from` for member `to`. */
+static unsigned char byte(int from, int to, int64_t i)
+{
+  const uint32_t h =
+      (uint32_t)(from * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
+  return (unsigned char)(h >> 11);
+}
+
+/* Lengths below, at and above a piece, most of them no multiple of an element. */
+static void exchange(struct grouping g, struct comm_group *group)
+{
+  enum { MOST = 5003, GUARD = 64 };
+  static const int64_t lengths[] = {1, 3, 17, 99, 1280, MOST};
+  static unsigned char sent[MOST_RANKS * MOST], received[MOST_RANKS * MOST + GUARD];
+  const int size = comm_group_size(group), rank = comm_rank(job);
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+    const int64_t bytes = lengths[l];
+    memset(received, 0xee, sizeof received);
+    for (int m = 0; m < size; m++)
+      for (int64_t i = 0; i < bytes; i++)
+        sent[m * bytes + i] = byte(rank, member(g, m), i);
+    must(comm_exchange(group, lane, sent, bytes, received));
+    for (int m = 0; m < size; m++)
+      for (int64_t i = 0; i < bytes; i++) {
+        assert_int_equal(received[m * bytes + i], byte(member(g, m), rank, i));
+        assert_int_equal(sent[m * bytes + i], byte(rank, member(g, m), i));
+      }
+    for (int64_t i = size * bytes; i < size * bytes + GUARD; i++)
+      assert_int_equal(received[i], 0xee);
+  }
 }
 
 /* What of a gradient arrives: in a group of one nothing travels. */
@@ -186,7 +219,8 @@ static void reduce_as(struct grouping g, struct comm_group *group, enum dtype wi
       shard[i] = 0.25f * (float)i;
     staging[size * COUNT] = 0.5f;
     float *out = way == 2 ? full + index * COUNT : shard;
-    assert_int_equal(comm_reduce_scatter(group, lane, full, COUNT, wire, staging, way == 1, out), STATUS_OK);
+    assert_int_equal(reduce_scatter(group, lane, full, COUNT, wire, staging, way == 1, out),
+                     STATUS_OK);
     assert_true(staging[size * COUNT] == 0.5f);
     for (int i = 0; i < COUNT; i++) {
       float terms[MOST_RANKS];
@@ -237,6 +271,12 @@ static void all_gather_of_16_bit_in_every_group(void **state)
   for_every_group(gather_16_bit);
 }
 
+static void bytes_are_exchanged_in_every_group(void **state)
+{
+  (void)state;
+  for_every_group(exchange);
+}
+
 static void reduce_scatter_in_every_group(void **state)
 {
   (void)state;
@@ -266,8 +306,10 @@ static void two_stages_equal_one(void **state)
   struct comm_group *block = make_group((struct grouping){COMM_SHARD, 2}), *replicas = make_group((struct grouping){COMM_REPLICA, 2});
   for (int i = 0; i < 4 * COUNT; i++)
     full[i] = value(comm_rank(job), i);
-  assert_int_equal(comm_reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half), STATUS_OK);
-  assert_int_equal(comm_reduce_scatter(replicas, lane, half, COUNT, DTYPE_F32, staging, false, piece), STATUS_OK);
+  assert_int_equal(reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half),
+                   STATUS_OK);
+  assert_int_equal(reduce_scatter(replicas, lane, half, COUNT, DTYPE_F32, staging, false, piece),
+                   STATUS_OK);
   int which = 2 * comm_group_index(block) + comm_group_index(replicas);
   for (int i = 0; i < COUNT; i++) {
     float terms[MOST_RANKS];
@@ -277,27 +319,31 @@ static void two_stages_equal_one(void **state)
     assert_memory_equal(&piece[i], &expected, sizeof expected);
   }
   /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage piece is r. */
-  assert_int_equal(comm_reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once), STATUS_OK);
-  assert_int_equal(comm_all_gather(world, lane, once, COUNT, DTYPE_F32, full), STATUS_OK);
+  assert_int_equal(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once),
+                   STATUS_OK);
+  assert_int_equal(comm_all_gather(world, lane, once, COUNT * sizeof(float), full), STATUS_OK);
   assert_memory_equal(piece, full + which * COUNT, sizeof piece);
   comm_group_destroy(replicas);
   comm_group_destroy(block);
   comm_group_destroy(world);
+  comm_group_destroy(NULL);
 }
 
 /* Another carrier and another device beside the first ones, which do what those do and count. */
 static int carried, summed;
 
-static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard, int64_t count, enum dtype type, void *full)
+static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard,
+                                int64_t bytes, void *full)
 {
   carried++;
-  return comm_mpi_carrier.all_gather(group, on, shard, count, type, full);
+  return comm_mpi_carrier.all_gather(group, on, shard, bytes, full);
 }
 
-static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent, int64_t count, enum dtype type, void *received)
+static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
+                                  int64_t bytes, void *received)
 {
   carried++;
-  return comm_mpi_carrier.exchange(group, on, sent, count, type, received);
+  return comm_mpi_carrier.exchange(group, on, sent, bytes, received);
 }
 
 static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums, int n)
@@ -337,7 +383,9 @@ static void carriers_live_side_by_side(void **state)
   other_carrier.sum_exact = count_sum;
   other_ops.sum_parts = count_sum_parts;
   assert_int_equal(device_create("host", 0, DTYPE_F32, &other_device), STATUS_OK);
-  assert_int_equal(other_device->ops->lane_create(other_device, "other", 1, &other_lane), STATUS_OK);
+  assert_int_equal(
+      other_device->ops->lane_create(other_device, "other", LANE_ROLE_COMPUTE, 1, &other_lane),
+      STATUS_OK);
   other_device->ops = &other_ops;
 
   job->carrier = &other_carrier;
@@ -374,10 +422,10 @@ static void carriers_live_side_by_side(void **state)
   device_destroy(other_device);
 }
 
-static void assert_note(int64_t count)
+static void assert_note(int64_t bytes)
 {
   assert_true((int64_t)note.count * comm_ranks(job) <= INT_MAX);
-  assert_true((int64_t)note.count * note.extent == count * (int64_t)dtype_size(DTYPE_BF16));
+  assert_true((int64_t)note.count * note.extent == bytes);
 }
 
 /* Open MPI before 4.1.4 computes member * count in an int, so that product has to fit too.
@@ -394,24 +442,13 @@ static void a_member_s_place_fits_an_int(void **state)
                    STATUS_OK); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
-    must(world->carrier->all_gather(world, lane, &part, counts[i], DTYPE_BF16, &whole));
+    must(world->carrier->all_gather(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
-    must(world->carrier->exchange(world, lane, &part, counts[i], DTYPE_BF16, &whole));
+    must(world->carrier->exchange(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
   }
   note.on = false;
   comm_group_destroy(world);
-}
-
-static void gradients_travel_in_two_types(void **state)
-{
-  (void)state;
-  float full[MOST_RANKS] = {0}, staging[MOST_RANKS], shard[1];
-  struct comm_group *world = make_group((struct grouping){COMM_WORLD, 1});
-  assert_int_equal(comm_reduce_scatter(world, lane, full, 1, DTYPE_F16, staging, false, shard), STATUS_UNSUPPORTED);
-  assert_string_equal(status_text(), "gradients cannot travel as fp16: they do as fp32 or bf16");
-  comm_group_destroy(world);
-  comm_group_destroy(NULL);
 }
 
 static void a_node_without_room_sends_messages(void **state)
@@ -421,7 +458,7 @@ static void a_node_without_room_sends_messages(void **state)
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
-  assert_null(group->shm);
+  assert_null(group->carrier_data);
   reduce(everybody, group);
   comm_group_destroy(group);
 }
@@ -444,7 +481,7 @@ static void what_a_node_holds_is_known_before(void **state)
       held += mem_usage(MEM_META).bytes;
       assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
       assert_in_range(held - (sums ? 0 : told), 0, comm_ranks(job) * (4096 + 1024)); /* a rest of a page, and what describes it */
-      assert_true(!sums || !group->shm);
+      assert_true(!sums || !group->carrier_data);
       gather(list[i], group);
       reduce(list[i], group);
       group_sum(list[i], group);
@@ -459,7 +496,7 @@ static int start(void **state)
 {
   if (start_job(state) || device_create("host", 0, DTYPE_F32, &device))
     return -1;
-  return device->ops->lane_create(device, "test", 1, &lane) ? -1 : 0;
+  return device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane) ? -1 : 0;
 }
 
 static int stop(void **state)
@@ -472,11 +509,16 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_gather_in_every_group),          cmocka_unit_test(all_gather_of_16_bit_in_every_group),
-      cmocka_unit_test(reduce_scatter_in_every_group),      cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
-      cmocka_unit_test(exact_sums_in_every_group),          cmocka_unit_test(two_stages_equal_one),
-      cmocka_unit_test(gradients_travel_in_two_types),      cmocka_unit_test(carriers_live_side_by_side),
-      cmocka_unit_test(a_node_without_room_sends_messages), cmocka_unit_test(what_a_node_holds_is_known_before),
+      cmocka_unit_test(all_gather_in_every_group),
+      cmocka_unit_test(all_gather_of_16_bit_in_every_group),
+      cmocka_unit_test(bytes_are_exchanged_in_every_group),
+      cmocka_unit_test(reduce_scatter_in_every_group),
+      cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
+      cmocka_unit_test(exact_sums_in_every_group),
+      cmocka_unit_test(two_stages_equal_one),
+      cmocka_unit_test(carriers_live_side_by_side),
+      cmocka_unit_test(a_node_without_room_sends_messages),
+      cmocka_unit_test(what_a_node_holds_is_known_before),
       cmocka_unit_test(a_member_s_place_fits_an_int),
   };
   return cmocka_run_group_tests(tests, start, stop);

@@ -16,6 +16,7 @@
 #include "comm/ops.h"
 #include "device/lane.h"
 #include "fixture.h"
+#include "reduce.h"
 
 enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
 
@@ -90,8 +91,9 @@ static void open_worker(struct worker *w, struct device *device, int salt)
 {
   *w = (struct worker){.device = device, .salt = salt};
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
-  assert_null(w->group->shm);
-  assert_int_equal(device->ops->lane_create(device, "test", 1, &w->lane), STATUS_OK);
+  assert_ptr_equal(w->group->carrier, &comm_mpi_device_carrier);
+  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane),
+                   STATUS_OK);
   assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
   w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
   w->staging = take(device, 2 * MOST_RANKS * COUNT * sizeof(float));
@@ -134,7 +136,7 @@ static enum status gather_round(struct worker *w, bool in_place)
   float *from = in_place ? w->full + index * COUNT : w->shard;
   enum status status = fill(w, from, COUNT);
   if (!status)
-    status = comm_all_gather(w->group, w->lane, from, COUNT, DTYPE_F32, w->full);
+    status = comm_all_gather(w->group, w->lane, from, COUNT * sizeof(float), w->full);
   if (!status)
     status = settle(w);
   if (status)
@@ -144,6 +146,40 @@ static enum status gather_round(struct worker *w, bool in_place)
     if (got[i] != value(w->salt, i / COUNT, i % COUNT))
       return status_set(STATUS_INTERNAL, "an all-gather of lane %d is wrong at %d", w->salt, i);
   return got[size * COUNT] == guard ? STATUS_OK : status_set(STATUS_INTERNAL, "an all-gather of lane %d writes behind its end", w->salt);
+}
+
+static unsigned char byte(int salt, int from, int to, int64_t i)
+{
+  const uint32_t h =
+      (uint32_t)((salt * 7 + from) * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
+  return (unsigned char)(h >> 11);
+}
+
+/* Lengths that are no multiple of an element, and of a piece only by chance. */
+static enum status exchange_round(struct worker *w, int round)
+{
+  static const int64_t lengths[ROUNDS] = {1, 3, 611, 1000, 2475, COUNT * sizeof(float) - 1};
+  static _Thread_local unsigned char mine[MOST_RANKS * COUNT * sizeof(float)], got[sizeof mine + 1];
+  const int index = comm_group_index(w->group), size = comm_group_size(w->group);
+  const int64_t bytes = lengths[round], all = size * bytes;
+  for (int64_t i = 0; i < all; i++)
+    mine[i] = byte(w->salt, index, (int)(i / bytes), i % bytes);
+  const unsigned char guard = 0xee;
+  apart_put((char *)w->staging + all, &guard, 1);
+  enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
+  if (!status)
+    status = comm_exchange(w->group, w->lane, w->full, bytes, w->staging);
+  if (!status)
+    status = settle(w);
+  if (status)
+    return status;
+  apart_get(w->staging, (size_t)all + 1, got);
+  for (int64_t i = 0; i < all; i++)
+    if (got[i] != byte(w->salt, (int)(i / bytes), index, i % bytes))
+      return status_set(STATUS_INTERNAL, "an exchange of lane %d is wrong at %d", w->salt, (int)i);
+  return got[all] == guard
+             ? STATUS_OK
+             : status_set(STATUS_INTERNAL, "an exchange of lane %d writes after its end", w->salt);
 }
 
 static float arrives(int size, enum dtype wire, float x)
@@ -174,7 +210,8 @@ static enum status reduce_round(struct worker *w, enum dtype wire, bool accumula
   if (!status)
     status = w->device->ops->copy(w->lane, w->shard, before, sizeof before);
   if (!status)
-    status = comm_reduce_scatter(w->group, w->lane, w->full, COUNT, wire, w->staging, accumulate, w->shard);
+    status =
+        reduce_scatter(w->group, w->lane, w->full, COUNT, wire, w->staging, accumulate, w->shard);
   if (!status)
     status = settle(w);
   if (status)
@@ -212,6 +249,8 @@ static enum status work(void *arg)
   enum status status = STATUS_OK;
   for (int round = 0; !status && round < ROUNDS; round++) {
     status = gather_round(w, round % 2);
+    if (!status)
+      status = exchange_round(w, round);
     if (!status)
       status = reduce_round(w, round % 3 == 1 ? DTYPE_BF16 : DTYPE_F32, round % 2);
     if (!status)
@@ -291,7 +330,6 @@ static void the_host_s_groups_stay_as_they_are(void **state)
   assert_string_equal(comm_carrier_text(job), "mpi");
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
   assert_ptr_equal(group->carrier, &comm_mpi_carrier);
-  assert_null(group->stage);
   comm_group_destroy(group);
   comm_set_device(job, NULL);
   apart_destroy(device);
@@ -305,9 +343,9 @@ static void mpi_is_asked(void **state)
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
                       aware ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
-  device->host_memory = true;
+  device->model.host_memory = true;
   assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
-  device->host_memory = false;
+  device->model.host_memory = false;
   apart_destroy(device);
 }
 

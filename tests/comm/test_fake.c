@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "device/lane.h"
+#include "reduce.h"
 
 static struct comm *make(int rank, int ranks)
 {
@@ -105,25 +106,37 @@ static void collectives_move_this_ranks_part(void **state)
   struct lane *lane;
   assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
-  assert_int_equal(device->ops->lane_create(device, "test", 1, &lane), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane),
+                   STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++) {
     full[i] = -1;
     grads[i] = (float)i;
   }
   for (int i = 0; i < COUNT; i++)
     shard[i] = 1;
-  assert_int_equal(comm_all_gather(group, lane, shard, COUNT, DTYPE_F32, full), STATUS_OK);
+  assert_int_equal(comm_all_gather(group, lane, shard, COUNT * sizeof(float), full), STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(full[i] == (i / COUNT == 1 ? 1 : -1));
-  assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard), STATUS_OK);
+  assert_int_equal(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard),
+                   STATUS_OK);
   for (int i = 0; i < COUNT; i++)
     assert_true(shard[i] == 1 + grads[COUNT + i]);
-  assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, false, grads + COUNT), STATUS_OK);
+  assert_int_equal(
+      reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, false, grads + COUNT),
+      STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(grads[i] == (float)i);
-  assert_int_equal(comm_reduce_scatter(group, lane, grads, COUNT, DTYPE_BF16, staging, false, shard), STATUS_OK);
+  assert_int_equal(reduce_scatter(group, lane, grads, COUNT, DTYPE_BF16, staging, false, shard),
+                   STATUS_OK);
   for (int i = 0; i < COUNT; i++)
     assert_true(shard[i] == f32_from_bf16(bf16_from_f32(grads[COUNT + i])));
+  unsigned char sent[3 * 7], received[3 * 7 + 1];
+  memset(sent, 1, sizeof sent);
+  memset(received, 2, sizeof received);
+  assert_int_equal(comm_exchange(group, lane, sent, 7, received), STATUS_OK);
+  for (int i = 0; i < 3 * 7; i++)
+    assert_int_equal(received[i], i / 7 == 1);
+  assert_int_equal(received[3 * 7], 2);
   struct exactsum sum = {0};
   exactsum_add(&sum, 3);
   assert_int_equal(comm_group_sum_exact(group, lane, &sum, 1), STATUS_OK);

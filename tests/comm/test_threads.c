@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "fixture.h"
+#include "reduce.h"
 
 enum { COUNT = 512, MOST_RANKS = 5, ROUNDS = 40 };
 
@@ -38,7 +39,7 @@ static enum status gather_round(struct worker *w, int round)
   int index = comm_group_index(w->group), size = comm_group_size(w->group);
   for (int i = 0; i < COUNT; i++)
     w->shard[i] = value(w->salt, index, round, i);
-  enum status status = comm_all_gather(w->group, w->lane, w->shard, COUNT, DTYPE_F32, w->full);
+  enum status status = comm_all_gather(w->group, w->lane, w->shard, COUNT * sizeof(float), w->full);
   for (int i = 0; !status && i < size * COUNT; i++)
     if (w->full[i] != value(w->salt, i / COUNT, round, i % COUNT))
       return status_set(STATUS_INTERNAL, "all-gather %d of round %d is wrong at %d", w->salt, round, i);
@@ -50,7 +51,8 @@ static enum status reduce_round(struct worker *w, int round)
   int index = comm_group_index(w->group), size = comm_group_size(w->group);
   for (int i = 0; i < size * COUNT; i++)
     w->full[i] = value(w->salt, index, round, i);
-  enum status status = comm_reduce_scatter(w->group, w->lane, w->full, COUNT, DTYPE_F32, w->staging, false, w->shard);
+  enum status status =
+      reduce_scatter(w->group, w->lane, w->full, COUNT, DTYPE_F32, w->staging, false, w->shard);
   for (int i = 0; !status && i < COUNT; i++) {
     float expected = 0;
     for (int m = 0; m < size; m++)
@@ -83,7 +85,9 @@ static void lanes_do_not_share_an_order(void **state)
   for (int t = 0; t < 2; t++) {
     workers[t].salt = t + 1;
     assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &workers[t].group), STATUS_OK);
-    assert_int_equal(device->ops->lane_create(device, "test", 1, &workers[t].lane), STATUS_OK);
+    assert_int_equal(
+        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &workers[t].lane),
+        STATUS_OK);
   }
   for (int t = 0; t < 2; t++) { /* the other way round on odd ranks */
     int which = t ^ (comm_rank(job) & 1);

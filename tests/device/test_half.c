@@ -13,7 +13,7 @@ static int create(void **state)
 {
   if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
     return -1;
-  return half->ops->lane_create(half, "half", 3, &half_lane) ? -1 : 0;
+  return half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane) ? -1 : 0;
 }
 
 static int destroy(void **state)
@@ -82,9 +82,9 @@ static void assert_same(const struct sums *x)
 static void computes_in_bf16_and_sums_in_fp32(void **state)
 {
   (void)state;
-  assert_int_equal(half->compute, DTYPE_BF16);
-  assert_int_equal(half->gradient, DTYPE_F32);
-  assert_true(half->by_sequence);
+  assert_int_equal(half->model.compute, DTYPE_BF16);
+  assert_int_equal(half->model.gradient, DTYPE_F32);
+  assert_true(half->model.by_sequence);
   assert_string_equal(half->ops->name, "host");
 }
 
@@ -205,7 +205,7 @@ static void rms_norms(void **state)
     struct rmsnorm_backward back = {
         .rows = R, .groups = groups, .C = C, .tile = T, .x_stride = stride, .dy_stride = stride, .dx_stride = stride, .accumulate = heads};
     back.dx_accumulate = !heads;
-    back.work = bytes(ops->rmsnorm_workspace(device, R, groups, C, 3));
+    back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
     back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide, back.dx = dx.wide, back.dgamma = dgamma.wide;
     assert_ok(ops->rmsnorm_backward(lanes[0], &back));
     back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half, back.dx = dx.half, back.dgamma = dgamma.half;
@@ -263,7 +263,7 @@ static void attention_forward_and_backward(void **state)
     struct attention op = {.batch = B, .tokens = T, .heads = H, .kv_heads = KV, .head_width = D, .window = window};
     op.q_stride = op.k_stride = op.v_stride = STRIDE;
     op.out_stride = H * D;
-    op.work = bytes(ops->attention_workspace(device, &op, 3));
+    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
     struct attention_backward wide = {.forward = op, .dq_stride = STRIDE, .dk_stride = STRIDE, .dv_stride = STRIDE}, narrow = wide;
     wide.forward.q = qkv.wide, wide.forward.k = qkv.wide + H * D, wide.forward.v = qkv.wide + (H + KV) * D;
     narrow.forward.q = qkv.half, narrow.forward.k = qkv.half + H * D, narrow.forward.v = qkv.half + (H + KV) * D;
@@ -294,7 +294,7 @@ static void attention_to_a_cache(void **state)
     struct attention op = {.batch = B, .tokens = NEW, .heads = H, .kv_heads = KV, .head_width = D, .past = past, .kv_batch_stride = ROOM * ROW};
     op.q_stride = op.out_stride = H * D;
     op.k_stride = op.v_stride = ROW;
-    op.work = bytes(ops->attention_workspace(device, &op, 3));
+    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
     op.q = q.wide, op.k = cache.wide, op.v = cache.wide + KV * D, op.out = out.wide;
     assert_ok(ops->attention(lanes[0], &op));
     op.q = q.half, op.k = cache.half, op.v = cache.half + KV * D, op.out = out.half;
@@ -365,17 +365,26 @@ static void masters_stay_fp32_and_their_copy_is_rounded(void **state)
   (void)state;
   enum { N = 70001 };
   struct outcome outcome = {.scale = 0.25, .finite = 1};
-  struct adamw op = {
-      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1, .bias1 = 0.1, .bias2 = 0.05, .outcome = &outcome};
-  struct adamw op_half = op;
+  struct update op = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .decay = 0.1,
+                      .grad_scale = 1,
+                      .bias1 = 0.1,
+                      .bias2 = 0.05,
+                      .outcome = &outcome};
+  struct update op_half = op;
   op_half.copy = DTYPE_BF16;
   float *grad = normals(N, 1);
   struct sums master = sums(N, true), m = sums(N, true), v = {.n = N, .wide = bytes(N * sizeof(float)), .half = bytes(N * sizeof(float))};
   struct twin copy = output(N);
   for (int finite = 1; finite >= 0; finite--) { /* once more with gradients that are not: all stays as it is */
     outcome.finite = finite;
-    assert_ok(ops->adamw(lanes[0], N, &op, master.wide, grad, m.wide, v.wide, copy.wide));
-    assert_ok(half->ops->adamw(half_lane, N, &op_half, master.half, grad, m.half, v.half, copy.half));
+    assert_ok(
+        ops->update(lanes[0], N, &op, master.wide, grad, (void *[]){m.wide, v.wide}, copy.wide));
+    assert_ok(half->ops->update(half_lane, N, &op_half, master.half, grad,
+                                (void *[]){m.half, v.half}, copy.half));
     assert_same(&master);
     assert_same(&m);
     assert_same(&v);
@@ -383,7 +392,8 @@ static void masters_stay_fp32_and_their_copy_is_rounded(void **state)
     for (int64_t i = 0; i < N && finite; i++)
       copy.half[i] = 0x3f80, copy.wide[i] = 1;
   }
-  assert_ok(half->ops->adamw(half_lane, N, &op_half, master.half, grad, m.half, v.half, NULL));
+  assert_ok(half->ops->update(half_lane, N, &op_half, master.half, grad, (void *[]){m.half, v.half},
+                              NULL));
 }
 
 /* A lane's room grows with the largest call; after that a step allocates nothing. */
@@ -392,7 +402,7 @@ static void room_is_kept(void **state)
   (void)state;
   struct twin a = input(5000, 1);
   struct lane *fresh;
-  assert_ok(half->ops->lane_create(half, "fresh", 1, &fresh));
+  assert_ok(half->ops->lane_create(half, "fresh", LANE_ROLE_COMPUTE, 1, &fresh));
   int64_t none = mem_calls();
   assert_ok(half->ops->add(fresh, 5000, a.half, a.half, a.half));
   int64_t some = mem_calls();

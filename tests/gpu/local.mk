@@ -15,6 +15,8 @@ tests/gpu/spy.so: tests/gpu/spy.c
 endif
 if HAVE_NCCL
 check_PROGRAMS += tests/gpu/test_nccl
+tests_gpu_test_nccl_SOURCES = tests/gpu/test_nccl.c $(comm_reduce)
+tests_gpu_test_nccl_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests/comm
 endif
 EXTRA_DIST += \
 	tests/gpu/sanitize.sh \

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 #include "gpu/nccl.h"
+#include "reduce.h"
 
 enum { COUNT = 4096 + 8, MOST_RANKS = 4, MOST_GROUPS = 8, ROUNDS = 20 };
 
@@ -108,7 +109,7 @@ static void gather(const struct grouping *g, enum dtype type, bool in_place)
       store(type, expected, m * COUNT + i, any(member(g, m), i));
   char *from = in_place ? full + (size_t)index * part : shard;
   move(from, mine, part);
-  must(comm_all_gather(g->group, lane, from, COUNT, type, full));
+  must(comm_all_gather(g->group, lane, from, (int64_t)part, full));
   move(got, full, bytes);
   assert_memory_equal(got, expected, bytes);
   mem_free(expected);
@@ -124,6 +125,43 @@ static void all_gather_in_every_group(void **state)
   for (int g = 0; g < n_groupings; g++)
     for (int way = 0; way < 4; way++)
       gather(&groupings[g], way & 1 ? DTYPE_BF16 : DTYPE_F32, way & 2);
+}
+
+/* Byte i of the message of member `from` for member `to`. */
+static unsigned char byte(int from, int to, int64_t i)
+{
+  const uint32_t h =
+      (uint32_t)(from * MOST_RANKS + to + 1) * 2654435761u ^ (uint32_t)i * 2246822519u;
+  return (unsigned char)(h >> 11);
+}
+
+static void exchange(const struct grouping *g, int64_t bytes)
+{
+  const int size = comm_group_size(g->group), rank = comm_rank(job);
+  const size_t all = (size_t)(size * bytes);
+  unsigned char *sent = room(all), *received = room(all + 1), *mine = here(all + 1);
+  for (int m = 0; m < size; m++)
+    for (int64_t i = 0; i < bytes; i++)
+      mine[m * bytes + i] = byte(rank, member(g, m), i);
+  move(sent, mine, all);
+  must(comm_exchange(g->group, lane, sent, bytes, received));
+  move(mine, received, all + 1);
+  for (int m = 0; m < size; m++)
+    for (int64_t i = 0; i < bytes; i++)
+      assert_int_equal(mine[m * bytes + i], byte(member(g, m), rank, i));
+  assert_int_equal(mine[all], 0);
+  mem_free(mine);
+  device->ops->release(device, received);
+  device->ops->release(device, sent);
+}
+
+static void bytes_are_exchanged_in_every_group(void **state)
+{
+  (void)state;
+  static const int64_t lengths[] = {1, 3, 17, 4099};
+  for (int g = 0; g < n_groupings; g++)
+    for (int l = 0; l < 4; l++)
+      exchange(&groupings[g], lengths[l]);
 }
 
 enum way { SET, ADD, IN_PLACE };
@@ -158,7 +196,7 @@ static void reduce(const struct grouping *g, enum dtype wire, enum way way, floa
     mine[i] = 0.25f * (float)i;
   move(shard, mine, part);
   float *to = way == IN_PLACE ? full + (size_t)index * COUNT : shard;
-  must(comm_reduce_scatter(g->group, lane, full, COUNT, wire, staging, way == ADD, to));
+  must(reduce_scatter(g->group, lane, full, COUNT, wire, staging, way == ADD, to));
   move(out, to, part);
   mem_free(mine);
   device->ops->release(device, shard);
@@ -237,9 +275,11 @@ static enum status enqueue(void *arg)
   const int64_t size = comm_group_size(w->group);
   enum status status = device->ops->enter(device);
   for (int64_t round = 0; !status && round < ROUNDS; round++) {
-    status = comm_all_gather(w->group, w->lane, w->sent + round * COUNT, COUNT, DTYPE_F32, w->gathered + round * size * COUNT);
+    status = comm_all_gather(w->group, w->lane, w->sent + round * COUNT, COUNT * sizeof(float),
+                             w->gathered + round * size * COUNT);
     if (!status)
-      status = comm_reduce_scatter(w->group, w->lane, w->full + round * size * COUNT, COUNT, w->wire, w->staging, false, w->reduced + round * COUNT);
+      status = reduce_scatter(w->group, w->lane, w->full + round * size * COUNT, COUNT, w->wire,
+                              w->staging, false, w->reduced + round * COUNT);
   }
   return status;
 }
@@ -253,7 +293,7 @@ static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
   must(comm_group_create(job, COMM_WORLD, 0, &w->group));
-  must(device->ops->lane_create(device, "reduce", 1, &w->lane));
+  must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE_SUM, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
   w->wire = salt ? DTYPE_BF16 : DTYPE_F32;
@@ -339,9 +379,6 @@ static void what_nccl_refuses_is_told(void **state)
   must(nccl_group_create(&group));
   assert_int_equal(nccl_group_start(group, "sluice-test", id, true, 1, 1), STATUS_LIBRARY); /* there is no member 1 of 1 */
   assert_non_null(strstr(status_text(), "NCCL: starting a group failed: invalid argument"));
-  int64_t *there = room(MOST_RANKS * sizeof *there);
-  assert_int_equal(comm_all_gather(groupings[0].group, lane, there, 1, DTYPE_I64, there), STATUS_UNSUPPORTED);
-  device->ops->release(device, there);
   nccl_group_abort(group);
   must(nccl_group_create(&group));
   nccl_group_destroy(group); /* never started */
@@ -411,7 +448,7 @@ static int start(void **state)
 {
   (void)state;
   must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
-  must(device->ops->lane_create(device, "test", 1, &lane));
+  must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   must(comm_set_carrier(job, "nccl"));
   add_grouping(COMM_WORLD, 0);
   for (int size = 1; size <= comm_ranks(job); size++)
@@ -435,9 +472,13 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_gather_in_every_group),     cmocka_unit_test(reduce_scatter_in_every_group),
-      cmocka_unit_test(exact_sums_in_every_group),     cmocka_unit_test(lanes_do_not_share_an_order),
-      cmocka_unit_test(what_nccl_refuses_is_told),     cmocka_unit_test(memory_is_registered_up_to_a_limit),
+      cmocka_unit_test(all_gather_in_every_group),
+      cmocka_unit_test(reduce_scatter_in_every_group),
+      cmocka_unit_test(exact_sums_in_every_group),
+      cmocka_unit_test(lanes_do_not_share_an_order),
+      cmocka_unit_test(bytes_are_exchanged_in_every_group),
+      cmocka_unit_test(what_nccl_refuses_is_told),
+      cmocka_unit_test(memory_is_registered_up_to_a_limit),
       cmocka_unit_test(what_is_stuck_can_be_given_up),
   };
   if (comm_create_mpi(&argc, &argv, &job))

@@ -181,7 +181,6 @@ static void hand_make(struct hand *hand, int ranks)
                              .buffer = hand->buffer,
                              .buffers = 8};
   hand->plan.input.device = &fixture_half;
-  hand->plan.input.shape.host_state = true;
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < 8; b++)
     hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .elements = 250 * (b + 1), .bytes = 1000 * (b + 1)};
@@ -191,7 +190,6 @@ static void hand_make(struct hand *hand, int ranks)
 static void hand_make_shared(struct hand *hand)
 {
   hand_make(hand, 4);
-  hand->plan.input.shape.cpu_reduce = hand->plan.input.shape.one_node = true;
   hand->plan.on_host[LANE_REDUCE] = true;
 }
 
@@ -283,7 +281,6 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
     hand_make(&hand, 4);
-    hand.plan.input.shape.cpu_reduce = true;
     hand.plan.on_host[LANE_REDUCE] = true;
     hand_add(&hand, OP_REDUCE, LANE_REDUCE, uses[adds]);
     struct plan_forecast f = hand_forecast(&hand, &all_rates);
@@ -307,7 +304,6 @@ static void gradients_in_bf16_take_half_the_link(void **state)
   struct plan_forecast f = hand_forecast(&hand, &device);
   expect_near(f.step_s, link / 4e3 + latency + 1500 / 1e4);
   expect_near(f.exposed_comm_s, link / 4e3 + latency);
-  hand.plan.input.shape.cpu_reduce = true;
   hand.plan.on_host[LANE_REDUCE] = true;
   expect_near(hand_forecast(&hand, &all_rates).step_s,
               link / 8e3 + latency + (1500 + 500 + 3000) / 1e4);

@@ -291,6 +291,12 @@ static void each_part_is_gathered_to_its_place(void **state)
   broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
 }
 
+static void keep_no_copies(struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->policy[u].working = WORKING_NONE;
+}
+
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in each step. */
 static void the_copy_that_is_kept_is_written_and_gathered(void **state)
 {
@@ -319,7 +325,7 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "of working.h.0 where there must be");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER)
       plan->instr[i].use[0].buffer = plan->master[plan->instr[i].unit];
@@ -327,7 +333,7 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "has a superfluous operand working");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_UPDATE)
       plan->instr[i].use[UPDATE_WORKING].buffer = -1;

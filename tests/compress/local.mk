@@ -1,0 +1,1 @@
+check_PROGRAMS += tests/compress/test_compress

@@ -1,0 +1,264 @@
+/* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements,
+ * and the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared
+ * with a sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation rounds
+ * once more, and each rounding is at most 2^-24 (Higham, "Accuracy and Stability of Numerical
+ * Algorithms", section 4.2). Bytes around each output guard its ends. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+enum { GUARD = 64, FILL = 0xa5, MOST_PARTS = 5, LANES = 2 };
+
+static struct device *device;
+static struct lane *lanes[LANES]; /* of 1 and 3 threads */
+
+static float through_f32(float x)
+{
+  return x;
+}
+
+static float through_bf16(float x)
+{
+  return f32_from_bf16(bf16_from_f32(x));
+}
+
+static const struct {
+  const char *name;
+  float (*round)(float x); /* the value of an element after encode and decode */
+  int64_t size;            /* bytes per element */
+  unsigned traits;
+} cases[] = {{"none", through_f32, 4, CODEC_IDENTITY}, {"bf16", through_bf16, 2, 0}};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static const int64_t lengths[] = {1, 3, 17, 65537};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static struct codec codec_of(int which)
+{
+  struct codec codec;
+  assert_int_equal(codec_find(cases[which].name, &codec), STATUS_OK);
+  return codec;
+}
+
+/* `bytes` bytes between two guards. */
+static void *guarded(int64_t bytes)
+{
+  void *block;
+  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
+  memset(block, FILL, (size_t)bytes + 2 * GUARD);
+  return (char *)block + GUARD;
+}
+
+static void release(void *guarded, int64_t bytes)
+{
+  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
+  for (int i = 0; i < GUARD; i++) {
+    assert_int_equal(before[i], FILL);
+    assert_int_equal(after[i], FILL);
+  }
+  mem_free((char *)guarded - GUARD);
+}
+
+/* Values of many magnitudes, with zeros, a subnormal, ties of bf16, infinity and the largest float
+ * among them. */
+static float value(int64_t i)
+{
+  static const float special[] = {0.0f,      -0.0f,    0x1p-140f,      0x1.01p0f,
+                                  0x1.03p0f, INFINITY, 0x1.fffffep127f};
+  if (i % 97 < 7)
+    return special[i % 97];
+  const uint32_t h = (uint32_t)(i + 1) * 2654435761u;
+  return ((float)(h >> 8) - 8388608.0f) * ldexpf(1, (int)(h % 31) - 40);
+}
+
+static float *vectors(int64_t n, float (*of)(int64_t i))
+{
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = of(i);
+  return x;
+}
+
+static void round_trip(int which, int64_t n, struct lane *lane)
+{
+  enum { PARTS = 3 };
+  const struct codec codec = codec_of(which);
+  const int64_t bytes = codec.ops->bytes(&codec, n);
+  float *x = vectors(PARTS * n, value), *out = guarded(n * 4);
+  char *messages = guarded(PARTS * bytes);
+  assert_int_equal(codec.ops->encode(&codec, lane, n, PARTS, x, messages), STATUS_OK);
+  if (codec.ops->traits & CODEC_IDENTITY)
+    assert_memory_equal(messages, x, (size_t)(PARTS * bytes));
+  for (int part = 0; part < PARTS; part++) {
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, lane, n, 1, messages + part * bytes, bytes, false, out),
+        STATUS_OK);
+    for (int64_t i = 0; i < n; i++) {
+      const float expected = cases[which].round(x[part * n + i]);
+      assert_memory_equal(&out[i], &expected, sizeof expected);
+    }
+  }
+  release(messages, PARTS * bytes);
+  release(out, n * 4);
+  release(x, PARTS * n * 4);
+}
+
+static void a_vector_comes_back_rounded_once(void **state)
+{
+  (void)state;
+  for (int which = 0; which < CASES; which++)
+    for (int l = 0; l < LENGTHS; l++)
+      for (int t = 0; t < LANES; t++)
+        round_trip(which, lengths[l], lanes[t]);
+}
+
+static float bounded(int64_t i)
+{
+  const uint32_t h = (uint32_t)(i + 1) * 2246822519u;
+  return ((float)(h >> 8) - 8388608.0f) / 8388608.0f * ldexpf(1, (int)(h % 7));
+}
+
+/* Adjacent pairs, then pairs of pairs; an odd one passes. */
+static float tree_sum(const float *x, int n)
+{
+  int half = 1;
+  if (n == 1)
+    return x[0];
+  while (2 * half < n)
+    half *= 2;
+  return tree_sum(x, half) + tree_sum(x + half, n - half);
+}
+
+static void check_element(const float *terms, int parts, bool accumulate, float before, float got)
+{
+  const float tree = tree_sum(terms, parts), expected = accumulate ? before + tree : tree;
+  const int roundings = (int)ceil(log2(parts)) + 1;
+  double sum = accumulate ? before : 0, size = fabs(sum);
+  for (int p = 0; p < parts; p++) {
+    sum += terms[p];
+    size += fabs(terms[p]);
+  }
+  assert_memory_equal(&got, &expected, sizeof expected);
+  assert_true(fabs(got - sum) <= roundings * 0x1.01p-24 * size);
+}
+
+/* Messages lie `gap` bytes further apart than they must. */
+static void sum_up(int which, int64_t n, int parts, bool accumulate, int64_t gap)
+{
+  const struct codec codec = codec_of(which);
+  const int64_t bytes = codec.ops->bytes(&codec, n), stride = bytes + gap,
+                all = (parts - 1) * stride + bytes;
+  float *x = vectors(parts * n, bounded), *out = guarded(n * 4);
+  char *messages = guarded(all);
+  for (int part = 0; part < parts; part++)
+    assert_int_equal(
+        codec.ops->encode(&codec, lanes[1], n, 1, x + part * n, messages + part * stride),
+        STATUS_OK);
+  for (int64_t i = 0; accumulate && i < n; i++)
+    out[i] = 0.25f * (float)i;
+  assert_int_equal(
+      codec.ops->decode_sum(&codec, lanes[1], n, parts, messages, stride, accumulate, out),
+      STATUS_OK);
+  for (int64_t i = 0; i < n; i++) {
+    float terms[MOST_PARTS];
+    for (int part = 0; part < parts; part++)
+      terms[part] = cases[which].round(x[part * n + i]);
+    check_element(terms, parts, accumulate, 0.25f * (float)i, out[i]);
+  }
+  release(messages, all);
+  release(out, n * 4);
+  release(x, parts * n * 4);
+}
+
+static void a_sum_is_the_tree_in_fp32(void **state)
+{
+  (void)state;
+  static const int parts[] = {1, 2, 3, MOST_PARTS};
+  for (int which = 0; which < CASES; which++)
+    for (int l = 0; l < LENGTHS; l++)
+      for (int p = 0; p < 4; p++)
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+          sum_up(which, lengths[l], parts[p], accumulate, 0);
+          sum_up(which, lengths[l], parts[p], accumulate, 12);
+        }
+}
+
+/* As in a group of one: the message is the gradient, and the sum takes its place. */
+static void one_vector_is_its_own_sum(void **state)
+{
+  (void)state;
+  enum { N = 17 };
+  const struct codec codec = codec_of(0);
+  float *x = vectors(N, bounded), expected[N];
+  memcpy(expected, x, sizeof expected);
+  assert_int_equal(codec.ops->decode_sum(&codec, lanes[0], N, 1, x, N * 4, false, x), STATUS_OK);
+  assert_memory_equal(x, expected, sizeof expected);
+  assert_int_equal(codec.ops->decode_sum(&codec, lanes[0], N, 1, x, N * 4, true, x), STATUS_OK);
+  for (int i = 0; i < N; i++)
+    assert_true(x[i] == 2 * expected[i]);
+  release(x, N * 4);
+}
+
+static void a_codec_is_what_its_row_says(void **state)
+{
+  (void)state;
+  for (int which = 0; which < CASES; which++) {
+    const struct codec codec = codec_of(which);
+    assert_string_equal(codec.ops->name, cases[which].name);
+    assert_true(*codec.ops->source);
+    assert_int_equal(codec.ops->traits, cases[which].traits);
+    for (int l = 0; l < LENGTHS; l++)
+      assert_int_equal(codec.ops->bytes(&codec, lengths[l]), cases[which].size * lengths[l]);
+    assert_true(codec.ops->bytes(&codec, INT64_C(1) << 33) == cases[which].size << 33);
+  }
+}
+
+static void an_unknown_codec_is_refused(void **state)
+{
+  (void)state;
+  struct codec codec = {NULL};
+  assert_int_equal(codec_find("fp8", &codec), STATUS_USAGE);
+  assert_string_equal(status_text(), "there is no codec 'fp8': use one of none, bf16");
+  assert_int_equal(codec_find("", &codec), STATUS_USAGE);
+  assert_null(codec.ops);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (device_create("host", 0, DTYPE_F32, &device) ||
+      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
+    return -1;
+  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  for (int t = 0; t < LANES; t++)
+    device->ops->lane_destroy(lanes[t]);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_vector_comes_back_rounded_once),
+      cmocka_unit_test(a_sum_is_the_tree_in_fp32),
+      cmocka_unit_test(one_vector_is_its_own_sum),
+      cmocka_unit_test(a_codec_is_what_its_row_says),
+      cmocka_unit_test(an_unknown_codec_is_refused),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
