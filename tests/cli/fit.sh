@@ -87,7 +87,8 @@ least=$(device)
 fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
 fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
-fit 1 "tiers.optimizer=host a rank needs" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+# Of several changes none is superfluous.
+fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=generate gpu=1B
 grep -E '^with .*(micro_batch|recompute)' fit.out && die "cures that change nothing for generation"
 fit 1 "with data.micro_batch=1 " mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
