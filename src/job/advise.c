@@ -120,8 +120,8 @@ void advise_append_name(const struct advice *advice, char *text, size_t size)
 
 /* ---- what may be changed ---- */
 
-/* In the order of what it costs. Of those that change the same key one is told. What does not lower
- * what is short is no advice, so each serves the memories that it serves. */
+/* Cheapest first. Only one value of a key is advised. A change that does not lower the need for a
+ * memory that is short is never advised, so one list serves all memories. */
 static const struct candidate {
   const char *set;
   bool numbers;
