@@ -205,6 +205,7 @@ struct plan {
   struct instr *instr;
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
+  int fullest[TIER_COUNT];             /* the first instruction at which most transient bytes live */
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
   int states;
