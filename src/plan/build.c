@@ -217,6 +217,8 @@ static void add_grads(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   const int64_t mine = build_length(b->plan->owned[u]);
   unit->grads = unit->shard = unit->piece = -1;
+  for (int g = 0; g < GROUP_COUNT; g++)
+    unit->sent[g] = unit->received[g] = -1;
   if (!learns(b, u))
     return;
   if (plan_is_on_host(b->plan, u)) {
@@ -573,8 +575,12 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
     status = build_measure(input, &b.size);
   if (!status)
     status = alloc_array(1, sizeof *b.plan, &b.plan);
-  if (status)
+  if (!status)
+    status = codec_find(input->shape.codec, &b.codec);
+  if (status) {
+    mem_free(b.plan);
     return status;
+  }
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;

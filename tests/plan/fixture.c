@@ -180,7 +180,7 @@ struct plan_input fixture_input(const struct model *model, const struct point *p
                                        .immediate = point->immediate,
                                        .tight = point->tight,
                                        .moments = point->moments,
-                                       .wire = point->wire,
+                                       .codec = point->codec,
                                        .nvme_state = point->nvme_state,
                                        .resident = point->resident}};
 }

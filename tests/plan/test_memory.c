@@ -163,7 +163,7 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
           assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
         assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
-        assert_int_equal(fixture_find(plan, OP_REDUCE, u, -1) >= 0, learns);
+        assert_int_equal(fixture_find(plan, OP_EXCHANGE, u, -1) >= 0, learns);
       }
       plan_destroy(plan);
       fixture_free(&mine);
@@ -237,8 +237,8 @@ static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
   for (int m = 0; m < 2; m++) {
     const struct instr *embed = &plan->instr[fixture_find(plan, OP_EMBED_BACKWARD, 0, m)];
     assert_int_equal(embed->use[2].access, ACCESS_WRITE);
-    assert_true(fixture_find(plan, OP_REDUCE, mine.head, m) < fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
-    assert_true(fixture_find(plan, OP_REDUCE, 0, m) > fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
+    assert_true(fixture_find(plan, OP_EXCHANGE, mine.head, m) < fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
+    assert_true(fixture_find(plan, OP_EXCHANGE, 0, m) > fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
   }
   plan_destroy(plan);
   fixture_free(&mine);
@@ -417,7 +417,7 @@ static void gradients_land_where_all_members_reach_them(void **state)
     assert_in_range(first->transient_bytes[TIER_SHARED], most, 3 * most);
     assert_int_equal(plan_shared_bytes(first), shared + 3 * first->transient_bytes[TIER_SHARED]);
     assert_int_equal(most_in(first, TIER_HOST, PURPOSE_LANDED), 0);
-    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
+    assert_int_equal(fixture_count(first, OP_EXCHANGE), BLOCKS + 1); /* over the replicas */
     assert_true(most_in(first, TIER_SHARED, PURPOSE_LANDED) > 0);
     for (int u = 0; u <= BLOCKS; u++)
       for (int m = 0; m < 2; m++) {
@@ -425,7 +425,6 @@ static void gradients_land_where_all_members_reach_them(void **state)
         assert_int_equal(fixture_find(last, OP_SUM_SHARED, u, m), sum);
         assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset, first->buffer[first->instr[sum].use[0].buffer].offset);
       }
-    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
     const uint64_t hash = plan_collective_hash(first);
     assert_true(plan_collective_hash(last) == hash);
     last->buffer[last->instr[fixture_find(last, OP_SUM_SHARED, 1, 1)].use[0].buffer].offset += 4096;
