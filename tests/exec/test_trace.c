@@ -238,6 +238,18 @@ static void narrow_sums(const struct plan *plan)
   near(sum.kind[OP_EXCHANGE].wire_bytes, reduced * 2 / 3);
   snprintf(line, sizeof line, " %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
   summary_says(line);
+
+  struct json_tree *tree;
+  const char *text = NULL;
+  check(json_tree_read(timeline, 1 << 20, &tree));
+  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
+  while (!json_find(json_find(event, "args"), "codec"))
+    event = json_next(event);
+  check(json_get_text(json_find(event, "cat"), &text, NULL));
+  assert_string_equal(text, "EXCHANGE");
+  check(json_get_text(json_find(json_find(event, "args"), "codec"), &text, NULL));
+  assert_string_equal(text, "bf16");
+  json_tree_free(tree);
 }
 
 static void gradients_in_bf16_count_half(void **state)
