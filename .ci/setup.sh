@@ -2,7 +2,7 @@
 # Sourced by quickstart.sh and check.sh, in the top folder: installs what is missing on Debian and Ubuntu, configures and builds.
 
 packages_build="gcc libc6-dev make autoconf automake pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
-  libyaml-dev libjson-c-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpapi-dev"
+  libyaml-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpapi-dev"
 packages_check="libcmocka-dev hdf5-tools python3-h5py slurmctld slurmd slurm-client munge iproute2
   procps groff-base"
 

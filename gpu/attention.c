@@ -16,7 +16,8 @@ static size_t larger(size_t a, size_t b)
 
 static bool wants_hopper(const struct device *device, const struct attention *op)
 {
-  return cuda_device(device)->hopper && device->compute == DTYPE_BF16 && gpu_attention_hopper_knows(op);
+  return cuda_device(device)->hopper && device->model.compute == DTYPE_BF16 &&
+         gpu_attention_hopper_knows(op);
 }
 
 static enum status lacks_room(const struct attention_backward *op, size_t need)
@@ -38,8 +39,8 @@ static enum status hopper_backward(const struct gpu_launch *launch, const struct
 /* cuDNN's graphs are for bf16 and whole sequences; the plain kernels do the rest. */
 static bool wants_cudnn(const struct device *device, const struct attention *op)
 {
-  return cuda_device(device)->cudnn && device->compute == DTYPE_BF16 && op->past == 0 && op->kv_batch_stride == 0 && op->lse &&
-         op->head_width % 8 == 0;
+  return cuda_device(device)->cudnn && device->model.compute == DTYPE_BF16 && op->past == 0 &&
+         op->kv_batch_stride == 0 && op->lse && op->head_width % 8 == 0;
 }
 
 static void *half_at(const void *base, int64_t elements)
@@ -167,8 +168,10 @@ static size_t cudnn_workspace(struct device *device, const struct attention *op)
 }
 #endif
 
-size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads)
+size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
+                                int threads)
 {
+  struct device *device = model->device;
   (void)threads;
   float lse; /* pointers are not read, but without this one nothing is kept for a gradient */
   struct attention kept = *op;

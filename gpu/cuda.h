@@ -30,7 +30,6 @@ struct cuda_block {
 
 struct cuda_device {
   struct device device; /* first: a device is one of these */
-  struct device_ops ops; /* the device's: cuda_ops, and around its operations what measures them */
   int ordinal, multiprocessors;
   pthread_mutex_t mutex; /* of the blocks */
   int64_t blocks, blocks_room;
@@ -46,7 +45,7 @@ struct cuda_device {
   bool hopper;                   /* the backward pass of attention is attention_hopper.cu's where that knows the shape */
 };
 
-enum { CUDA_WORKSPACE = 64 << 20 };
+enum { CUDA_WORKSPACE = DEVICE_CUDA_WORKSPACE };
 
 /* An operation that was put on a lane while it was measured. */
 struct cuda_sample {
@@ -87,7 +86,7 @@ static inline struct cuda_lane *cuda_lane(const struct lane *lane)
 static inline struct gpu_launch cuda_launch(const struct lane *lane)
 {
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
-                             .bf16 = lane->device->compute == DTYPE_BF16,
+                             .bf16 = lane->device->model.compute == DTYPE_BF16,
                              .multiprocessors = cuda_device(lane->device)->multiprocessors};
 }
 
@@ -108,7 +107,8 @@ enum status cuda_zero(struct lane *lane, void *dst, size_t bytes);
 enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
 enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
 /* lane.c, besides cuda_lane_reserve(): */
-enum status cuda_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
 void cuda_lane_destroy(struct lane *lane); /* takes NULL; waits for the lane */
 enum status cuda_lane_check(struct lane *lane);
 void cuda_label(struct lane *lane, const char *text);
@@ -120,49 +120,25 @@ enum status cuda_mark_follow(struct lane *lane, struct mark *mark);
 enum status cuda_mark_wait(struct mark *mark);
 bool cuda_mark_reached(struct mark *mark);
 enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
-/* operations.c: */
-enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
-enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db);
-enum status cuda_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
-                           const void *beta, void *y, float *mean, float *rstd);
-enum status cuda_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
-                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
-                                    void *work);
-size_t cuda_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
-enum status cuda_rmsnorm(struct lane *lane, const struct rmsnorm *op);
-enum status cuda_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op);
-size_t cuda_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
-enum status cuda_rope(struct lane *lane, const struct rope *op);
-enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
-enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                           void *x);
-enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                    void *dwte, bool wpe_accumulate, void *dwpe);
-enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
-                               bool gradient, double *loss);
-enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
-enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
-enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
-enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
-enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
-enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
-enum status cuda_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working);
-/* attention.c: */
-size_t cuda_attention_workspace(struct device *device, const struct attention *op, int threads);
-enum status cuda_attention(struct lane *lane, const struct attention *op);
-enum status cuda_attention_backward(struct lane *lane, const struct attention_backward *op);
+/* operations.c, attention.c, matmul.c, and around each of them measure.c: */
+#define OPERATION(name, parameters, arguments, kind, work) \
+  enum status cuda_##name parameters;                      \
+  enum status cuda_timed_##name parameters;
+#include "gpu/operations.h"
+size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
+                                int threads);
+size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads);
+size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
+                                int threads);
 
 /* device_ops.measure and .measured. */
 enum status cuda_measure(struct lane *lane, bool on);
 enum status cuda_measured(struct lane *lane, struct class_total total[CLASS_COUNT]);
-/* Put in place of the operations of a table, which has cuda_ops', those that measure them where that is on. */
-void cuda_measure_operations(struct device_ops *ops);
 void cuda_measure_end(struct cuda_measure *measure);
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out);
 void matmul_cache_destroy(struct matmul_cache *cache); /* takes NULL */
-enum status cuda_matmul(struct lane *lane, const struct matmul *op);
 /* device_ops.learned and .learn. Any thread. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes);
 enum status cuda_learn(struct device *device, const void *data, int64_t bytes);

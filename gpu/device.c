@@ -79,31 +79,8 @@ const struct device_ops cuda_ops = {
     .zero = cuda_zero,
     .copy = cuda_copy,
     .copy_rows = cuda_copy_rows,
-    .cast = cuda_cast,
-    .matmul = cuda_matmul,
-    .bias_gradient = cuda_bias_gradient,
-    .layernorm = cuda_layernorm,
-    .layernorm_backward = cuda_layernorm_backward,
-    .layernorm_workspace = cuda_layernorm_workspace,
-    .rmsnorm = cuda_rmsnorm,
-    .rmsnorm_backward = cuda_rmsnorm_backward,
-    .rmsnorm_workspace = cuda_rmsnorm_workspace,
-    .rope = cuda_rope,
-    .swiglu = cuda_swiglu,
-    .swiglu_backward = cuda_swiglu_backward,
-    .attention_workspace = cuda_attention_workspace,
-    .attention = cuda_attention,
-    .attention_backward = cuda_attention_backward,
-    .embedding = cuda_embedding,
-    .embedding_backward = cuda_embedding_backward,
-    .cross_entropy = cuda_cross_entropy,
-    .add = cuda_add,
-    .sum_parts = cuda_sum_parts,
-    .sum_exact = cuda_sum_exact,
-    .merge_exact = cuda_merge_exact,
-    .conclude = cuda_conclude,
-    .sum_squares = cuda_sum_squares,
-    .adamw = cuda_adamw,
+#define OPERATION(name, parameters, arguments, kind, work) .name = cuda_timed_##name,
+#include "gpu/operations.h"
 };
 
 /* Without any driver, or where it sees no GPU, there is none; everything else is a machine that wants mending. */
@@ -174,26 +151,25 @@ static enum status start(struct cuda_device *cuda)
 enum status cuda_device_create(int ordinal, enum dtype compute, struct device **out)
 {
   const int64_t most_scores = INT64_C(1) << 32, least_scores = INT64_C(1) << 30;
+  struct device_model model;
   void *block;
-  if (compute != DTYPE_F32 && compute != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device computes in fp32 or bf16, not in %s", dtype_name(compute));
   if (ordinal < 0)
     return status_set(STATUS_INTERNAL, "GPU %d was asked for", ordinal);
-  enum status status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
+  enum status status = device_model_find("cuda", compute, &model);
+  if (!status)
+    status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
   if (status)
     return status;
   struct cuda_device *cuda = block;
-  *cuda = (struct cuda_device){.device = {.ops = &cuda->ops,
-                                          .compute = compute,
-                                          .gradient = DTYPE_F32,
-                                          .chunk_logits = DEVICE_CUDA_CHUNK_LOGITS,
-                                          .row_multiple = DEVICE_CUDA_ROW_MULTIPLE},
-                               .ops = cuda_ops,
+  model.device = &cuda->device;
+  model.attention_workspace = cuda_attention_workspace;
+  model.layernorm_workspace = cuda_layernorm_workspace;
+  model.rmsnorm_workspace = cuda_rmsnorm_workspace;
+  *cuda = (struct cuda_device){.device = {.ops = &cuda_ops, .model = model},
                                .most_scores = most_scores,
                                .least_scores = least_scores,
                                .ordinal = ordinal,
                                .keeps_cache = true};
-  cuda_measure_operations(&cuda->ops);
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
   if (status) {

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -28,26 +27,28 @@ void cuda_lane_destroy(struct lane *lane)
   mem_free(lane);
 }
 
-/* Communication is to start as soon as it can, also where the GPU is full of the blocks of a product: what it waits for is behind it already, and others wait for it. What is summed and updated
- * beside the compute lane is to take what that leaves (but for resident units, on the reduce lane: the next step waits for them). A lane's name, which is the plan's, is all that a device knows of what will be on it. */
-static enum status create_streams(struct cuda_lane *cuda)
+/* Communication starts as soon as it can, even if the GPU is full of the blocks of a product. Its
+ * input is complete, and other ranks wait for it. Sums over ranks use what the compute lane leaves.
+ * The exception is the update of resident units on the reduce lane, because the next step waits. */
+static enum status create_streams(struct cuda_lane *cuda, enum lane_role role)
 {
-  const char *name = cuda->lane.name;
-  const bool reduces = strcmp(name, "reduce") == 0;
   int least = 0, greatest = 0;
   enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
-  if (status)
+  if (!status)
+    status = cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
+                                                     lane_priority(role, least, greatest)),
+                        "making a stream");
+  if (status || role != LANE_ROLE_COMMUNICATE_SUM)
     return status;
-  const int priority = reduces || strcmp(name, "gather") == 0 ? greatest : strcmp(name, "compute") == 0 ? (least + greatest) / 2 : least;
-  status = cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, priority), "making a stream");
-  if (!status && reduces)
-    status = cuda_check(cudaStreamCreateWithPriority(&cuda->background, cudaStreamNonBlocking, least), "making a stream");
-  if (!status && reduces)
-    status = cuda_check(cudaEventCreateWithFlags(&cuda->turn, cudaEventDisableTiming), "making an event");
-  return status;
+  status = cuda_check(cudaStreamCreateWithPriority(&cuda->background, cudaStreamNonBlocking, least),
+                      "making a stream");
+  return status ? status
+                : cuda_check(cudaEventCreateWithFlags(&cuda->turn, cudaEventDisableTiming),
+                             "making an event");
 }
 
-enum status cuda_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out)
 {
   void *block, *fault = NULL, *fault_there = NULL;
   (void)threads;
@@ -57,7 +58,7 @@ enum status cuda_lane_create(struct device *device, const char *name, int thread
   struct cuda_lane *cuda = block;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
-  status = create_streams(cuda);
+  status = create_streams(cuda, role);
   if (!status)
     status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
   cuda->fault = fault;

@@ -42,6 +42,7 @@ gpu_sources = \
 	gpu/memory.c \
 	gpu/norm.cu \
 	gpu/operations.c \
+	gpu/operations.h \
 	gpu/optim.cu \
 	gpu/versions.c \
 	gpu/versions.h

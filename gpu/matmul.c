@@ -32,7 +32,7 @@ static struct matmul_key key_of(const struct device *device, const struct matmul
                              .trans_b = op->trans_b,
                              .epilogue = (int32_t)op->epilogue,
                              .add = op->add != NULL,
-                             .bf16 = device->compute == DTYPE_BF16,
+                             .bf16 = device->model.compute == DTYPE_BF16,
                              .align = {alignment_of(op->a), alignment_of(op->b), alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 

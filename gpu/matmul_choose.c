@@ -233,7 +233,8 @@ static enum status choose_way(const struct trial *any, const struct matmul_key *
 static bool prepare(struct trial *trial, void **scratch)
 {
   const struct matmul *op = trial->op;
-  const size_t element = op->trans_a ? sizeof(float) : dtype_size(trial->lane->device->compute);
+  const size_t element =
+      op->trans_a ? sizeof(float) : dtype_size(trial->lane->device->model.compute);
   for (int i = 0; i <= CANDIDATES; i++)
     if (cudaEventCreate(&trial->event[i]))
       return false;

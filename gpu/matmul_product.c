@@ -52,7 +52,8 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmu
 
 enum status matmul_product_create(const struct device *device, const struct matmul *op, enum matmul_way way, struct matmul_product *out)
 {
-  const cudaDataType_t in = device->compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F, c = op->trans_a ? CUDA_R_32F : in;
+  const cudaDataType_t in = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                       c = op->trans_a ? CUDA_R_32F : in;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;
   struct matmul_product p = {0};

@@ -76,10 +76,11 @@ enum status cuda_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, 
   return cuda_check_launch("a layer norm's gradient");
 }
 
-size_t cuda_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads)
+size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
+                                int threads)
 {
   (void)threads;
-  return gpu_norm_workspace(cuda_device(device)->multiprocessors, rows, 1, C);
+  return gpu_norm_workspace(cuda_device(model->device)->multiprocessors, rows, 1, C);
 }
 
 enum status cuda_rmsnorm(struct lane *lane, const struct rmsnorm *op)
@@ -129,10 +130,11 @@ enum status cuda_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backwa
   return cuda_check_launch("a root mean square norm's gradient");
 }
 
-size_t cuda_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads)
+size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads)
 {
   (void)threads;
-  return gpu_norm_workspace(cuda_device(device)->multiprocessors, rows, groups, C);
+  return gpu_norm_workspace(cuda_device(model->device)->multiprocessors, rows, groups, C);
 }
 
 enum status cuda_rope(struct lane *lane, const struct rope *op)

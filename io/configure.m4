@@ -12,13 +12,6 @@ herr_t (*volatile collective)(hid_t, MPI_Comm, MPI_Info) = H5Pset_fapl_mpio;
 if (!collective) return 1;
 fprintf(out, "%u.%u.%u", major, minor, release);])
 
-SLUICE_PACKAGE([json-c], [json-c], [required], [pc:json-c plain], [-ljson-c], [libjson-c-dev],
-[#include <json-c/json.h>],
-[struct json_object *object = json_tokener_parse("{\"n\": 1}");
-if (!object) return 1;
-json_object_put(object);
-fprintf(out, "%s", json_c_version());])
-
 # For the split patterns of tokenizers that are not known by heart.
 SLUICE_PACKAGE([pcre2], [PCRE2 with Unicode], [required], [pc:libpcre2-8 plain], [-lpcre2-8], [libpcre2-dev],
 [#define PCRE2_CODE_UNIT_WIDTH 8

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <json-c/json.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +13,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/text/file.h"
+#include "io/text/json_tree.h"
 #include "io/text/utf8.h"
 
 enum { FIRST_ROOM = 8192 };
@@ -259,26 +258,26 @@ enum status results_check(const char *path)
 
 /* Rewinding. */
 
-static bool is_later(struct json_tokener *tokener, const char *line, size_t bytes, int64_t last_step)
+/* A line that is not strict JSON has no step. */
+static bool is_later(const char *line, size_t bytes, int64_t last_step)
 {
-  struct json_object *step;
-  if (bytes > INT_MAX)
+  struct json_tree *tree = NULL;
+  int64_t step;
+  if (json_tree_parse("results", line, bytes, &tree))
     return false;
-  json_tokener_reset(tokener);
-  struct json_object *object = json_tokener_parse_ex(tokener, line, (int)bytes);
-  bool later = json_object_is_type(object, json_type_object) && json_object_object_get_ex(object, "step", &step) &&
-               json_object_is_type(step, json_type_int) && json_object_get_int64(step) > last_step;
-  json_object_put(object);
+  const struct json_node *node = json_find(json_tree_root(tree), "step");
+  const bool later = node && !json_get_whole(node, 0, INT64_MAX, &step) && step > last_step;
+  json_tree_free(tree);
   return later;
 }
 
 /* Moves the lines that stay to the front; the last one, if unfinished, goes. */
-static size_t drop_later(struct json_tokener *tokener, char *text, size_t bytes, int64_t last_step)
+static size_t drop_later(char *text, size_t bytes, int64_t last_step)
 {
   size_t kept = 0;
   for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
     size_t length = (size_t)(newline - line) + 1;
-    if (is_later(tokener, line, length, last_step))
+    if (is_later(line, length, last_step))
       continue;
     memmove(text + kept, line, length);
     kept += length;
@@ -286,13 +285,12 @@ static size_t drop_later(struct json_tokener *tokener, char *text, size_t bytes,
   return kept;
 }
 
-static bool any_later(struct json_tokener *tokener, const char *text, size_t bytes,
-                      int64_t last_step)
+static bool any_later(const char *text, size_t bytes, int64_t last_step)
 {
   const char *end = text + bytes;
   for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(end - line)));
        line = newline + 1)
-    if (is_later(tokener, line, (size_t)(newline - line) + 1, last_step))
+    if (is_later(line, (size_t)(newline - line) + 1, last_step))
       return true;
   return false;
 }
@@ -304,14 +302,9 @@ enum status results_have_steps(const char *path, bool *out)
   *out = false;
   if (!file_exists(path))
     return STATUS_OK;
-  enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
-  struct json_tokener *tokener = status ? NULL : json_tokener_new();
-  if (!status && !tokener)
-    status = status_set(STATUS_MEMORY, "no memory to read %s", path);
-  if (tokener) {
-    *out = any_later(tokener, text, bytes, 0);
-    json_tokener_free(tokener);
-  }
+  const enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
+  if (!status)
+    *out = any_later(text, bytes, 0);
   mem_free(text);
   return status;
 }
@@ -323,16 +316,9 @@ enum status results_rewind(const char *path, int64_t last_step)
   if (!file_exists(path))
     return STATUS_OK;
   enum status status = file_read_own(path, SIZE_MAX / 4, &text, &bytes);
-  if (status != STATUS_OK)
-    return status;
-  struct json_tokener *tokener = json_tokener_new();
-  if (tokener) {
-    size_t kept = drop_later(tokener, text, bytes, last_step);
-    status = kept < bytes ? file_write_all(path, text, kept) : STATUS_OK;
-    json_tokener_free(tokener);
-  } else {
-    status = status_set(STATUS_MEMORY, "no memory to read %s", path);
-  }
+  const size_t kept = status ? 0 : drop_later(text, bytes, last_step);
+  if (kept < bytes)
+    status = file_write_all(path, text, kept);
   mem_free(text);
   return status;
 }

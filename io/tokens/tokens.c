@@ -29,7 +29,7 @@ struct token_set {
   char *dir;
   struct shard *shards;
   int64_t count, room;
-  int64_t tokens, documents, text_bytes;
+  int64_t tokens, text_bytes;
   struct tokenizer_id tokenizer;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest gives way */
   int oldest;
@@ -59,7 +59,6 @@ static enum status add_shard(struct token_set *set, enum token_split split, cons
   }
   set->shards[set->count++] = (struct shard){.begin = set->tokens, .info = *info, .fd = -1};
   set->tokens += shard_tokens(info);
-  set->documents += info->documents;
   set->text_bytes += info->text_bytes;
   return STATUS_OK;
 }
@@ -194,14 +193,13 @@ static bool reads_headers(struct comm *comm)
 
 static enum status share(struct comm *comm, struct token_set *set)
 {
-  int64_t totals[] = {set->count, set->tokens, set->documents, set->text_bytes};
+  int64_t totals[] = {set->count, set->tokens, set->text_bytes};
   enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
   if (status)
     return status;
   set->count = totals[0];
   set->tokens = totals[1];
-  set->documents = totals[2];
-  set->text_bytes = totals[3];
+  set->text_bytes = totals[2];
   if (!reads_headers(comm))
     status = mem_alloc(MEM_DATA, (size_t)set->count * sizeof *set->shards, (void **)&set->shards);
   status = comm_agree(comm, status);
@@ -256,11 +254,6 @@ enum status token_set_verify(struct comm *comm, const struct token_set *set)
 int64_t token_set_tokens(const struct token_set *set)
 {
   return set->tokens;
-}
-
-int64_t token_set_documents(const struct token_set *set)
-{
-  return set->documents;
 }
 
 int64_t token_set_vocab(const struct token_set *set)

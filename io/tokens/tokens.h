@@ -19,7 +19,6 @@ void token_set_close(struct token_set *set); /* takes NULL */
 /* Read every shard against its checksums, dealt over the ranks; the first damaged one: STATUS_INPUT. Collective. */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);
 int64_t token_set_tokens(const struct token_set *set);
-int64_t token_set_documents(const struct token_set *set);
 int64_t token_set_vocab(const struct token_set *set);      /* ids are in [0, vocab) */
 int64_t token_set_bytes(const struct token_set *set);      /* of text that the tokens stand for, for bits per byte */
 struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that made the tokens */

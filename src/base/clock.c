@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <time.h>
 
 int64_t clock_ns(void)
@@ -23,17 +22,4 @@ void clock_sleep_until(double seconds)
   const struct timespec until = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
     continue;
-}
-
-int64_t clock_unix(void)
-{
-  return (int64_t)time(NULL);
-}
-
-void clock_iso8601(int64_t unix_seconds, char *out, size_t size)
-{
-  time_t seconds = (time_t)unix_seconds;
-  struct tm utc;
-  if (!gmtime_r(&seconds, &utc) || strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
-    snprintf(out, size, "%lld", (long long)unix_seconds);
 }

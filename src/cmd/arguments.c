@@ -91,18 +91,9 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-/* A part reads its options from the assignments. */
-static bool is_of_part(const struct command *command, const char *key)
-{
-  for (int i = 0; command->parts && command->parts[i]; i++)
-    if (options_has(command->parts[i]->options, key))
-      return true;
-  return false;
-}
-
 static bool is_option(const struct command *command, const char *key)
 {
-  return (command->options && options_has(command->options, key)) || is_of_part(command, key) ||
+  return (command->options && options_has(command->options, key)) ||
          (command->takes_deck && options_has(deck_table, key));
 }
 
@@ -228,14 +219,9 @@ static char *join(char *text, int n, char *const words[])
   return text;
 }
 
-/* A part of a command reads its options itself, from the assignments. */
 static char *join_words(const struct command *command, const struct arguments *arguments)
 {
-  const char *first = arguments->words > 0 ? arguments->word[0] : NULL;
-  char *text = mem_printf("sluice %s", command->name);
-  text = join(text, arguments->words, arguments->word);
-  if (command_part(command, first) != command)
-    text = join(text, arguments->assignments, arguments->assignment);
+  char *text = join(mem_printf("sluice %s", command->name), arguments->words, arguments->word);
   char *quoted = text ? mem_printf("'%s'", text) : NULL;
   mem_free(text);
   return quoted;

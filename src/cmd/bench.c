@@ -3,10 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "cmd/bench.h"
-#include "cmd/cmd.h"
-#include "exec/counters.h"
-#include "io/results/results.h"
+#include "cmd/bench_frame.h"
+#include "exec/op_counters.h"
 #include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"
@@ -18,46 +16,27 @@ struct values {
   char *results;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "steps",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, steps),
-     .value = "10",
-     .least = 1,
-     .most = 1e6,
-     .unit = "steps",
+    {"steps", OPTION_INT, AT(steps), "10", .least = 1, .most = 1e6, .unit = "steps",
      .text = "Number of timed steps."},
-    {.name = "warmup",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, warmup),
-     .value = "2",
-     .least = 0,
-     .most = 1e6,
-     .unit = "steps",
+    {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps before the clock starts. 0: the clock starts while all lanes are idle."},
-    {.name = "peak",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, peak),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "TFLOP/s",
+    {"peak", OPTION_REAL, AT(peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
      .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
              "is reported."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the result to, as a JSON line."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 struct measurement {
   struct stats stats;
   struct exec_profile profile;
-  struct counters *counters; /* of rank 0, NULL elsewhere */
-  bool by_lane;              /* run.counters has the thread's hardware counters */
-  int64_t counted[COUNTER_KINDS];
+  bool by_lane;                     /* run.counters has the threads' hardware counters */
+  struct op_counters *counters;     /* of the process on rank 0; otherwise NULL, as is the next */
+  struct op_counters_lane *process;
+  int64_t counted[DECK_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
   int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
@@ -89,8 +68,8 @@ static void come_to_rest(struct job *job)
     comm_abort(job->comm, status);
 }
 
-/* The last step of the warm-up begins at rest; the clock runs from its end to that of the last step, so that what each step leaves to the next counts once. */
-
+/* The last step of the warm-up begins at rest. The clock runs from its end to the end of the last
+ * step, so that work that a step leaves to the next counts once. */
 static enum status measure(struct job *job, const struct values *values, struct measurement *out)
 {
   enum status status = comm_agree(job->comm, stats_create(values->steps, &out->stats));
@@ -100,14 +79,16 @@ static enum status measure(struct job *job, const struct values *values, struct 
   run_steps(job, 0, values->warmup - before, NULL, &out->loss);
   come_to_rest(job);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
-  counters_read(out->counters, out->counted);
+  if (out->process)
+    op_counters_read(out->process, out->counted);
   run_steps(job, values->warmup - before, before, NULL, &out->loss);
   const double start = clock_s();
   run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
   out->seconds = clock_s() - start;
   come_to_rest(job);
   out->steps = before + values->steps;
-  counters_read(out->counters, out->counted);
+  if (out->process)
+    op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
   return comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
@@ -131,33 +112,29 @@ static double share(const struct measurement *m, double seconds)
   return seconds / (double)m->steps / step_seconds(m);
 }
 
-/* What a step took of one kind, negative if that is not counted. */
-static double a_step(const struct measurement *m, enum counter kind)
-{
-  return (double)m->counted[kind] / (double)m->steps;
-}
-
 static void print_counters(const struct measurement *m)
 {
-  const char *note = counters_note(m->counters);
-  if (m->by_lane) {
+  double cycles = 0;
+  if (m->by_lane)
     printf("%-22s by lane, as run.counters says: in the trace (train.trace)\n", "counters");
+  if (!m->process)
     return;
-  }
-  if (counters_events(m->counters) == 0) {
-    printf("%-22s none: %s\n", "counters", note);
-    return;
-  }
+  const char *note = op_counters_note(m->counters);
   printf("%-22s a step of rank 0%s%s\n", "counters", *note ? "; " : "", note);
-  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
-    if (m->counted[kind] < 0)
+  for (int e = 0; e < op_counters_events(m->counters); e++) {
+    const char *key = op_counters_key(m->counters, e);
+    const double count = (double)m->counted[e] / (double)m->steps;
+    if (count < 0)
       continue;
-    if (kind == COUNTER_INSTRUCTIONS && m->counted[COUNTER_CYCLES] > 0)
-      printf("  %-20s %.3g (%.2f a cycle)\n", counter_name(kind), a_step(m, kind), a_step(m, kind) / a_step(m, COUNTER_CYCLES));
-    else if (kind == COUNTER_TASK_CLOCK)
-      printf("  %-20s %.4f s (%.2f cores busy)\n", counter_name(kind), a_step(m, kind) * 1e-9, share(m, (double)m->counted[kind] * 1e-9));
+    if (!strcmp(key, "cycles"))
+      cycles = count;
+    if (!strcmp(key, "instructions") && cycles > 0)
+      printf("  %-20s %.3g (%.2f a cycle)\n", key, count, count / cycles);
+    else if (!strcmp(key, "task_clock_ns"))
+      printf("  %-20s %.4f s (%.2f cores busy)\n", "task_clock", count * 1e-9,
+             count * 1e-9 / step_seconds(m));
     else
-      printf("  %-20s %.3g\n", counter_name(kind), a_step(m, kind));
+      printf("  %-20s %.3g\n", key, count);
   }
 }
 
@@ -189,9 +166,9 @@ static void print_speed(const struct job *job, struct measurement *m, double pea
 static void print(const struct job *job, struct measurement *m, double peak)
 {
   const struct exec_profile *p = &m->profile;
-  printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %d rank%s x %d thread%s\n", "model", job->deck->model.arch,
-         (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch, (long long)job->shape.sequence, comm_ranks(job->comm),
-         comm_ranks(job->comm) == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+  printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %s\n", "model", job->deck->model.arch,
+         (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch,
+         (long long)job->shape.sequence, bench_size(job->comm, job->threads).text);
   printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device, dtype_name(job->place.compute),
          mem_amount((double)m->device_used).text, mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
@@ -208,17 +185,16 @@ static void print(const struct job *job, struct measurement *m, double peak)
 
 static void record_counters(struct results *results, const struct measurement *m)
 {
-  if (m->by_lane)
+  if (!m->process)
     return;
-  for (enum counter kind = 0; kind < COUNTER_KINDS; kind++) {
+  for (int e = 0; e < op_counters_events(m->counters); e++) {
     char key[64];
-    if (m->counted[kind] < 0)
-      continue;
-    snprintf(key, sizeof key, "step_%s%s%s", counter_name(kind), *counter_unit(kind) ? "_" : "", counter_unit(kind));
-    results_real(results, key, a_step(m, kind));
+    snprintf(key, sizeof key, "step_%s", op_counters_key(m->counters, e));
+    if (m->counted[e] >= 0)
+      results_real(results, key, (double)m->counted[e] / (double)m->steps);
   }
-  if (*counters_note(m->counters))
-    results_text(results, "counters_note", counters_note(m->counters));
+  if (*op_counters_note(m->counters))
+    results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
 /* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group shares some. */
@@ -244,8 +220,23 @@ static void record_lanes(struct results *results, const struct measurement *m)
   }
 }
 
-static enum status record_steps(struct results *results, const struct job *job, struct measurement *m, double peak)
+struct report {
+  const struct job *job;
+  struct measurement *m;
+  const struct values *values;
+};
+
+static enum status record(struct results *results, void *arg)
 {
+  const struct report *report = arg;
+  const struct job *job = report->job;
+  struct measurement *m = report->m;
+  const double peak = report->values->peak;
+  if (m->trace.steps > 0) {
+    const enum status status = trace_record(results, &m->trace);
+    if (status)
+      return status;
+  }
   results_begin(results, "bench");
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);
@@ -274,88 +265,49 @@ static enum status record_steps(struct results *results, const struct job *job, 
   return results_end(results);
 }
 
-static enum status record(const struct job *job, struct measurement *m, double peak, const char *path)
-{
-  struct results *results = NULL;
-  if (!*path)
-    return STATUS_OK;
-  enum status status = results_open(path, &results);
-  if (status)
-    return status;
-  if (m->trace.steps > 0)
-    status = trace_record(results, &m->trace);
-  if (!status)
-    status = record_steps(results, job, m, peak);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
-}
-
-static const struct other {
-  const char *name;
-  enum status (*run)(struct comm *comm, int n, char *const assignments[], int *exit_code);
-} others[] = {{"adam", bench_adam}, {"io", bench_io}, {"rates", bench_rates}};
-
-static const struct other *find_other(const char *name)
-{
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (!strcmp(others[i].name, name))
-      return &others[i];
-  return NULL;
-}
-
-/* Their keys came as if they were a deck's; of those in the table above they know results=. */
-static enum status check_own(const struct other *other, const struct values *values)
-{
-  struct values defaults;
-  struct option_set *set;
-  enum status status = options_create(table, &defaults, &set);
-  if (status)
-    return status;
-  if (values->steps != defaults.steps || values->warmup != defaults.warmup || values->peak != defaults.peak)
-    status = status_set(STATUS_USAGE, "sluice bench %s takes no steps=, warmup= or peak=: they are for a deck's training step", other->name);
-  options_destroy(set);
-  return status;
-}
-
-static enum status run_other(const struct other *other, const struct arguments *arguments, int *exit_code)
-{
-  const struct values *values = arguments->values;
-  const int n = arguments->assignments;
-  char **assignments = NULL, *results = NULL;
-  enum status status = check_own(other, values);
-  if (!status)
-    status = mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments);
-  if (!status) {
-    results = mem_printf("results=%s", values->results);
-    status = results ? STATUS_OK : STATUS_MEMORY;
-  }
-  status = comm_agree(arguments->comm, status);
-  if (!status) {
-    memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
-    assignments[n] = results;
-    status = other->run(arguments->comm, n + 1, assignments, exit_code);
-  }
-  mem_free(results);
-  mem_free(assignments);
-  return status;
-}
-
 static enum status report(const struct job *job, struct measurement *m, const struct values *values)
 {
   print(job, m, values->peak);
-  return record(job, m, values->peak, values->results);
+  return bench_record(values->results, record, &(struct report){job, m, values});
 }
 
-static enum status run_deck(const struct arguments *arguments)
+static void close_counters(struct measurement *m)
+{
+  op_counters_stop(m->process);
+  op_counters_lane_destroy(m->process);
+  op_counters_destroy(m->counters);
+  m->process = NULL;
+  m->counters = NULL;
+}
+
+/* Counters are an extra: without them the measurement goes on. Before the job, because its threads
+ * inherit them. */
+static void open_counters(struct measurement *m)
+{
+  enum status status = op_counters_create(COUNT_PROCESS, NULL, &m->counters);
+  if (!status)
+    status = op_counters_lane_create(m->counters, NULL, &m->process);
+  if (!status)
+    status = op_counters_start(m->process);
+  if (!status)
+    return;
+  log_warn("nothing is counted: %s", status_text());
+  close_counters(m);
+}
+
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
   const struct values *values = arguments->values;
   struct measurement measurement = {0};
   struct deck deck = {0};
   struct job *job = NULL;
-  enum status status = deck_open(arguments, arguments->word[0], &deck);
+  (void)exit_code;
+  enum status status = bench_check_results(arguments->comm, values->results);
+  if (!status)
+    status = deck_open(arguments, arguments->word[0], &deck);
   measurement.by_lane = !status && deck_counts(&deck);
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
-    measurement.counters = counters_create(); /* before the job, whose threads inherit them */
+    open_counters(&measurement);
   if (!status)
     status = job_create(arguments->comm, &deck, JOB_BENCH, &job);
   if (!status)
@@ -377,30 +329,13 @@ static enum status run_deck(const struct arguments *arguments)
   if (!status)
     status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? report(job, &measurement, values) : STATUS_OK);
   job_destroy(job);
-  counters_destroy(measurement.counters);
+  close_counters(&measurement);
   stats_destroy(&measurement.stats);
   deck_destroy(&deck);
   return status;
 }
 
-/* Before minutes of measuring. */
-static enum status check_results(const struct arguments *arguments)
-{
-  const struct values *values = arguments->values;
-  return comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 && *values->results ? results_check(values->results) : STATUS_OK);
-}
-
-static enum status run(const struct arguments *arguments, int *exit_code)
-{
-  const struct other *other = find_other(arguments->word[0]);
-  const enum status status = check_results(arguments);
-  if (status)
-    return status;
-  return other ? run_other(other, arguments, exit_code) : run_deck(arguments);
-}
-
-static const struct command *const parts[] = {&bench_adam_help, &bench_io_help, &bench_rates_help,
-                                              NULL};
+static const struct command *const parts[] = {&bench_adam, &bench_io, &bench_rates, NULL};
 
 const struct command command_bench = {
     .name = "bench",
@@ -411,11 +346,10 @@ const struct command command_bench = {
             "checkpoints or a log file. It reports tokens per second, the rate of the matrix "
             "products (with peak= also the MFU), device memory and how busy each lane was.\n"
             "\n"
-            "On rank 0 it counts cycles, instructions and last-level cache misses through PAPI. "
-            "On a machine without hardware counters it counts processor time, page faults and "
-            "context switches. With train.trace= another line of results= has the time of "
-            "communication, copies, updates and the disk in the traced steps, and how much of it "
-            "was exposed.\n"
+            "On rank 0 it counts processor time, page faults and context switches, and through "
+            "PAPI cycles, instructions and last-level cache misses. With train.trace= another "
+            "line of results= has the time of communication, copies, updates and the disk in the "
+            "traced steps, and how much of it was exposed.\n"
             "\n"
             "Three more measurements have a page of their own:\n"
             "  adam  the host's AdamW step, compared with the memory bandwidth: sluice bench adam "

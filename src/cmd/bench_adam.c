@@ -5,11 +5,8 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "cmd/bench.h"
-#include "deck/options.h"
+#include "cmd/bench_frame.h"
 #include "device/host/host.h"
-#include "io/results/results.h"
-#include "topo/topo.h"
 #include "train/stats.h"
 
 enum { ELEMENTS = 1 << 28, LEAST = 32, BLOCK = 1 << 18, MOST_PASSES = 10000 };
@@ -26,90 +23,47 @@ static const char *const copy_names[] = {"none", "fp32", "bf16", "fp16", NULL};
 static const char *const rounding_names[] = {"nearest", "stochastic", NULL};
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "n",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, n),
-     .value = "0",
-     .least = 0,
-     .most = 1e12,
-     .unit = "parameters",
+    {"n", OPTION_INT, AT(n), "0", .least = 0, .most = 1e12, .unit = "parameters",
      .text = "Parameters per rank, rounded down to a multiple of 32. 0: 268435456, or fewer if "
              "memory is short."},
-    {.name = "threads",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, threads),
-     .value = "0",
-     .least = 0,
-     .most = 4096,
-     .text = "Threads per rank, 0 for as many as in training."},
-    {.name = "kernel",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, kernel),
-     .value = "",
+    BENCH_THREADS,
+    {"kernel", OPTION_STRING, AT(kernel), "",
      .text = "Kernel to measure. Empty: the best one.\n"
              "  generic  plain C\n"
              "  avx2  AVX2\n"
              "  avx512  AVX-512\n"
              "  all  all kernels that this processor supports"},
-    {.name = "master",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, master),
-     .value = "fp32",
-     .choices = type_names,
+    {"master", OPTION_CHOICE, AT(master), "fp32", .choices = type_names,
      .text = "Data type of the master weights."},
-    {.name = "grad",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, grad),
-     .value = "fp32",
-     .choices = type_names,
+    {"grad", OPTION_CHOICE, AT(grad), "fp32", .choices = type_names,
      .text = "Data type of the gradients."},
-    {.name = "moments",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, moments),
-     .value = "fp32",
-     .choices = type_names,
+    {"moments", OPTION_CHOICE, AT(moments), "fp32", .choices = type_names,
      .text = "Data type of both moments."},
-    {.name = "copy",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, copy),
-     .value = "bf16",
-     .choices = copy_names,
+    {"copy", OPTION_CHOICE, AT(copy), "bf16", .choices = copy_names,
      .text = "Data type of the working copy. It is written in the same pass."},
-    {.name = "rounding",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, rounding),
-     .value = "nearest",
-     .choices = rounding_names,
+    {"rounding", OPTION_CHOICE, AT(rounding), "nearest", .choices = rounding_names,
      .text = "Rounding of masters and moments to a 16-bit type."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "5",
-     .least = 0,
-     .most = 86400,
-     .unit = "s",
+    {"seconds", OPTION_REAL, AT(seconds), "5", .least = 0, .most = 86400, .unit = "s",
      .text = "Time per kernel. At least three passes are measured."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the results to. One JSON line per kernel."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 enum { MASTER, GRAD, FIRST, SECOND, COPY, ARRAYS };
 
 struct bench {
   struct comm *comm;
-  struct values values;
-  struct option_set *set;
+  const struct values *values;
   struct topo *topo;
   struct device *device;
   struct lane *lane;
   struct adamw op;
   int64_t n;
   int threads;
+  const char *kernel; /* that was measured */
   void *array[ARRAYS];
   struct stats step, traffic;
 };
@@ -117,7 +71,7 @@ struct bench {
 static size_t array_size(const struct bench *bench, int array)
 {
   const enum dtype type[ARRAYS] = {bench->op.master, bench->op.grad, bench->op.moments, bench->op.moments, bench->op.copy};
-  return array == COPY && bench->values.copy == 0 ? 0 : dtype_size(type[array]);
+  return array == COPY && bench->values->copy == 0 ? 0 : dtype_size(type[array]);
 }
 
 /* Read or written: the masters and the moments both. */
@@ -149,7 +103,7 @@ static int64_t room(const struct bench *bench)
 
 static enum status choose_elements(struct bench *bench)
 {
-  const int64_t each = held_a_parameter(bench), asked = bench->values.n, bytes = room(bench);
+  const int64_t each = held_a_parameter(bench), asked = bench->values->n, bytes = room(bench);
   int64_t n = asked ? asked : ELEMENTS;
   if (bytes >= 0 && n > bytes / each) {
     if (asked)
@@ -190,14 +144,9 @@ static enum status check_kernel(const char *name)
   return status_set(STATUS_UNSUPPORTED, "this processor has no kernels '%s': it runs %s; or say kernel=all", name, known);
 }
 
-static enum status read_values(int n, char *const assignments[], struct bench *bench)
+static enum status choose_update(struct bench *bench)
 {
-  struct values *values = &bench->values;
-  enum status status = options_create(table, values, &bench->set);
-  for (int i = 0; i < n && !status; i++)
-    status = options_assign(bench->set, assignments[i]);
-  if (status)
-    return status;
+  const struct values *values = bench->values;
   bench->op = (struct adamw){.lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.95,
@@ -216,26 +165,6 @@ static enum status read_values(int n, char *const assignments[], struct bench *b
         STATUS_USAGE,
         "rounding=stochastic, but masters and moments are fp32, to which nothing is rounded: set moments=bf16 or fp16, or leave it out");
   return check_kernel(values->kernel);
-}
-
-enum status bench_take_cores(struct comm *comm, int64_t threads, struct topo **out)
-{
-  const int ranks = comm_ranks(comm), rank = comm_rank(comm);
-  int64_t *ids = NULL;
-  int index = 0, sharers = 1;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
-  if (status)
-    return status;
-  ids[rank] = topo_mask_id();
-  status = comm_sum_i64(comm, ids, ranks);
-  if (!status)
-    topo_place(ids, ranks, rank, &index, &sharers);
-  mem_free(ids);
-  if (!status)
-    status = topo_create(index, sharers, (int)threads, out);
-  if (!status)
-    status = topo_bind(*out);
-  return comm_agree(comm, status);
 }
 
 /* Normal numbers, the same in every block; memory is first touched by the threads that compute. */
@@ -259,7 +188,8 @@ static enum status set_up(struct bench *bench)
 {
   enum status status = device_create("host", 0, DTYPE_F32, &bench->device);
   if (!status)
-    status = bench->device->ops->lane_create(bench->device, "adam", bench->threads, &bench->lane);
+    status = bench->device->ops->lane_create(bench->device, "adam", LANE_ROLE_COMPUTE,
+                                              bench->threads, &bench->lane);
   for (int i = 0; i < ARRAYS && !status; i++) {
     const size_t bytes = (size_t)bench->n * array_size(bench, i);
     if (bytes == 0)
@@ -297,7 +227,7 @@ static enum status measure(struct bench *bench)
 {
   double all = 0, step, traffic;
   bench->step.n = bench->traffic.n = 0;
-  for (int pass = 0; pass < 4 || (all < bench->values.seconds && pass < MOST_PASSES); pass++) {
+  for (int pass = 0; pass < 4 || (all < bench->values->seconds && pass < MOST_PASSES); pass++) {
     enum status status = time_pass(bench, false, &step);
     if (!status)
       status = time_pass(bench, true, &traffic);
@@ -319,50 +249,44 @@ static double rate(const struct bench *bench, struct stats *stats)
 
 static void print_head(const struct bench *bench)
 {
-  const struct values *values = &bench->values;
-  const int ranks = comm_ranks(bench->comm);
+  const struct values *values = bench->values;
   printf("%-22s %s masters, %s gradients, %s moments%s, %s copy: %d bytes a parameter\n", "update", type_names[values->master],
          type_names[values->grad], type_names[values->moments], bench->op.stochastic ? " (stochastic rounding)" : "",
          values->copy ? copy_names[values->copy] : "no", bytes_a_parameter(bench));
-  printf("%-22s %lld parameters, %d rank%s x %d thread%s\n", "size", (long long)bench->n * ranks, ranks, ranks == 1 ? "" : "s", bench->threads,
-         bench->threads == 1 ? "" : "s");
+  printf("%-22s %lld parameters, %s\n", "size", (long long)bench->n * comm_ranks(bench->comm),
+         bench_size(bench->comm, bench->threads).text);
 }
 
-static void print_kernel(struct bench *bench, const char *kernel)
+static void print_kernel(struct bench *bench)
 {
   const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic), bytes = bytes_a_parameter(bench);
-  printf("%-22s %.3f G parameters/s, %.1f GB/s: %.1f %% of the %.1f GB/s that the same loads and stores reach (medians of %lld passes in turns)\n",
-         kernel, step * 1e-9, step * bytes * 1e-9, 100 * step / traffic, traffic * bytes * 1e-9, (long long)bench->step.n);
+  printf("%-22s %.3f G parameters/s, %.1f GB/s: %.1f %% of the %.1f GB/s that the same loads and "
+         "stores reach (medians of %lld passes in turns)\n",
+         bench->kernel, step * 1e-9, step * bytes * 1e-9, 100 * step / traffic,
+         traffic * bytes * 1e-9, (long long)bench->step.n);
 }
 
-static enum status record(struct bench *bench, const char *kernel)
+static enum status record(struct results *results, void *arg)
 {
-  struct results *results = NULL;
-  if (!*bench->values.results)
-    return STATUS_OK;
-  enum status status = results_open(bench->values.results, &results);
-  if (status)
-    return status;
+  struct bench *bench = arg;
   const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic), bytes = bytes_a_parameter(bench);
   results_begin(results, "bench_adam");
-  results_text(results, "kernel", kernel);
+  results_text(results, "kernel", bench->kernel);
   results_int(results, "ranks", comm_ranks(bench->comm));
   results_int(results, "threads", bench->threads);
   results_int(results, "parameters", bench->n * comm_ranks(bench->comm));
-  results_text(results, "master", type_names[bench->values.master]);
-  results_text(results, "grad", type_names[bench->values.grad]);
-  results_text(results, "moments", type_names[bench->values.moments]);
-  results_text(results, "copy", copy_names[bench->values.copy]);
-  results_text(results, "rounding", rounding_names[bench->values.rounding]);
+  results_text(results, "master", type_names[bench->values->master]);
+  results_text(results, "grad", type_names[bench->values->grad]);
+  results_text(results, "moments", type_names[bench->values->moments]);
+  results_text(results, "copy", copy_names[bench->values->copy]);
+  results_text(results, "rounding", rounding_names[bench->values->rounding]);
   results_int(results, "passes", bench->step.n);
   results_int(results, "bytes_a_parameter", bytes_a_parameter(bench));
   results_real(results, "parameters_per_s", step);
   results_real(results, "gb_s", step * bytes * 1e-9);
   results_real(results, "traffic_gb_s", traffic * bytes * 1e-9);
   results_real(results, "share", step / traffic);
-  status = results_end(results);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
+  return results_end(results);
 }
 
 static enum status measure_kernel(struct bench *bench, const struct kernels *kernels)
@@ -370,15 +294,16 @@ static enum status measure_kernel(struct bench *bench, const struct kernels *ker
   ((struct host_device *)bench->device)->kernels = kernels;
   enum status status = measure(bench);
   if (!status && comm_rank(bench->comm) == 0) {
-    print_kernel(bench, kernels->name);
-    status = record(bench, kernels->name);
+    bench->kernel = kernels->name;
+    print_kernel(bench);
+    status = bench_record(bench->values->results, record, bench);
   }
   return comm_agree(bench->comm, status);
 }
 
 static enum status measure_kernels(struct bench *bench)
 {
-  const char *name = bench->values.kernel;
+  const char *name = bench->values->kernel;
   enum status status = STATUS_OK;
   if (!*name)
     return measure_kernel(bench, kernels_best());
@@ -398,22 +323,22 @@ static void tear_down(struct bench *bench)
     bench->device->ops->lane_destroy(bench->lane);
   device_destroy(bench->device);
   topo_destroy(bench->topo);
-  options_destroy(bench->set);
 }
 
-enum status bench_adam(struct comm *comm, int n, char *const assignments[], int *exit_code)
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
-  struct bench bench = {.comm = comm};
+  struct comm *comm = arguments->comm;
+  struct bench bench = {.comm = comm, .values = arguments->values};
   (void)exit_code;
-  enum status status = comm_agree(comm, read_values(n, assignments, &bench));
+  enum status status = bench_check_results(comm, bench.values->results);
+  if (!status)
+    status = comm_agree(comm, choose_update(&bench));
   if (!status)
     status = agree_on_elements(&bench);
   if (!status)
-    status = bench_take_cores(comm, bench.values.threads, &bench.topo);
-  if (!status) {
-    bench.threads = topo_threads(bench.topo);
+    status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
+  if (!status)
     status = set_up(&bench);
-  }
   if (!status && comm_rank(comm) == 0)
     print_head(&bench);
   if (!status)
@@ -422,15 +347,18 @@ enum status bench_adam(struct comm *comm, int n, char *const assignments[], int 
   return status;
 }
 
-const struct command bench_adam_help = {
+const struct command bench_adam = {
     .name = "bench adam",
     .usage = "[key=value ...]",
     .summary = "measure the AdamW step of masters in host memory",
     .text = "Measures the update of tiers.optimizer=host, and the same loads and stores without "
             "arithmetic, which show what memory allows. It reports parameters per second, GB/s "
-            "and the ratio of the two.",
+            "and the ratio of the two. results= gets a line per kernel.",
     .examples = "  sluice bench adam\n"
                 "  mpirun -n 4 --bind-to none sluice bench adam kernel=all moments=bf16\n"
                 "  sluice bench adam threads=16 results=adam.jsonl\n",
     .options = table,
+    .values_size = sizeof(struct values),
+    .uses_mpi = true,
+    .run = run,
 };

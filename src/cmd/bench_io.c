@@ -10,9 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/team.h"
-#include "cmd/bench.h"
-#include "deck/options.h"
-#include "io/results/results.h"
+#include "cmd/bench_frame.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
 
@@ -24,57 +22,31 @@ struct values {
   double seconds;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "dir",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, dir),
-     .value = ".",
+    {"dir", OPTION_STRING, AT(dir), ".",
      .text = "Folder on the disk to measure (tiers.nvme of a deck)."},
-    {.name = "size",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, size),
-     .value = "4Gi",
-     .least = BLOCK_BYTES,
-     .most = 1e15,
-     .unit = OPTIONS_BYTES,
+    {"size", OPTION_INT, AT(size), "4Gi", .least = BLOCK_BYTES, .most = 1e15, .unit = OPTIONS_BYTES,
      .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},
-    {.name = "piece",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, piece),
-     .value = "256Mi",
-     .least = BLOCK_BYTES,
-     .most = 1e12,
+    {"piece", OPTION_INT, AT(piece), "256Mi", .least = BLOCK_BYTES, .most = 1e12,
      .unit = OPTIONS_BYTES,
      .text = "Bytes per call, such as the activations of a block."},
-    {.name = "threads",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, threads),
-     .value = "4",
-     .least = 1,
-     .most = MOST_THREADS,
+    {"threads", OPTION_INT, AT(threads), "4", .least = 1, .most = MOST_THREADS,
      .text = "Pieces in flight by direct I/O."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "10",
-     .least = 0,
-     .most = 86400,
-     .unit = "s",
+    {"seconds", OPTION_REAL, AT(seconds), "10", .least = 0, .most = 86400, .unit = "s",
      .text = "Time of the measurement. At least one pass of each kind is measured."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the result to, as a JSON line."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 enum pass { STORE_WRITE, DIRECT_WRITE, STORE_READ, DIRECT_READ, PASSES };
 static const char *const pass_keys[PASSES] = {"store_write_gb_s", "direct_write_gb_s", "store_read_gb_s", "direct_read_gb_s"};
 
 struct bench {
   struct comm *comm;
-  struct values values;
+  const struct values *values;
+  int threads;
   int64_t pieces; /* a pass */
   struct store *store;
   int disk, file; /* the folder's descriptor; that of direct I/O's file */
@@ -95,14 +67,15 @@ struct worker {
 
 static enum status move_direct(const struct bench *bench, char *data, int64_t offset, bool write)
 {
-  for (int64_t done = 0; done < bench->values.piece;) {
-    const size_t left = (size_t)(bench->values.piece - done);
+  for (int64_t done = 0; done < bench->values->piece;) {
+    const size_t left = (size_t)(bench->values->piece - done);
     const ssize_t moved =
         write ? pwrite(bench->file, data + done, left, (off_t)(offset + done)) : pread(bench->file, data + done, left, (off_t)(offset + done));
     if (moved < 0 && errno == EINTR)
       continue;
     if (moved <= 0)
-      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s", write ? "write" : "read", bench->values.dir,
+      return status_set(STATUS_IO, "direct I/O cannot %s a file in %s: %s",
+                        write ? "write" : "read", bench->values->dir,
                         moved < 0 ? strerror(errno) : "it ends too early");
     done += moved;
   }
@@ -114,8 +87,9 @@ static enum status work(void *arg)
   const struct worker *worker = arg;
   const struct bench *bench = worker->bench;
   enum status status = STATUS_OK;
-  for (int64_t i = worker->index; i < bench->pieces && !status; i += bench->values.threads)
-    status = move_direct(bench, bench->buffer + worker->index * bench->values.piece, i * bench->values.piece, worker->write);
+  for (int64_t i = worker->index; i < bench->pieces && !status; i += bench->threads)
+    status = move_direct(bench, bench->buffer + worker->index * bench->values->piece,
+                         i * bench->values->piece, worker->write);
   return status;
 }
 
@@ -124,7 +98,7 @@ static enum status pass_direct(const struct bench *bench, bool write)
   struct worker workers[MOST_THREADS];
   enum status status = STATUS_OK;
   int n = 0;
-  for (; n < bench->values.threads && !status; n++) {
+  for (; n < bench->threads && !status; n++) {
     workers[n] = (struct worker){.bench = bench, .index = n, .write = write};
     status = thread_start("direct", work, &workers[n], &workers[n].thread);
   }
@@ -139,10 +113,10 @@ static enum status pass_direct(const struct bench *bench, bool write)
 
 static enum status pass_store(const struct bench *bench, bool write)
 {
-  const int64_t piece = bench->values.piece;
+  const int64_t piece = bench->values->piece;
   enum status status = STATUS_OK;
   for (int64_t i = 0; i < bench->pieces && !status; i++) {
-    char *data = bench->buffer + i % bench->values.threads * piece;
+    char *data = bench->buffer + i % bench->threads * piece;
     status = write ? store_write(bench->store, i * piece, piece, data) : store_read(bench->store, i * piece, piece, data);
   }
   return status;
@@ -154,7 +128,8 @@ static enum status run_pass(const struct bench *bench, enum pass pass)
   const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;
   enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write) : pass_direct(bench, write);
   if (!status && write && syncfs(bench->disk) != 0)
-    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values.dir, strerror(errno));
+    status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values->dir,
+                        strerror(errno));
   return status;
 }
 
@@ -177,7 +152,7 @@ static enum status measure(struct bench *bench)
   enum status status = time_pass(bench, STORE_WRITE, &seconds);
   if (!status)
     status = time_pass(bench, DIRECT_WRITE, &seconds);
-  while (!status && (bench->passes == 0 || all < bench->values.seconds)) {
+  while (!status && (bench->passes == 0 || all < bench->values->seconds)) {
     for (enum pass pass = 0; pass < PASSES && !status; pass++) {
       status = time_pass(bench, pass, &seconds);
       bench->seconds[pass] += seconds;
@@ -192,7 +167,7 @@ static enum status measure(struct bench *bench)
 
 static enum status make_buffer(struct bench *bench)
 {
-  const int64_t words = bench->values.threads * bench->values.piece / (int64_t)sizeof(uint64_t);
+  const int64_t words = bench->threads * bench->values->piece / (int64_t)sizeof(uint64_t);
   const enum status status = mem_alloc(MEM_IO, (size_t)(words * (int64_t)sizeof(uint64_t) + BLOCK_BYTES), &bench->memory);
   if (status)
     return status;
@@ -205,7 +180,7 @@ static enum status make_buffer(struct bench *bench)
 
 static enum status open_files(struct bench *bench)
 {
-  const char *dir = bench->values.dir;
+  const char *dir = bench->values->dir;
   char *path = mem_printf("%s/sluice-bench-%d-%d", dir, comm_rank(bench->comm), (int)getpid());
   if (!path)
     return STATUS_MEMORY;
@@ -223,7 +198,7 @@ static enum status open_files(struct bench *bench)
   } else {
     status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
   }
-  const int64_t bytes = bench->pieces * bench->values.piece;
+  const int64_t bytes = bench->pieces * bench->values->piece;
   if (!status)
     status = file_reserve_open(bench->file, path, bytes);
   if (!status && ftruncate(bench->file, (off_t)bytes) != 0)
@@ -241,19 +216,12 @@ static enum status check_values(const struct values *values)
   return STATUS_OK;
 }
 
-static enum status read_values(int n, char *const assignments[], struct values *values, struct option_set **set)
-{
-  enum status status = options_create(table, values, set);
-  for (int i = 0; i < n && !status; i++)
-    status = options_assign(*set, assignments[i]);
-  return status ? status : check_values(values);
-}
-
 /* Results. */
 
 static double rate(const struct bench *bench, enum pass pass)
 {
-  const double bytes = (double)(bench->pieces * bench->values.piece) * (double)bench->passes * comm_ranks(bench->comm);
+  const double bytes = (double)(bench->pieces * bench->values->piece) * (double)bench->passes *
+                       comm_ranks(bench->comm);
   return bytes / bench->seconds[pass] * 1e-9;
 }
 
@@ -270,61 +238,56 @@ static void print_pair(const struct bench *bench, const char *name, enum pass st
 
 static void print(const struct bench *bench)
 {
-  const struct values *values = &bench->values;
+  const struct values *values = bench->values;
   const int ranks = comm_ranks(bench->comm);
   printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
          mem_amount((double)(bench->pieces * values->piece)).text, mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
          store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");
-  printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)values->threads);
+  printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)bench->threads);
   print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
   print_pair(bench, "read", STORE_READ, DIRECT_READ);
   printf("%-22s in turns; writing ends with syncfs(), which is counted; a pass of writing before that lays out the files\n", "measured");
 }
 
-static enum status record(const struct bench *bench)
+static enum status record(struct results *results, void *arg)
 {
-  struct results *results = NULL;
-  if (!*bench->values.results)
-    return STATUS_OK;
-  enum status status = results_open(bench->values.results, &results);
-  if (status)
-    return status;
+  const struct bench *bench = arg;
   results_begin(results, "bench_io");
-  results_text(results, "dir", bench->values.dir);
+  results_text(results, "dir", bench->values->dir);
   results_int(results, "ranks", comm_ranks(bench->comm));
-  results_int(results, "bytes", bench->pieces * bench->values.piece);
-  results_int(results, "piece", bench->values.piece);
-  results_int(results, "threads", bench->values.threads);
+  results_int(results, "bytes", bench->pieces * bench->values->piece);
+  results_int(results, "piece", bench->values->piece);
+  results_int(results, "threads", bench->threads);
   results_int(results, "passes", bench->passes);
   results_text(results, "cache", store_is_direct(bench->store) ? "none" : "page cache");
   for (enum pass pass = 0; pass < PASSES; pass++)
     results_real(results, pass_keys[pass], rate(bench, pass));
   results_real(results, "write_share", share(bench, STORE_WRITE, DIRECT_WRITE));
   results_real(results, "read_share", share(bench, STORE_READ, DIRECT_READ));
-  status = results_end(results);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
+  return results_end(results);
 }
 
-static enum status report(const struct bench *bench)
+static enum status report(struct bench *bench)
 {
   print(bench);
-  return record(bench);
+  return bench_record(bench->values->results, record, bench);
 }
 
-enum status bench_io(struct comm *comm, int n, char *const assignments[], int *exit_code)
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
-  struct bench bench = {.comm = comm, .disk = -1, .file = -1};
-  struct option_set *set = NULL;
+  struct comm *comm = arguments->comm;
+  const struct values *values = arguments->values;
+  struct bench bench = {.comm = comm, .values = values, .disk = -1, .file = -1};
   (void)exit_code;
-  enum status status = comm_agree(comm, read_values(n, assignments, &bench.values, &set));
+  enum status status = bench_check_results(comm, values->results);
+  if (!status)
+    status = comm_agree(comm, check_values(values));
   if (!status) {
-    bench.pieces = bench.values.size / bench.values.piece;
-    if (bench.values.threads > bench.pieces)
-      bench.values.threads = bench.pieces;
-    status = store_create(comm, bench.values.dir, bench.pieces * bench.values.piece, &bench.store);
+    bench.pieces = values->size / values->piece;
+    bench.threads = (int)(values->threads < bench.pieces ? values->threads : bench.pieces);
+    status = store_create(comm, values->dir, bench.pieces * values->piece, &bench.store);
   }
   if (!status)
     status = comm_agree(comm, open_files(&bench));
@@ -340,11 +303,10 @@ enum status bench_io(struct comm *comm, int n, char *const assignments[], int *e
   if (bench.disk >= 0)
     close(bench.disk);
   mem_free(bench.memory);
-  options_destroy(set);
   return status;
 }
 
-const struct command bench_io_help = {
+const struct command bench_io = {
     .name = "bench io",
     .usage = "[key=value ...]",
     .summary = "measure the store of tiers on NVMe",
@@ -354,4 +316,7 @@ const struct command bench_io_help = {
                 "  mpirun -n 4 sluice bench io dir=/local/disk size=16Gi\n"
                 "  sluice bench io dir=/local/disk threads=8 results=io.jsonl\n",
     .options = table,
+    .values_size = sizeof(struct values),
+    .uses_mpi = true,
+    .run = run,
 };

@@ -7,14 +7,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
-#include "cmd/bench.h"
-#include "deck/options.h"
+#include "cmd/bench_frame.h"
 #include "device/device.h"
 #include "device/lane.h"
-#include "io/results/results.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
-#include "topo/topo.h"
 
 enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
 enum { FILE_BYTES = 4096 }; /* of out= at most */
@@ -29,54 +26,25 @@ struct values {
 enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "out",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, out),
-     .value = "",
+    {"out", OPTION_STRING, AT(out), "",
      .text = "File to write the rates to, for sluice plan rates=."},
-    {.name = "dir",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, dir),
-     .value = "",
+    {"dir", OPTION_STRING, AT(dir), "",
      .text = "Folder on the disk to measure (tiers.nvme of a deck). Empty: the disk is not "
              "measured."},
-    {.name = "bytes",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, bytes),
-     .value = "256Mi",
-     .least = LEAST_BYTES,
-     .most = 1 << 30,
+    {"bytes", OPTION_INT, AT(bytes), "256Mi", .least = LEAST_BYTES, .most = 1 << 30,
      .unit = OPTIONS_BYTES,
      .text = "Bytes of a copy, of a collective, and of an array."},
-    {.name = "device",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, device),
-     .value = "auto",
-     .choices = wheres,
+    {"device", OPTION_CHOICE, AT(device), "auto", .choices = wheres,
      .text = "Device that computes. auto: GPUs if there are any."},
-    {.name = "threads",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, threads),
-     .value = "0",
-     .least = 0,
-     .most = 4096,
-     .text = "Threads per rank, 0 for as many as in training."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "1",
-     .least = 0,
-     .most = 3600,
-     .unit = "s",
+    BENCH_THREADS,
+    {"seconds", OPTION_REAL, AT(seconds), "1", .least = 0, .most = 3600, .unit = "s",
      .text = "Approximate time per rate."},
-    {.name = "results",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, results),
-     .value = "",
-     .text = "File to append the result to, as a JSON line."},
+    BENCH_RESULTS,
     {.name = NULL},
 };
+// clang-format on
 
 enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
 
@@ -103,10 +71,10 @@ enum { NEAR = 3 };
 
 struct bench {
   struct comm *comm;
-  struct values values;
-  struct option_set *set;
+  const struct values *values;
   struct topo *topo;
   struct device *device, *host; /* one and the same where the host computes */
+  enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
   struct comm_group *link, *hosts;
   struct store *store;
@@ -288,13 +256,13 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
 
 static enum status measure(struct bench *bench, struct run *runs, int n)
 {
-  return measure_for(bench, bench->values.seconds, runs, n);
+  return measure_for(bench, bench->values->seconds, runs, n);
 }
 
 /* One of several rounds. */
 static enum status measure_round(struct bench *bench, struct run *runs, int n)
 {
-  return measure_for(bench, bench->values.seconds / ROUNDS, runs, n);
+  return measure_for(bench, bench->values->seconds / ROUNDS, runs, n);
 }
 
 static enum status measure_device(struct bench *bench)
@@ -416,25 +384,20 @@ static enum status measure_all(struct bench *bench)
 
 /* ---- set up ---- */
 
-static enum status read_values(int n, char *const assignments[], struct bench *bench)
+static enum status choose_bytes(struct bench *bench)
 {
   const int64_t grain = (int64_t)BLOCK_BYTES * comm_ranks(bench->comm);
-  enum status status = options_create(table, &bench->values, &bench->set);
-  for (int i = 0; i < n && !status; i++)
-    status = options_assign(bench->set, assignments[i]);
-  if (status)
-    return status;
-  bench->bytes = bench->values.bytes / grain * grain;
+  bench->bytes = bench->values->bytes / grain * grain;
   if (bench->bytes == 0)
-    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least", (long long)bench->values.bytes, comm_ranks(bench->comm),
-                      (long long)grain);
+    return status_set(STATUS_USAGE, "bytes=%lld: %d ranks need %lld at least",
+                      (long long)bench->values->bytes, comm_ranks(bench->comm), (long long)grain);
   return STATUS_OK;
 }
 
 /* Local; *gpus are those that this rank sees and uses. */
 static enum status count_gpus(const struct bench *bench, int *gpus)
 {
-  const int where = bench->values.device, local_ranks = comm_local_ranks(bench->comm);
+  const int where = bench->values->device, local_ranks = comm_local_ranks(bench->comm);
   *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
   if (*gpus < 0)
     return STATUS_LIBRARY; /* its sentence is there */
@@ -459,10 +422,12 @@ static enum status create_devices(struct bench *bench)
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
+  bench->type = gpus > 0 ? DTYPE_BF16 : DTYPE_F32;
   status = device_create("host", 0, DTYPE_F32, &bench->host);
   bench->device = gpus > 0 ? NULL : bench->host;
   if (!status && gpus > 0)
-    status = device_create("cuda", comm_local_rank(bench->comm) % gpus, DTYPE_BF16, &bench->device);
+    status =
+        device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
   return comm_agree(bench->comm, status);
 }
 
@@ -471,22 +436,24 @@ static enum status create_lanes(struct bench *bench)
   const struct {
     struct device *device;
     const char *name;
+    enum lane_role role;
     int threads;
     struct lane **lane;
-  } lanes[] = {{bench->device, "compute", bench->threads, &bench->compute},
-               {bench->device, "gather", 1, &bench->gather},
-               {bench->device, "h2d", 1, &bench->up},
-               {bench->device, "d2h", 1, &bench->down},
-               {bench->host, "host", bench->threads, &bench->cpu}};
+  } lanes[] = {{bench->device, "compute", LANE_ROLE_COMPUTE, bench->threads, &bench->compute},
+               {bench->device, "gather", LANE_ROLE_COMMUNICATE, 1, &bench->gather},
+               {bench->device, "h2d", LANE_ROLE_BACKGROUND, 1, &bench->up},
+               {bench->device, "d2h", LANE_ROLE_BACKGROUND, 1, &bench->down},
+               {bench->host, "host", LANE_ROLE_COMPUTE, bench->threads, &bench->cpu}};
   enum status status = STATUS_OK;
   for (size_t i = 0; i < sizeof lanes / sizeof *lanes && !status; i++)
-    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].threads, lanes[i].lane);
+    status = lanes[i].device->ops->lane_create(lanes[i].device, lanes[i].name, lanes[i].role,
+                                               lanes[i].threads, lanes[i].lane);
   return status ? status : bench->device->ops->lane_reserve(bench->compute);
 }
 
 static int64_t matrix_bytes(const struct bench *bench)
 {
-  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->device->compute);
+  return bench->matrix * bench->matrix * (int64_t)dtype_size(bench->type);
 }
 
 /* The host's pages are first touched by the threads that compute. */
@@ -514,11 +481,12 @@ static int64_t smaller(int64_t a, int64_t b)
 /* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
 static enum status fill_matrices(struct bench *bench)
 {
-  const int64_t size = (int64_t)dtype_size(bench->device->compute), block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
+  const int64_t size = (int64_t)dtype_size(bench->type),
+                block = LEAST_BYTES / (int64_t)sizeof(float) / 2;
   char *pattern = bench->far[GRAD];
   enum status status = STATUS_OK;
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
-  dtype_convert(pattern, bench->device->compute, bench->far[MASTER], DTYPE_F32, (size_t)block);
+  dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
     for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
       status =
@@ -553,8 +521,8 @@ static enum status set_up(struct bench *bench)
     status = comm_agree(bench->comm, fill_matrices(bench));
   if (!status)
     status = create_groups(bench);
-  if (!status && *bench->values.dir)
-    status = store_create(bench->comm, bench->values.dir, bench->bytes, &bench->store);
+  if (!status && *bench->values->dir)
+    status = store_create(bench->comm, bench->values->dir, bench->bytes, &bench->store);
   return status;
 }
 
@@ -577,7 +545,6 @@ static void tear_down(struct bench *bench)
     device_destroy(bench->device);
   device_destroy(bench->host);
   topo_destroy(bench->topo);
-  options_destroy(bench->set);
 }
 
 /* ---- results ---- */
@@ -604,7 +571,7 @@ static void print(const struct bench *bench)
 static enum status write_rates(const struct bench *bench)
 {
   char text[FILE_BYTES], about[256];
-  if (!*bench->values.out)
+  if (!*bench->values->out)
     return STATUS_OK;
   describe(bench, about, sizeof about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
@@ -612,17 +579,12 @@ static enum status write_rates(const struct bench *bench)
     if (bench->rate[i] > 0)
       append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i],
                   rate_of[i].unit, rate_of[i].text);
-  return file_write_all(bench->values.out, text, strlen(text));
+  return file_write_all(bench->values->out, text, strlen(text));
 }
 
-static enum status record(const struct bench *bench)
+static enum status record(struct results *results, void *arg)
 {
-  struct results *results = NULL;
-  if (!*bench->values.results)
-    return STATUS_OK;
-  enum status status = results_open(bench->values.results, &results);
-  if (status)
-    return status;
+  const struct bench *bench = arg;
   results_begin(results, "bench_rates");
   results_int(results, "ranks", comm_ranks(bench->comm));
   results_int(results, "threads", bench->threads);
@@ -631,36 +593,35 @@ static enum status record(const struct bench *bench)
   for (enum rate i = 0; i < RATES; i++)
     if (bench->rate[i] > 0)
       results_real(results, rate_of[i].name, bench->rate[i]);
-  status = results_end(results);
-  const enum status closing = results_close(results);
-  return status ? status : closing;
+  return results_end(results);
 }
 
 static enum status check_out(const struct bench *bench)
 {
-  return *bench->values.out ? file_check_write(bench->values.out, FILE_BYTES) : STATUS_OK;
+  return *bench->values->out ? file_check_write(bench->values->out, FILE_BYTES) : STATUS_OK;
 }
 
-static enum status report(const struct bench *bench)
+static enum status report(struct bench *bench)
 {
   print(bench);
   const enum status status = write_rates(bench);
-  return status ? status : record(bench);
+  return status ? status : bench_record(bench->values->results, record, bench);
 }
 
-enum status bench_rates(struct comm *comm, int n, char *const assignments[], int *exit_code)
+static enum status run(const struct arguments *arguments, int *exit_code)
 {
-  struct bench bench = {.comm = comm};
+  struct comm *comm = arguments->comm;
+  struct bench bench = {.comm = comm, .values = arguments->values};
   (void)exit_code;
-  enum status status = comm_agree(comm, read_values(n, assignments, &bench));
+  enum status status = bench_check_results(comm, bench.values->results);
+  if (!status)
+    status = comm_agree(comm, choose_bytes(&bench));
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? check_out(&bench) : STATUS_OK);
   if (!status)
-    status = bench_take_cores(comm, bench.values.threads, &bench.topo);
-  if (!status) {
-    bench.threads = topo_threads(bench.topo);
+    status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
+  if (!status)
     status = set_up(&bench);
-  }
   if (!status)
     status = measure_all(&bench);
   if (!status)
@@ -669,7 +630,7 @@ enum status bench_rates(struct comm *comm, int n, char *const assignments[], int
   return status;
 }
 
-const struct command bench_rates_help = {
+const struct command bench_rates = {
     .name = "bench rates",
     .usage = "[key=value ...]",
     .summary = "measure the rates that sluice plan predicts a step from",
@@ -680,4 +641,7 @@ const struct command bench_rates_help = {
                 "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",
     .options = table,
+    .values_size = sizeof(struct values),
+    .uses_mpi = true,
+    .run = run,
 };

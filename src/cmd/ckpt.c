@@ -17,29 +17,19 @@ struct values {
 /* Each type has two names. */
 static const char *const dtypes[] = {"deck", "fp32", "bf16", "fp16", "float32", "bfloat16", "float16", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "dtype",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, dtype),
-     .value = "deck",
-     .choices = dtypes,
+    {"dtype", OPTION_CHOICE, AT(dtype), "deck", .choices = dtypes,
      .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck."},
-    {.name = "tokenizer",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer),
-     .value = "",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "",
      .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
              "train.init or of the training data."},
-    {.name = "shard_bytes",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, shard_bytes),
-     .value = "5G",
-     .least = 1,
-     .most = 1e18,
+    {"shard_bytes", OPTION_INT, AT(shard_bytes), "5G", .least = 1, .most = 1e18,
      .unit = OPTIONS_BYTES,
      .text = "Export: largest size of one weight file."},
     {.name = NULL},
 };
+// clang-format on
 
 /* A run folder stands for its checkpoints. */
 static enum status find_folder(const char *word, char **out)

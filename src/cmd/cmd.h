@@ -24,8 +24,7 @@ struct command {
   const char *text;                   /* for --help and the man page, as base/prose.h has it */
   const char *examples;               /* lines of at most 80 columns, each with its line break */
   const struct option *options;       /* own keys, NULL: none */
-  const struct command *const *parts; /* measurements with their own options: for help, and to
-                                         know --key */
+  const struct command *const *parts; /* commands of two words, "bench io", or NULL */
   size_t values_size;                 /* of the struct they describe */
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
@@ -33,6 +32,9 @@ struct command {
   int least_words, most_words;                                           /* most -1: any */
   enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
 };
+
+/* Place of an option of a command, whose `values` are the `struct values` of its file. */
+#define AT(field) offsetof(struct values, field)
 
 extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck;
 

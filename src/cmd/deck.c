@@ -11,14 +11,13 @@ struct values {
   char *print;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "print",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, print),
-     .value = "",
+    {"print", OPTION_STRING, AT(print), "",
      .text = "Print only the value of this key. A text is printed without quotes."},
     {.name = NULL},
 };
+// clang-format on
 
 /* Only model.* is taken from train.init, which may be gone once a run goes on from its own
  * checkpoints. */

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "config.h"
-#include "exec/counters.h"
+#include "exec/op_counters.h"
 #include "io/hdf5/version.h"
 #include "job/job.h"
 #include "train/data.h"
@@ -29,31 +29,18 @@ struct values {
   double seconds;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "dir",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, dir),
-     .value = "",
+    {"dir", OPTION_STRINGS, AT(dir), "",
      .text = "Folders to test, such as a run.dir. Empty: run.dir and the NVMe folder of the deck, "
              "or the working folder."},
-    {.name = "size",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, size),
-     .value = "256Mi",
-     .least = 4 << 20,
-     .most = 1e12,
-     .unit = OPTIONS_BYTES,
+    {"size", OPTION_INT, AT(size), "256Mi", .least = 4 << 20, .most = 1e12, .unit = OPTIONS_BYTES,
      .text = "Most bytes that each node writes to a folder."},
-    {.name = "seconds",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, seconds),
-     .value = "2",
-     .least = 0.001,
-     .most = 3600,
-     .unit = "s",
+    {"seconds", OPTION_REAL, AT(seconds), "2", .least = 0.001, .most = 3600, .unit = "s",
      .text = "Longest time of a write test. Writes that have started by then are completed."},
     {.name = NULL},
 };
+// clang-format on
 
 /* The lines of the page that every rank has something to say to. */
 enum line {
@@ -61,8 +48,6 @@ enum line {
   MPI,
   CUDA_AWARE,
   TRANSPORT,
-  MPI_OPTIONS,
-  UCX,
   FABRIC,
   GPUS,
   NCCL,
@@ -147,7 +132,7 @@ static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
 }
 
 /* Whether there are any to be used. */
-static bool look_at_gpus(const struct doctor *doctor, const struct doctor_devices *devices, struct finding *finding)
+static bool look_at_gpus(const struct doctor *doctor, struct finding *finding)
 {
   struct doctor_gpus gpus;
   char names[160];
@@ -155,39 +140,38 @@ static bool look_at_gpus(const struct doctor *doctor, const struct doctor_device
     finding[GPUS] = refused("GPUs");
     return true;
   }
-  gpus.card = devices->card;
+  gpus.card = doctor_has_card("/sys");
   finding[GPUS] = judge_gpus(&gpus, comm_local_ranks(doctor->comm));
   finding[NCCL] = judge_nccl(&gpus, comm_ranks(doctor->comm));
   finding[CUDNN] = judge_cudnn(&gpus);
   return doctor_uses_gpus(&gpus);
 }
 
-static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, const struct doctor_devices *devices, bool gpus,
+static void look_at_mpi(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus,
                         struct finding *finding)
 {
   struct mpi_info library;
-  struct doctor_settings settings;
   if (mpi_info_read(&library)) {
     finding[MPI] = refused("MPI");
     return;
   }
   finding[MPI] = judge_mpi(&library, SLUICE_VERSION_MPI);
   finding[CUDA_AWARE] = judge_cuda_aware(&library, gpus);
-  finding[TRANSPORT] = judge_transport(&library, fabric, doctor->nodes);
-  doctor_settings_read(&settings);
-  finding[MPI_OPTIONS] = judge_mpi_options(&library, &settings, devices, gpus, doctor->nodes);
-  finding[UCX] = judge_ucx(&library, &settings, devices, gpus, doctor->nodes);
+  finding[TRANSPORT] = judge_transport(&library, fabric, getenv("UCX_TLS"), gpus, doctor->nodes);
 }
 
 static void look_at_libraries(const struct doctor *doctor, struct finding *finding)
 {
   struct hdf5_version hdf5;
   struct topo_summary machine;
-  struct counters *counters = counters_create();
+  struct op_counters *counters = NULL;
   finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5") : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
   finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
-  finding[PAPI] = judge_counters(SLUICE_VERSION_PAPI, counters_events(counters), counters_note(counters));
-  counters_destroy(counters);
+  finding[PAPI] = op_counters_create(COUNT_PROCESS, NULL, &counters)
+                      ? refused("PAPI")
+                      : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters),
+                                       op_counters_note(counters));
+  op_counters_destroy(counters);
 }
 
 static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus, struct finding *finding)
@@ -204,14 +188,12 @@ static void look_at_memory(const struct doctor *doctor, const struct comm_fabric
 static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
-  struct doctor_devices devices;
   struct comm_fabric fabric;
-  doctor_devices_read("/sys", &devices);
   comm_fabric_read("/sys/class/infiniband", &fabric);
   finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER, SLUICE_CONFIGURE_ARGS);
   finding[FABRIC] = judge_fabric(&fabric);
-  const bool gpus = look_at_gpus(doctor, &devices, finding);
-  look_at_mpi(doctor, &fabric, &devices, gpus, finding);
+  const bool gpus = look_at_gpus(doctor, finding);
+  look_at_mpi(doctor, &fabric, gpus, finding);
   look_at_libraries(doctor, finding);
   look_at_memory(doctor, &fabric, gpus, finding);
 }
@@ -495,8 +477,8 @@ const struct command command_doctor = {
             "(training does not run), with the cure. If there is a fault, the exit code is 1. If "
             "nodes differ, the worst one is reported with its name.\n"
             "\n"
-            "Every node writes and removes a file in each folder. User names are left out. Only "
-            "environment variables of MPI and UCX are shown.",
+            "Every node writes and removes a file in each folder. User names are left out. The "
+            "only environment variable that may be shown is UCX_TLS.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

@@ -1,4 +1,6 @@
-/* `sluice doctor`: what was found out, judged. A judgement is a pure function from facts to a finding: doctor_judge.c; facts of a folder: doctor_disk.c; of the environment, and their judgement: doctor_settings.c. Private to src/cmd and its tests. */
+/* `sluice doctor`: facts and their judgements. A judgement is a pure function from facts to a
+ * finding (doctor_judge.c). Facts of folders and of the bus are read in doctor_facts.c. Private to
+ * src/cmd and its tests. */
 #ifndef SLUICE_CMD_DOCTOR_H
 #define SLUICE_CMD_DOCTOR_H
 
@@ -9,7 +11,7 @@
 #include "comm/collect.h"
 #include "comm/mpi_info.h"
 #include "io/text/file_system.h"
-#include "topo/summary.h"
+#include "topo/topo.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARNING, VERDICT_FAULT };
 const char *verdict_name(enum verdict verdict); /* "ok", "warning", "fault" */
@@ -40,35 +42,11 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
 /* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA, and the machine a GPU. Where there is none, nothing is said of what only they need. */
 struct finding judge_mpi(const struct mpi_info *library, const char *built);
 struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
+/* tls: UCX_TLS of the environment, or NULL. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
-                               int nodes);
+                               const char *tls, bool gpus, int nodes);
 struct finding judge_fabric(const struct comm_fabric *fabric);
 struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST]);
-
-/* Settings of UCX and of Open MPI in the environment, as doc/mpi.md lists them. */
-enum setting {
-  SETTING_TLS, SETTING_NET_DEVICES, SETTING_RNDV_THRESH, SETTING_RNDV_SCHEME, SETTING_GPU_DIRECT, SETTING_MEMTYPE_CACHE, SETTING_RAILS, SETTING_LOG, SETTING_PROTO,
-  SETTING_PML, SETTING_BTL, SETTING_TCP_IF, SETTING_SINGLE_COPY, SETTINGS
-};
-struct doctor_settings { const char *value[SETTINGS]; }; /* NULL: unset, or empty */
-void doctor_settings_read(struct doctor_settings *out);
-
-/* What there is for them to name: active ports for RDMA ("mlx5_0:1") before interfaces ("eth0"), each by name. */
-enum { DOCTOR_DEVICES = 256 };
-struct doctor_device { bool rdma; char name[80]; };
-struct doctor_devices {
-  int n;
-  bool cut;     /* there are more: none can be said to be missing */
-  bool peermem; /* the kernel has the module that lets cards read memory of GPUs */
-  bool card;    /* there is a GPU of NVIDIA's, with a driver or without */
-  struct doctor_device device[DOCTOR_DEVICES];
-};
-void doctor_devices_read(const char *sys, struct doctor_devices *out); /* sys: "/sys" */
-struct finding judge_ucx(const struct mpi_info *library, const struct doctor_settings *settings,
-                         const struct doctor_devices *devices, bool gpus, int nodes);
-struct finding judge_mpi_options(const struct mpi_info *library,
-                                 const struct doctor_settings *settings,
-                                 const struct doctor_devices *devices, bool gpus, int nodes);
 
 /* Of GPUs. cuda: the build has CUDA; card: the machine has one; versions as struct gpu_versions (gpu/versions.h) counts them. */
 struct doctor_gpus {
@@ -76,12 +54,14 @@ struct doctor_gpus {
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
   const char *names, *nccl_built, *cudnn_built; /* "" where the build is without */
 };
+/* Whether this machine has a GPU of NVIDIA's, with a driver or without. sys: "/sys". Local. */
+bool doctor_has_card(const char *sys);
 bool doctor_uses_gpus(const struct doctor_gpus *gpus); /* what is only for GPUs is looked at */
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
 
-/* Of other libraries. note: counters_note(). */
+/* Of other libraries. note: op_counters_note(). */
 struct finding judge_hdf5(const char *built, const char *loaded, bool parallel);
 struct finding judge_cores(const struct topo_summary *machine, int local_ranks);
 struct finding judge_counters(const char *version, int events, const char *note);

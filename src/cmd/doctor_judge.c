@@ -231,9 +231,24 @@ struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus)
             "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or an Open MPI that is built with --with-cuda over UCX", is));
 }
 
-/* By shared memory only where a node has several ranks: nodes may differ. */
+/* Transports that reach a GPU begin with "cuda"; "^" begins a list of those that are not used. */
+static bool reaches_gpus(const char *tls)
+{
+  char list[512], *next = NULL;
+  bool cuda = false, all = false;
+  snprintf(list, sizeof list, "%s", tls + (*tls == '^'));
+  for (char *item = strtok_r(list, ",", &next); item; item = strtok_r(NULL, ",", &next)) {
+    cuda = cuda || !strncmp(item, "cuda", 4);
+    all = all || !strcmp(item, "all");
+  }
+  return *tls == '^' ? !cuda : cuda || all;
+}
+
+/* Nodes may differ: a node uses shared memory only if it has several ranks. UCX_TLS is judged
+ * because Sluice gives memory of GPUs to an MPI library that takes it. Such a call fails without a
+ * transport that reaches GPUs. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
-                               int nodes)
+                               const char *tls, bool gpus, int nodes)
 {
   const char *pml = library->messages, *by = library->transports;
   if (!*pml)
@@ -241,6 +256,11 @@ struct finding judge_transport(const struct mpi_info *library, const struct comm
   if (!strcmp(pml, "ob1") && fabric->active > 0)
     return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
                  "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)", by);
+  if (!strcmp(pml, "ucx") && gpus && library->cuda > 0 && tls && *tls && !reaches_gpus(tls))
+    return found(VERDICT_WARNING, "transport",
+                 "ucx; no transport of UCX_TLS=%.60s reaches a GPU: unset it, or add "
+                 "cuda_copy,cuda_ipc",
+                 tls);
   return found(VERDICT_OK, "transport", "%s%s%s", pml, *by ? " over " : "", by);
 }
 

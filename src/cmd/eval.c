@@ -8,15 +8,14 @@ struct values {
   bool untrained;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "untrained",
-     .type = OPTION_BOOL,
-     .offset = offsetof(struct values, untrained),
-     .value = "false",
+    {"untrained", OPTION_BOOL, AT(untrained), "false",
      .text = "Evaluate the model as a new run starts it. Weights are random or those of "
              "train.init. Use it for comparison."},
     {.name = NULL},
 };
+// clang-format on
 
 static enum status load_parameters(struct job *job, const struct source *source, bool untrained)
 {

@@ -178,8 +178,9 @@ enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE
   char who[96];
   struct rooms rooms;
   judge(room, 1, &plan, &rooms);
-  fprintf(to, "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n", dtype_name(plan->input.device->compute),
-          dtype_name(plan->input.device->gradient));
+  fprintf(to,
+          "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
+          dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
     print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
   if (room->host_bytes > 0) {

@@ -4,8 +4,9 @@ sluice_SOURCES = \
 	src/cmd/alike.h \
 	src/cmd/arguments.c \
 	src/cmd/bench.c \
-	src/cmd/bench.h \
 	src/cmd/bench_adam.c \
+	src/cmd/bench_frame.c \
+	src/cmd/bench_frame.h \
 	src/cmd/bench_io.c \
 	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
@@ -13,9 +14,8 @@ sluice_SOURCES = \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \
-	src/cmd/doctor_disk.c \
+	src/cmd/doctor_facts.c \
 	src/cmd/doctor_judge.c \
-	src/cmd/doctor_settings.c \
 	src/cmd/eval.c \
 	src/cmd/fit.c \
 	src/cmd/fit.h \
@@ -28,6 +28,5 @@ sluice_SOURCES = \
 	src/cmd/prepare.c \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
-	src/cmd/train.c \
-	src/cmd/version.c
+	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)

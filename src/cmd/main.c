@@ -71,7 +71,7 @@ static void say_warnings(struct comm *comm, enum status status)
 
 /* Errors are the same on every rank when they get here, because ranks agree on them. A failure that
  * only one rank may know of has ended in comm_abort(). */
-static int run(const struct command *command, int argc, char **argv)
+static int run(const struct command *command, int argc, char **argv, int first)
 {
   struct arguments arguments = {0};
   struct comm *comm = NULL;
@@ -81,7 +81,7 @@ static int run(const struct command *command, int argc, char **argv)
     return fail(status);
   log_set_rank(comm ? comm_rank(comm) : 0);
   log_keep_alike(comm && comm_ranks(comm) > 1);
-  status = arguments_read(command, comm, argc, argv, 2, &arguments);
+  status = arguments_read(command, comm, argc, argv, first, &arguments);
   arguments.argc = argc;
   arguments.argv = argv;
   if (!status)
@@ -147,6 +147,22 @@ static int print_exit_codes(const char *code)
   return 0;
 }
 
+/* The part that a bare word names, which moves to argv[2]; otherwise the command. */
+static const struct command *take_part(const struct command *command, int argc, char **argv)
+{
+  for (int i = 2; i < argc; i++) {
+    char *word = argv[i];
+    const bool is_value = !strncmp(argv[i - 1], "--", 2) && !strchr(argv[i - 1], '=');
+    const struct command *part = command_part(command, word);
+    if (part == command || is_value)
+      continue;
+    memmove(argv + 3, argv + 2, (size_t)(i - 2) * sizeof *argv);
+    argv[2] = word;
+    return part;
+  }
+  return command;
+}
+
 static int dispatch(int argc, char **argv)
 {
   const char *name = argc > 1 ? argv[1] : "--help";
@@ -168,15 +184,16 @@ static int dispatch(int argc, char **argv)
   const struct command *command = command_find(commands, name);
   if (!command)
     return fail_unstarted(STATUS_USAGE);
+  const struct command *part = take_part(command, argc, argv);
   if (wants(argc, argv, 2, "--help")) {
-    help_print(command_part(command, argv[2]));
+    help_print(part);
     return 0;
   }
   if (wants(argc, argv, 2, "-h")) {
-    help_print_short(command_part(command, argv[2]));
+    help_print_short(part);
     return 0;
   }
-  return run(command, argc, argv);
+  return run(part, argc, argv, part == command ? 2 : 3);
 }
 
 int main(int argc, char **argv)

@@ -24,181 +24,75 @@ struct values {
 
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "ranks",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, ranks),
-     .value = "1",
-     .least = 1,
-     .most = 1e6,
+    {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
-    {.name = "rank",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, rank),
-     .value = "0",
-     .least = 0,
-     .most = 1e6,
+    {"rank", OPTION_INT, AT(rank), "0", .least = 0, .most = 1e6,
      .text = "Rank whose plan is printed."},
-    {.name = "local_ranks",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, local_ranks),
-     .value = "8",
-     .least = 1,
-     .most = 1e4,
+    {"local_ranks", OPTION_INT, AT(local_ranks), "8", .least = 1, .most = 1e4,
      .text = "Ranks per node. Used for shard.group=node, for host= and for the bytes sent between "
              "nodes."},
-    {.name = "threads",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, threads),
-     .value = "0",
-     .least = 0,
-     .most = 4096,
+    {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096,
      .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
-    {.name = "mode",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, mode),
-     .value = "train",
-     .choices = modes,
+    {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
      .text = "Which plan: train, eval or generate."},
-    {.name = "list",
-     .type = OPTION_BOOL,
-     .offset = offsetof(struct values, list),
-     .value = "true",
+    {"list", OPTION_BOOL, AT(list), "true",
      .text = "Print the instructions."},
-    {.name = "gpu",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, gpu),
-     .value = "",
+    {"gpu", OPTION_STRING, AT(gpu), "",
      .text = "Say whether a rank fits on this GPU. One of " FIT_GPUS ", or a size such as 64GiB."},
-    {.name = "host",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, host),
-     .value = "",
+    {"host", OPTION_STRING, AT(host), "",
      .text = "Say whether the ranks of a node fit in this memory. A size such as 512GiB. With gpu= "
              "it covers loading and saving."},
-    {.name = "rates",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, rates),
-     .value = "",
+    {"rates", OPTION_STRING, AT(rates), "",
      .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
              "700000'. The options below take precedence."},
-    {.name = "gemm",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.gemm),
-     .value = "0",
-     .least = 0,
-     .most = 1e12,
-     .unit = "GFLOP/s",
-     .text = "Measured matrix rate of a rank. With it the time of a step is predicted.",
-     .rare = true},
-    {.name = "memory",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.memory),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
-     .text = "Measured memory bandwidth of a rank.",
-     .rare = true},
-    {.name = "link",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.link),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
-     .text = "Measured link bandwidth of a rank.",
-     .rare = true},
-    {.name = "latency",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.latency),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "us",
-     .text = "Measured latency of a message.",
-     .rare = true},
-    {.name = "h2d",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.h2d),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+    {"gemm", OPTION_REAL, AT(measured.gemm), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
+     .rare = true,
+     .text = "Measured matrix rate of a rank. With it the time of a step is predicted."},
+    {"memory", OPTION_REAL, AT(measured.memory), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
+     .text = "Measured memory bandwidth of a rank."},
+    {"link", OPTION_REAL, AT(measured.link), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
+     .text = "Measured link bandwidth of a rank."},
+    {"latency", OPTION_REAL, AT(measured.latency), "0", .least = 0, .most = 1e9, .unit = "us",
+     .rare = true,
+     .text = "Measured latency of a message."},
+    {"h2d", OPTION_REAL, AT(measured.h2d), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
      .text = "Measured copy rate of a rank to its device. All ranks of the node copy in both "
-             "directions at the same time.",
-     .rare = true},
-    {.name = "d2h",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.d2h),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "directions at the same time."},
+    {"d2h", OPTION_REAL, AT(measured.d2h), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
      .text = "Measured copy rate of a rank from its device. All ranks of the node copy in both "
-             "directions at the same time.",
-     .rare = true},
-    {.name = "h2d_alone",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.h2d_alone),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "directions at the same time."},
+    {"h2d_alone", OPTION_REAL, AT(measured.h2d_alone), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
      .text = "Copy rate to the device of a rank alone, 0 for h2d. The rank copies in both "
-             "directions and no other rank of the node copies.",
-     .rare = true},
-    {.name = "d2h_alone",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.d2h_alone),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "directions and no other rank of the node copies."},
+    {"d2h_alone", OPTION_REAL, AT(measured.d2h_alone), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
      .text = "Copy rate from the device of a rank alone, 0 for d2h. The rank copies in both "
-             "directions and no other rank of the node copies.",
-     .rare = true},
-    {.name = "host_memory",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.host_memory),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "directions and no other rank of the node copies."},
+    {"host_memory", OPTION_REAL, AT(measured.host_memory), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's updates in host memory. It counts bytes read and written "
-             "while all ranks of the node update.",
-     .rare = true},
-    {.name = "host_link",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.host_link),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
-     .text = "Measured bandwidth between ranks in host memory. For transfer.grads=cpu_reduce.",
-     .rare = true},
-    {.name = "disk_write",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.disk_write),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "while all ranks of the node update."},
+    {"host_link", OPTION_REAL, AT(measured.host_link), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
+     .text = "Measured bandwidth between ranks in host memory. For transfer.grads=cpu_reduce."},
+    {"disk_write", OPTION_REAL, AT(measured.disk_write), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's writes to NVMe. All ranks of the node write at the same "
-             "time.",
-     .rare = true},
-    {.name = "disk_read",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, measured.disk_read),
-     .value = "0",
-     .least = 0,
-     .most = 1e9,
-     .unit = "GB/s",
+             "time."},
+    {"disk_read", OPTION_REAL, AT(measured.disk_read), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true,
      .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
-             "time.",
-     .rare = true},
+             "time."},
     {.name = NULL},
 };
+// clang-format on
 
 static int threads_of(const struct values *values, const struct deck *deck)
 {
@@ -212,11 +106,11 @@ static int ranks_on_node(const struct values *values)
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
 }
 
-/* What the plan is for. `device` is only asked for sizes: where there is no GPU, the host's stand for its. */
+/* The device that the plan is for. The sizes of a GPU are exact if this machine has one. */
 struct target {
   struct job_place place;
-  struct device *device;
-  bool estimated;
+  struct device_model model;
+  struct device *device; /* that GPU, or NULL */
 };
 
 /* Who names a GPU means one, whatever this machine has. */
@@ -236,14 +130,13 @@ static enum status create_target(const struct values *values, const struct deck 
   enum status status = job_count_gpus(deck, &gpus);
   if (!status)
     status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
-  out->estimated = !status && strcmp(out->place.device, "host") != 0 && gpus == 0;
   if (!status)
-    status = device_create(out->estimated ? "host" : out->place.device, 0, out->place.compute, &out->device);
-  if (!status && out->estimated) { /* what decides sizes, as the CUDA device has it */
-    out->device->by_sequence = out->device->host_memory = false;
-    out->device->chunk_logits = DEVICE_CUDA_CHUNK_LOGITS;
-    out->device->row_multiple = DEVICE_CUDA_ROW_MULTIPLE;
-  }
+    status = device_model_find(out->place.device, out->place.compute, &out->model);
+  if (status || gpus == 0 || out->model.host_memory)
+    return status;
+  status = device_create(out->place.device, 0, out->place.compute, &out->device);
+  if (!status)
+    out->model = out->device->model;
   return status;
 }
 
@@ -257,7 +150,7 @@ static enum status make_input(const struct values *values, const struct deck *de
                              .rank = (int)values->rank,
                              .ranks = (int)values->ranks,
                              .model = model,
-                             .device = target->device,
+                             .device = &target->model,
                              .threads = threads_of(values, deck)};
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
@@ -419,7 +312,7 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
          input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
-         target->estimated
+         !target->device && !target->model.host_memory
              ? "; this machine has none, so workspace sizes are estimated with the host's"
              : "");
 }
@@ -451,7 +344,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = create_target(values, &deck, &target);
   if (!status)
-    status = job_model(&deck, (int)values->ranks, &model);
+    status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, &target, &input);
   if (!status) {

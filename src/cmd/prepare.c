@@ -19,65 +19,35 @@ enum { INVALID_REFUSE, INVALID_REPLACE };
 static const char *const specials[] = {[SPECIAL_TOKEN] = "token", [SPECIAL_TEXT] = "text", NULL};
 static const char *const invalids[] = {[INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "out",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, out),
-     .value = NULL,
+    {"out", OPTION_STRING, AT(out), NULL,
      .text = "Folder for the token shards."},
-    {.name = "tokenizer",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer),
-     .value = "bytes",
+    {"tokenizer", OPTION_STRING, AT(tokenizer), "bytes",
      .text = "Tokenizer.\n"
              "  bytes  the 256 byte values and an end of text\n"
              "  gpt2  vocab.json and merges.txt in tokenizer_dir\n"
              "  FOLDER  a folder with tokenizer.json, or with vocab.json and merges.txt"},
-    {.name = "tokenizer_dir",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, tokenizer_dir),
-     .value = "",
+    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "",
      .text = "Folder with vocab.json and merges.txt, for gpt2."},
-    {.name = "special",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, special),
-     .value = "token",
-     .choices = specials,
+    {"special", OPTION_CHOICE, AT(special), "token", .choices = specials,
      .text = "Meaning of special tokens in the text, as <|im_start|>.\n"
              "  token  they are the added tokens of tokenizer.json, as in the reference library\n"
              "  text  they are ordinary text"},
-    {.name = "invalid",
-     .type = OPTION_CHOICE,
-     .offset = offsetof(struct values, invalid),
-     .value = "refuse",
-     .choices = invalids,
+    {"invalid", OPTION_CHOICE, AT(invalid), "refuse", .choices = invalids,
      .text = "What to do with bytes that are not UTF-8.\n"
              "  refuse  stop and name the file and the byte\n"
              "  replace  write U+FFFD in their place"},
-    {.name = "val",
-     .type = OPTION_REAL,
-     .offset = offsetof(struct values, val),
-     .value = "0.01",
-     .least = 0,
-     .most = 0.5,
+    {"val", OPTION_REAL, AT(val), "0.01", .least = 0, .most = 0.5,
      .text = "Share of the documents for validation."},
-    {.name = "seed",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, seed),
-     .value = "1",
-     .least = 0,
-     .most = 9e15,
+    {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15,
      .text = "Seed of the split into training and validation."},
-    {.name = "shard_tokens",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, shard_tokens),
-     .value = "64Mi",
-     .least = 1024,
-     .most = 4e9,
+    {"shard_tokens", OPTION_INT, AT(shard_tokens), "64Mi", .least = 1024, .most = 4e9,
      .unit = "tokens",
      .text = "Tokens per shard."},
     {.name = NULL},
 };
+// clang-format on
 
 static const char *plural(int64_t n)
 {

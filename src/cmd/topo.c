@@ -14,43 +14,25 @@ struct values {
   struct option_strings mask;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "xml",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, xml),
-     .value = "",
-     .text =
-         "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this machine."},
-    {.name = "machine",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, machine),
-     .value = "",
-     .text =
-         "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 pu:2'."},
-    {.name = "gpus",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, gpus),
-     .value = "-1",
-     .least = -1,
-     .most = TOPO_GPUS,
+    {"xml", OPTION_STRING, AT(xml), "",
+     .text = "Machine to show, as XML of hwloc. lstopo machine.xml writes it. Empty: this "
+             "machine."},
+    {"machine", OPTION_STRING, AT(machine), "",
+     .text = "Machine to show, in hwloc's synthetic language. Such as 'pack:2 numa:1 core:4 "
+             "pu:2'."},
+    {"gpus", OPTION_INT, AT(gpus), "-1", .least = -1, .most = TOPO_GPUS,
      .text = "Number of GPUs to assume, -1 for those of the machine. If the machine shows no GPUs, "
              "they are spread evenly over it."},
-    {.name = "ranks",
-     .type = OPTION_INT,
-     .offset = offsetof(struct values, ranks),
-     .value = "-1",
-     .least = -1,
-     .most = 4096,
-     .unit = "ranks",
+    {"ranks", OPTION_INT, AT(ranks), "-1", .least = -1, .most = 4096, .unit = "ranks",
      .text = "Ranks on the machine. -1: the ranks of this job on this node, or one per GPU."},
-    {.name = "mask",
-     .type = OPTION_STRINGS,
-     .offset = offsetof(struct values, mask),
-     .value = "[]",
+    {"mask", OPTION_STRINGS, AT(mask), "[]",
      .text = "CPUs that the launcher gives each rank. Examples: [0-15, 16-31], "
              "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: the actual CPUs."},
-    {0},
+    {.name = NULL},
 };
+// clang-format on
 
 enum { BUS = 24 };
 struct buses {

@@ -15,17 +15,16 @@ struct values {
   char *resume;
 };
 
+// clang-format off: one row an option
 static const struct option table[] = {
-    {.name = "resume",
-     .type = OPTION_STRING,
-     .offset = offsetof(struct values, resume),
-     .value = "none",
+    {"resume", OPTION_STRING, AT(resume), "none",
      .text = "Whether to continue an earlier run.\n"
              "  none  start a new run\n"
              "  auto  continue from the newest checkpoint in run.dir that verifies\n"
              "  PATH  continue from this checkpoint"},
     {.name = NULL},
 };
+// clang-format on
 
 struct command_line {
   char text[1024];

@@ -176,15 +176,6 @@ enum status comm_say_warnings(struct comm *comm)
   return status;
 }
 
-/* Digits of normalized accumulators add without overflow for 2^31 ranks. */
-enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n)
-{
-  enum status status = comm->ops->fold(comm, FOLD_SUM_I64, sums, (int64_t)n * EXACTSUM_WORDS);
-  for (int i = 0; !status && i < n; i++)
-    exactsum_normalize(&sums[i]);
-  return status;
-}
-
 /* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get. */
 static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes, bool *differs)
 {
@@ -420,4 +411,17 @@ enum status comm_group_check(struct comm_group *group)
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes)
 {
   return group->size == 1 ? STATUS_OK : group->carrier->register_memory(group, ptr, bytes);
+}
+
+enum status comm_group_is_on_one_node(struct comm_group *group, bool *out)
+{
+  struct comm *comm = group->comm;
+  int first = comm->node;
+  enum status status = comm_agree(comm, comm->ops->group_broadcast(group, &first, sizeof first));
+  int64_t apart = first != comm->node;
+  if (!status)
+    status = comm_max_i64(comm, &apart, 1);
+  if (!status)
+    *out = apart == 0;
+  return status;
 }

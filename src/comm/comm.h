@@ -55,7 +55,7 @@ enum status comm_broadcast_text(struct comm *comm, char **text, int root); /* no
 enum status comm_sum_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_f64(struct comm *comm, double *values, int n);
-enum status comm_sum_exact(struct comm *comm, struct exactsum *sums, int n); /* normalized in, normalized out: the same bits at any rank count */
+
 /* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with `what` in the sentence. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 

@@ -19,6 +19,3 @@ AS_CASE([$sluice_version_mpi],
   ["Open MPI"*], [MPIRUN_FLAGS="--oversubscribe --bind-to none"],
   [MPIRUN_FLAGS=])
 AC_SUBST([MPIRUN_FLAGS])
-
-# sluice doctor looks for UCX; before glibc 2.34 that takes a library of its own.
-AC_SEARCH_LIBS([dlopen], [dl], [], [AC_MSG_ERROR([no library has dlopen()])])

@@ -11,7 +11,6 @@ src_comm_libcomm_a_SOURCES = \
 	src/comm/mpi_device.c \
 	src/comm/mpi_info.c \
 	src/comm/mpi_info.h \
-	src/comm/nodes.c \
 	src/comm/ops.h \
 	src/comm/shared.c \
 	src/comm/shm.c \

@@ -49,7 +49,8 @@ void comm_mpi_force_stage(int direct, int64_t piece)
 
 static bool takes_memory_of(const struct device *device)
 {
-  return forced.direct < 0 ? device->host_memory || comm_mpi_cuda_aware() > 0 : forced.direct != 0;
+  return forced.direct < 0 ? device->model.host_memory || comm_mpi_cuda_aware() > 0
+                           : forced.direct != 0;
 }
 
 const char *comm_mpi_device_way(const struct device *device)

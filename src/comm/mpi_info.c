@@ -1,7 +1,6 @@
 #include "comm/mpi_info.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -90,17 +89,6 @@ static enum status read_choice(struct choice *out)
   return status ? status : closing;
 }
 
-/* The library itself, whether or not MPI uses it. It stays loaded: UCX is not made for being unloaded. */
-static void read_ucx(char *out, size_t size)
-{
-  void *library = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-  void *symbol = library ? dlsym(library, "ucp_get_version_string") : NULL;
-  const char *(*version)(void) = NULL;
-  memcpy(&version, &symbol, sizeof version); /* ISO C has no cast from an object's pointer to a function's */
-  if (version)
-    snprintf(out, size, "%s", version());
-}
-
 enum status mpi_info_read(struct mpi_info *out)
 {
   struct mpi_info library = {.cuda = comm_mpi_cuda_aware()};
@@ -117,7 +105,6 @@ enum status mpi_info_read(struct mpi_info *out)
     memcpy(library.transports, choice.btl, sizeof library.transports);
   else if (!strcmp(choice.pml, "cm"))
     memcpy(library.transports, choice.mtl, sizeof library.transports);
-  read_ucx(library.ucx, sizeof library.ucx);
   *out = library;
   return STATUS_OK;
 }

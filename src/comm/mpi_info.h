@@ -10,7 +10,6 @@ struct mpi_info {
   int cuda;            /* 1: takes pointers to a GPU's memory, 0: does not, -1: does not tell */
   char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "": cannot be told */
   char transports[96]; /* what it moves them by: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm); "" for ucx, which chooses by itself */
-  char ucx[32];        /* version of the UCX library that is installed, "" for none */
 };
 
 /* MPI has been started. Local. */

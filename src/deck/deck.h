@@ -26,7 +26,7 @@ enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
   struct { char *dir; int64_t steps; double minutes; int64_t seed, threads; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
-                                                                          rank may use; counters: none, auto or events' names: exec/tally.h */
+                                                                          rank may use; counters: none, auto or events' names: exec/op_counters.h */
   struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
            int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
                                                                           architecture has it; dtype: of weights exported to Hugging Face */

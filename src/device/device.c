@@ -45,6 +45,12 @@ void device_prepare(char **argv)
   host_blas_prepare(argv);
 }
 
+int lane_priority(enum lane_role role, int least, int greatest)
+{
+  const bool urgent = role == LANE_ROLE_COMMUNICATE || role == LANE_ROLE_COMMUNICATE_SUM;
+  return urgent ? greatest : role == LANE_ROLE_COMPUTE ? (least + greatest) / 2 : least;
+}
+
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out)
 {
   const struct back_end *back_end = find(name);

@@ -19,10 +19,22 @@
 #include "base/exactsum.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "device/device_model.h"
 
 struct device;
 struct lane; /* device/lane.h */
 struct mark; /* a point in a lane's work */
+
+/* The priority that a lane's work needs. */
+enum lane_role {
+  LANE_ROLE_BACKGROUND,      /* copies and updates: they use the capacity that other lanes leave */
+  LANE_ROLE_COMPUTE,         /* the passes of the model */
+  LANE_ROLE_COMMUNICATE,     /* before all other work, because other ranks wait for it */
+  LANE_ROLE_COMMUNICATE_SUM, /* the same, except that its sums run in the background */
+};
+/* The priority of a lane on a device that ranks its streams from `least` to `greatest`, both
+ * included. With CUDA `greatest` is the smaller number. Local, pure. */
+int lane_priority(enum lane_role role, int least, int greatest);
 
 enum epilogue {
   EPILOGUE_NONE,
@@ -162,8 +174,10 @@ struct device_ops {
   /* Bytes of the device's memory that are in use, by anybody, and all there are. */
   enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
-  /* Lanes. `threads` workers share the math of a host lane. */
-  enum status (*lane_create)(struct device *device, const char *name, int threads, struct lane **out);
+  /* Lanes. `name` is for people: threads and profilers show it. `role` decides the priority where
+   * the device has priorities. `threads` workers share the math of a host lane. */
+  enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
   /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
    * The first product of a lane takes it otherwise. */
@@ -213,11 +227,9 @@ struct device_ops {
   /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate; either may be NULL: not wanted). x is the normalised input (`sum` above). */
   enum status (*layernorm_backward)(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma, const float *mean,
                                     const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta, void *work);
-  size_t (*layernorm_workspace)(struct device *device, int64_t rows, int64_t C, int threads);
 
   enum status (*rmsnorm)(struct lane *lane, const struct rmsnorm *op);
   enum status (*rmsnorm_backward)(struct lane *lane, const struct rmsnorm_backward *op);
-  size_t (*rmsnorm_workspace)(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
 
   enum status (*rope)(struct lane *lane, const struct rope *op);
 
@@ -227,9 +239,6 @@ struct device_ops {
    * be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
 
-  /* Pointers in op are not read. With past > 0 it is enough for fewer tokens and a shorter past > 0, too. Asked for tight room and for the best before the first call, so that no
-   * call has to prepare anything. */
-  size_t (*attention_workspace)(struct device *device, const struct attention *op, int threads);
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
 
@@ -266,18 +275,11 @@ struct device_ops {
 
 struct device {
   const struct device_ops *ops;
-  enum dtype compute, gradient;
-  bool by_sequence;       /* see above */
-  int64_t chunk_logits;   /* elements of logits that are best made at a time */
-  int64_t row_multiple;   /* elements of which rows of logits are best a multiple; 64 is one of it */
-  bool host_memory;       /* the host reads and writes its memory */
+  struct device_model model; /* model.device is this device */
   bool plain_memory;      /* set before the first alloc(): its blocks are to be of the kind that MPI can open to other processes, not of the one that NCCL can */
   char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
   char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
 };
-
-/* Those of the CUDA device, for plans that are made where there is none. */
-enum { DEVICE_CUDA_CHUNK_LOGITS = 1 << 29, DEVICE_CUDA_ROW_MULTIPLE = 64 };
 
 /* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
  * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */

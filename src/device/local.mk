@@ -3,6 +3,8 @@ layers += src/device/libdevice.a
 src_device_libdevice_a_SOURCES = \
 	src/device/device.c \
 	src/device/device.h \
+	src/device/device_model.c \
+	src/device/device_model.h \
 	src/device/host/adamw.c \
 	src/device/host/attention.c \
 	src/device/host/attention.h \

@@ -106,7 +106,7 @@ static enum status share(struct exec *exec)
 enum status exec_autotune(struct exec *exec)
 {
   struct comm *comm = exec->config.comm;
-  if (exec->config.device->host_memory)
+  if (exec->config.device->model.host_memory)
     return STATUS_OK;
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? try_out(exec) : STATUS_OK);
   if (!status)

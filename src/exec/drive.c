@@ -54,8 +54,8 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   struct exec *exec = driver->exec;
   const struct device_ops *ops = driver->lane->device->ops;
   const struct span *span = &exec->span[index];
-  if (driver->tally)
-    tally_begin(driver->tally);
+  if (driver->counters)
+    op_counters_begin(driver->counters);
   enum status status = ops->mark_set(driver->lane, span->begin[n & 1]);
   ops->label(driver->lane, span->name);
   if (!status)
@@ -63,8 +63,8 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   ops->label(driver->lane, NULL);
   if (!status)
     status = ops->mark_set(driver->lane, span->end[n & 1]);
-  if (!status && driver->tally)
-    tally_end(driver->tally, exec->plan->instr[index].op, exec_spent(exec, index, n));
+  if (!status && driver->counters)
+    op_counters_end(driver->counters, exec->plan->instr[index].op, exec_spent(exec, index, n));
   return status;
 }
 
@@ -99,7 +99,7 @@ enum status driver_loop(void *arg)
   struct exec *exec = driver->exec;
   enum status status = exec->config.device->ops->enter(exec->config.device);
   if (!status)
-    status = tally_start(driver->tally);
+    status = op_counters_start(driver->counters);
   for (int64_t n = 1; !status; n++) {
     status = token_wait(exec->board, exec->plan->n, n);
     if (!status)
@@ -109,7 +109,7 @@ enum status driver_loop(void *arg)
   }
   if (status != STATUS_ABORTED)
     (void)exec_fail(exec, status); /* exec_step() and exec_drain() tell of it */
-  tally_stop(driver->tally);
+  op_counters_stop(driver->counters);
   return STATUS_OK;
 }
 

@@ -21,7 +21,7 @@ struct driver {
   int n;
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
   bool measures; /* operations, in a traced step; its thread's */
-  struct tally_lane *tally; /* NULL: nothing is counted */
+  struct op_counters_lane *counters; /* NULL: nothing is counted */
 };
 
 /* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */

@@ -121,7 +121,7 @@ static enum status prepare(struct exec *exec)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
     status = exec_marks_create(exec);
-  if (!status && exec->config.tally && exec->config.trace)
+  if (!status && exec->config.counters && exec->config.trace)
     status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
@@ -226,7 +226,7 @@ static enum status register_memory(struct exec *exec)
   const struct exec_memory *memory = exec->config.memory;
   void *const arena[] = {memory->transient[TIER_DEVICE], memory->persistent[TIER_DEVICE]};
   const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]};
-  if (exec->config.device->host_memory)
+  if (exec->config.device->model.host_memory)
     return STATUS_OK;
   watchdog_start(exec->config.start, "registering memory with its groups");
   enum status status = check_places(exec);
@@ -266,7 +266,9 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
 static int cores_of(const struct exec *exec, enum plan_lane lane, const int **out)
 {
   const struct exec_config *config = &exec->config;
-  const bool math = exec_is_beside(exec, lane) ? lane == LANE_HOST || lane == LANE_REDUCE : lane == LANE_COMPUTE && config->device->host_memory;
+  const bool math = exec_is_beside(exec, lane)
+                        ? lane == LANE_HOST || lane == LANE_REDUCE
+                        : lane == LANE_COMPUTE && config->device->model.host_memory;
   *out = lane == LANE_DISK ? config->io_cores : config->cores;
   if (lane == LANE_DISK)
     return config->io_cpus;
@@ -287,6 +289,16 @@ static bool is_pinned(const struct exec *exec, enum plan_lane lane)
   return n > 0;
 }
 
+static enum lane_role role_of(enum plan_lane lane)
+{
+  switch (lane) {
+  case LANE_COMPUTE: return LANE_ROLE_COMPUTE;
+  case LANE_GATHER: return LANE_ROLE_COMMUNICATE;
+  case LANE_REDUCE: return LANE_ROLE_COMMUNICATE_SUM;
+  default: return LANE_ROLE_BACKGROUND;
+  }
+}
+
 static enum status start_lane(struct exec *exec, enum plan_lane which)
 {
   struct driver *driver = &exec->driver[which];
@@ -294,11 +306,12 @@ static enum status start_lane(struct exec *exec, enum plan_lane which)
   if (driver->n == 0)
     return STATUS_OK;
   bool math = which == LANE_COMPUTE || which == LANE_REDUCE || which == LANE_HOST;
-  enum status status = device->ops->lane_create(device, plan_lane_name(which), math ? exec->config.threads : 1, &driver->lane);
+  enum status status = device->ops->lane_create(device, plan_lane_name(which), role_of(which),
+                                                math ? exec->config.threads : 1, &driver->lane);
   if (!status && is_pinned(exec, which))
     status = team_pin(driver->lane->team, exec->config.cores);
-  if (!status && exec->config.tally)
-    status = tally_lane_create(exec->config.tally, driver->lane->team, &driver->tally);
+  if (!status && exec->config.counters)
+    status = op_counters_lane_create(exec->config.counters, driver->lane->team, &driver->counters);
   return status || which != LANE_COMPUTE ? status : device->ops->lane_reserve(driver->lane);
 }
 
@@ -341,7 +354,7 @@ static enum status start_lanes(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     status = start_on_cores(exec, lane, INT_MAX, start_lane);
-  return status ? status : tally_start(exec->driver[LANE_IO].tally); /* the other lanes' threads do it themselves */
+  return status ? status : op_counters_start(exec->driver[LANE_IO].counters); /* the other lanes' threads do it themselves */
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -387,8 +400,8 @@ static void stop_lanes(struct exec *exec)
     if (thread_join(driver->thread))
       log_warn("%s", status_text());
     if (lane == LANE_IO)
-      tally_stop(driver->tally);
-    tally_lane_destroy(driver->tally);
+      op_counters_stop(driver->counters);
+    op_counters_lane_destroy(driver->counters);
     if (driver->lane)
       driver->lane->device->ops->lane_destroy(driver->lane);
   }

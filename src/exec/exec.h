@@ -4,7 +4,7 @@
 #define SLUICE_EXEC_EXEC_H
 
 #include "comm/comm.h"
-#include "exec/tally.h"
+#include "exec/op_counters.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
 
@@ -33,7 +33,7 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
 
 /* What an instruction of a traced step did: seconds since the first traced step was released. rested: the step was released at rest, with nothing of the one before it beside it. spent: what
- * tally_end() told, valid during the call; NULL: nothing is counted. */
+ * op_counters_end() told, valid during the call; NULL: nothing is counted. */
 struct exec_event { int64_t step; int instr; bool rested; double begin_s, end_s; const int64_t *spent; };
 typedef void exec_trace(void *arg, const struct exec_event *event);
 
@@ -55,7 +55,7 @@ struct exec_config {
   exec_trace *trace;        /* NULL: none. Called by exec_step() and exec_drain() for every instruction of steps trace_from .. trace_to - 1 when its times are known */
   void *trace_arg;
   int64_t trace_from, trace_to;
-  struct tally *tally;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
+  struct op_counters *counters;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
   double timeout_s;         /* > 0: a job in which nothing moves for so long while a step is under way is ended with a report (exec/watchdog.h) */
   struct watchdog *start;   /* told what exec_create() is at; NULL: nobody */
 };
@@ -105,7 +105,7 @@ struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COU
 void exec_profile(struct exec *exec, struct exec_profile *out);
 
 /* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only after exec_drain(). Local. */
-const struct tally_sum *exec_tallied(const struct exec *exec, enum plan_lane lane);
+const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane);
 
 /* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the device does not measure. Only after exec_drain(). Local. */
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);

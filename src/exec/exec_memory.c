@@ -197,7 +197,7 @@ static enum status check_range(const struct exec_memory *memory, const struct pl
   if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
     return status_set(STATUS_INTERNAL, "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64, bytes, offset, b->name,
                       b->bytes);
-  if (b->tier == TIER_DEVICE && !memory->device->host_memory)
+  if (b->tier == TIER_DEVICE && !memory->device->model.host_memory)
     return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
   return STATUS_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "compress/compress.h"
 #include "exec/engine.h"
 #include "io/store/store.h"
 #include "plan/ops.h"
@@ -186,7 +187,7 @@ enum status run_gather(const struct call *call)
 enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  const double rate = config->device->host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  const double rate = config->device->model.host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
   enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
@@ -273,7 +274,7 @@ enum status run_decode(const struct call *call)
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
 {
-  int64_t size = (int64_t)dtype_size(call->lane->device->gradient);
+  int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
   if (begin == end)
     return STATUS_OK;
   return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));

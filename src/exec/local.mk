@@ -2,18 +2,14 @@ noinst_LIBRARIES += src/exec/libexec.a
 layers += src/exec/libexec.a
 src_exec_libexec_a_SOURCES = \
 	src/exec/autotune.c \
-	src/exec/counters.c \
-	src/exec/counters.h \
 	src/exec/drive.c \
 	src/exec/engine.h \
 	src/exec/exec.c \
 	src/exec/exec.h \
 	src/exec/exec_memory.c \
 	src/exec/handlers.c \
-	src/exec/hardware.c \
-	src/exec/hardware.h \
-	src/exec/tally.c \
-	src/exec/tally.h \
+	src/exec/op_counters.c \
+	src/exec/op_counters.h \
 	src/exec/times.c \
 	src/exec/trace.c \
 	src/exec/trace.h \

@@ -162,9 +162,9 @@ enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUN
   return status;
 }
 
-const struct tally_sum *exec_tallied(const struct exec *exec, enum plan_lane lane)
+const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane)
 {
-  return exec->driver[lane].tally ? tally_sums(exec->driver[lane].tally) : NULL;
+  return exec->driver[lane].counters ? op_counters_sums(exec->driver[lane].counters) : NULL;
 }
 
 void exec_profile(struct exec *exec, struct exec_profile *out)

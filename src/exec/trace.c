@@ -29,7 +29,7 @@ struct beginning {
 
 struct trace_run {
   const struct plan *plan;
-  const struct tally *tally; /* NULL: nothing is counted */
+  const struct op_counters *counters; /* NULL: nothing is counted */
   struct trace *timeline;
   char *summary_path;
   double link_bytes_s, begin_s, end_s;
@@ -139,9 +139,10 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
   if (instr->attr.codec.ops)
     span.arg[span.args++] = (struct trace_arg){.key = "codec", .text = instr->attr.codec.ops->name};
-  for (int e = 0; event->spent && e < tally_events(run->tally); e++)
+  for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
     if (event->spent[e] >= 0)
-      span.arg[span.args++] = (struct trace_arg){.key = tally_key(run->tally, e), .number = event->spent[e]};
+      span.arg[span.args++] =
+          (struct trace_arg){.key = op_counters_key(run->counters, e), .number = event->spent[e]};
   trace_span(run->timeline, &span);
 }
 
@@ -170,7 +171,7 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   if (ranks > 1 && instr->op != OP_METRICS)
     kind->wire_bytes += (double)plan_instr_bytes(run->plan, instr) * (ranks - 1) / ranks;
   run->sum.busy_s[instr->lane] += seconds;
-  for (int e = 0; event->spent && e < tally_events(run->tally); e++) {
+  for (int e = 0; event->spent && e < op_counters_events(run->counters); e++) {
     const int64_t spent = event->spent[e] > 0 ? event->spent[e] : 0;
     kind->spent[e] += spent;
     run->sum.spent[instr->lane][e] += spent;
@@ -329,14 +330,14 @@ static void say_lanes(struct text *text, const struct trace_summary *sum)
 
 static int column_width(const struct trace_run *run, int event)
 {
-  const int length = (int)strlen(tally_key(run->tally, event));
+  const int length = (int)strlen(op_counters_key(run->counters, event));
   return length > 12 ? length : 12;
 }
 
 static void say_spent(struct text *text, const struct trace_run *run, const char *name, const int64_t spent[DECK_COUNTERS])
 {
   say(text, "%-16s", name);
-  for (int e = 0; e < tally_events(run->tally); e++)
+  for (int e = 0; e < op_counters_events(run->counters); e++)
     say(text, " %*.6g", column_width(run, e), (double)spent[e] / (double)run->sum.steps);
   say(text, "\n");
 }
@@ -344,11 +345,11 @@ static void say_spent(struct text *text, const struct trace_run *run, const char
 static void say_counters(struct text *text, const struct trace_run *run)
 {
   const struct trace_summary *sum = &run->sum;
-  if (!run->tally)
+  if (!run->counters)
     return;
   say(text, "\n%-16s", "counted a step");
-  for (int e = 0; e < tally_events(run->tally); e++)
-    say(text, " %*s", column_width(run, e), tally_key(run->tally, e));
+  for (int e = 0; e < op_counters_events(run->counters); e++)
+    say(text, " %*s", column_width(run, e), op_counters_key(run->counters, e));
   say(text, "\n");
   for (int op = 0; op < OP_COUNT; op++)
     if (sum->kind[op].count > 0)
@@ -358,8 +359,8 @@ static void say_counters(struct text *text, const struct trace_run *run)
       say_spent(text, run, plan_lane_name(lane), sum->spent[lane]);
   say(text, "Counted are the threads that drive the lanes and the workers of their teams, while instructions run; not those of libraries, nor what a "
             "GPU does.\n");
-  if (*tally_note(run->tally))
-    say(text, "%s\n", tally_note(run->tally));
+  if (*op_counters_note(run->counters))
+    say(text, "%s\n", op_counters_note(run->counters));
 }
 
 static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
@@ -455,9 +456,9 @@ void trace_run_set_link(struct trace_run *run, double link_bytes_s)
   run->link_bytes_s = link_bytes_s;
 }
 
-void trace_run_set_tally(struct trace_run *run, const struct tally *tally)
+void trace_run_set_counters(struct trace_run *run, const struct op_counters *counters)
 {
-  run->tally = tally;
+  run->counters = counters;
 }
 
 void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT])

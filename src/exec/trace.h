@@ -9,7 +9,7 @@ struct trace_run;
 
 /* wire_bytes: of collectives between ranks, what each of the P ranks has to send and to receive, (P - 1) / P of the whole: over seconds this is what NCCL's tests call the
  * bus bandwidth. METRICS has none: it moves next to nothing, and waits.
- * spent: what of trace_run_set_tally() the threads of its lane took for it. */
+ * spent: what of trace_run_set_counters() the threads of its lane took for it. */
 struct trace_kind { int64_t count; double seconds, wire_bytes; int64_t spent[DECK_COUNTERS]; };
 
 /* What ran beside the compute lane: how long at least one of its instructions did, and the part of it in which the compute lane ran nothing. */
@@ -39,7 +39,7 @@ enum status trace_run_open(const char *dir, const struct plan *plan, double link
 /* The same later, before the end. Local. */
 void trace_run_set_link(struct trace_run *run, double link_bytes_s);
 /* What events carry in `spent`: before the first of them. It must outlive the trace. Local. */
-void trace_run_set_tally(struct trace_run *run, const struct tally *tally);
+void trace_run_set_counters(struct trace_run *run, const struct op_counters *counters);
 /* What exec_measured() found, before the end. Local. */
 void trace_run_set_classes(struct trace_run *run, const struct class_total total[CLASS_COUNT]);
 /* exec_config.trace, with the trace as its argument. */

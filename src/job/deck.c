@@ -96,10 +96,11 @@ struct model_config job_model_config(const struct deck *deck)
                                         .original = deck->model.rope_original}};
 }
 
-enum status job_model(const struct deck *deck, int ranks, struct model **out)
+enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out)
 {
-  const struct model_config config = job_model_config(deck);
+  struct model_config config = job_model_config(deck);
   struct model *model = NULL;
+  config.compute = compute;
   enum status status = model_create(&config, &model);
   if (!status)
     status = model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);

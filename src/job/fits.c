@@ -21,14 +21,6 @@ int64_t job_arena_bytes(int n, const struct plan *const plans[])
   return sum;
 }
 
-/* A lane that multiplies has a workspace of 64 MiB (CUDA_WORKSPACE), libraries load kernels. Between ranks NCCL has buffers and windows: on 4 GPUs 2.3 GiB more were in use in all than the
- * plan said, as `sluice bench` prints both. */
-int64_t job_device_reserve(int ranks)
-{
-  static const int64_t alone = (64 + 192) << 20, between_ranks = INT64_C(2) << 30;
-  return alone + (ranks > 1 ? between_ranks : 0);
-}
-
 int64_t job_host_room(int64_t available, int64_t limit, bool grows)
 {
   if (limit < 0 || available < 0)
@@ -100,7 +92,7 @@ static struct need need_of(const struct site *site, int n, const struct plan *co
 {
   const struct job *job = site->job;
   const int local = comm_local_ranks(job->comm);
-  const bool apart = !job->device->host_memory;
+  const bool apart = !job->device->model.host_memory;
   struct need need = {.job = job,
                       .local = local,
                       .device = plan_arenas(n, plans, TIER_DEVICE),
@@ -114,7 +106,7 @@ static struct need need_of(const struct site *site, int n, const struct plan *co
     need.host.transient += need.device.transient;
     need.device = (struct plan_arenas){0};
   }
-  need.reserve = apart ? (double)job_device_reserve(comm_ranks(job->comm)) : 0;
+  need.reserve = (double)device_model_reserve(&job->device->model, comm_ranks(job->comm));
   need.state = apart && !site->at_rest ? (double)job_state_bytes(plans[0], trains(site->use)) : 0;
   for (int i = 0; i < n; i++)
     need.boxes += (double)exec_groups_shared_bytes(plans[i], job->comm, apart);
@@ -185,12 +177,12 @@ static void describe(const struct need *need, enum room room, struct words *word
 static void say_besides(const struct need *need, enum room room, const struct cure_hopes *hopes, struct words *cures)
 {
   const char *between = cures->length > 0 ? ", or " : "";
-  const char *more = need->job->device->host_memory ? "more nodes" : "more ranks";
+  const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
   if (room == ROOM_SHARED)
     say(cures, "%sa larger file system there (mount -o remount,size=..., or a container's --shm-size)", between);
   else if (room == ROOM_DISK)
     say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
-  else if (room == ROOM_HOST && !need->job->device->host_memory)
+  else if (room == ROOM_HOST && !need->job->device->model.host_memory)
     say(cures, "%smore nodes with fewer ranks on each", between);
   else if (hopes->ranks || hopes->both)
     say(cures, "%s%s%s", between, more, hopes->ranks ? "" : " with a shorter sequence");
@@ -207,8 +199,13 @@ static void tell_cure(void *to, const struct cure *cure)
 static enum status say_cures(const struct site *site, const struct need *need, int n, const struct plan *const plans[], struct words *words)
 {
   enum { MOST_CURES = 3 };
-  const struct cure_case job = {
-      .n = n, .plans = plans, .judge = judge, .arg = site, .apart = !site->job->device->host_memory, .most = MOST_CURES, .lengths = true};
+  const struct cure_case job = {.n = n,
+                                .plans = plans,
+                                .judge = judge,
+                                .arg = site,
+                                .apart = !site->job->device->model.host_memory,
+                                .most = MOST_CURES,
+                                .lengths = true};
   struct words cures = {.length = 0};
   struct cure_hopes hopes;
   bool fits;
@@ -254,7 +251,7 @@ static enum status refuse(const struct site *site, const struct need *need, int 
 static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
   static const char cure[] = "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
-  const bool apart = !need->job->device->host_memory;
+  const bool apart = !need->job->device->model.host_memory;
   if (limits->lock < 0)
     return;
   if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
@@ -315,7 +312,7 @@ static enum status read_limits(const struct job *job, int n, const struct plan *
                              .shared = room_in(comm_shared_folder()),
                              .disk = -1,
                              .lock = mem_lock_limit_bytes()};
-  if (!job->device->host_memory) {
+  if (!job->device->model.host_memory) {
     status = job->device->ops->memory(job->device, &used, &all);
     out->device = all - used;
   }

@@ -36,7 +36,7 @@ static enum status create_plans(struct job *job, enum job_use use)
                                .rank = comm_rank(job->comm),
                                .ranks = comm_ranks(job->comm),
                                .model = job->model,
-                               .device = job->device,
+                               .device = &job->device->model,
                                .threads = job->threads};
     enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
     if (!status)
@@ -89,7 +89,7 @@ static enum status create_parts(struct job *job, enum job_use use)
   watchdog_start(job->start, "planning");
   enum status status = name_nvme(job);
   if (!status)
-    status = job_model(job->deck, comm_ranks(job->comm), &job->model);
+    status = job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
   status = comm_agree(job->comm, status);
   if (!status)
     status = create_plans(job, use);
@@ -154,7 +154,7 @@ void job_destroy(struct job *job)
     prefetch_destroy(job->prefetch[mode]);
   if (trace_run_close(job->trace, &unread))
     log_warn("%s", status_text());
-  tally_destroy(job->tally);
+  op_counters_destroy(job->counters);
   watchdog_destroy(job->start);
   exec_memory_destroy(&job->memory);
   for (int mode = 0; mode < JOB_PLANS; mode++)

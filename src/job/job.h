@@ -40,7 +40,7 @@ struct job {
    * loads. */
   struct prefetch *prefetch[JOB_PLANS];
   struct exec_memory memory;
-  struct tally *tally;     /* what run.counters asks for, of the training plan's executor; NULL: nothing */
+  struct op_counters *counters; /* run.counters, for the training plan's executor, or NULL */
   struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
   struct watchdog *start;  /* NULL: nothing watches what comes before the steps */
   int threads;
@@ -63,8 +63,9 @@ enum status job_check(struct comm *comm, const struct deck *deck, enum job_use u
 
 /* The model that a deck describes. Borrows the deck's strings. */
 struct model_config job_model_config(const struct deck *deck);
-/* The model itself, with the deck's frozen parameters, packed for `ranks` ranks. Local. */
-enum status job_model(const struct deck *deck, int ranks, struct model **out);
+/* The model itself, with the deck's frozen parameters, packed for `ranks` ranks. `compute` is the
+ * type of a job_place. Local. */
+enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
 
@@ -78,8 +79,6 @@ bool job_uses_disk(const struct deck *deck);
 
 /* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
-/* What a device apart holds besides the arenas of a rank of so many: workspaces, libraries, and what carries data between ranks. */
-int64_t job_device_reserve(int ranks);
 
 /* What a rank beside a device for RDMA should be able to lock: less cannot register what one message of a unit needs. */
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)

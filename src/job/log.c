@@ -46,7 +46,7 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
 /* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
 {
-  const struct device *device = plans[0]->input.device;
+  const struct device_model *device = plans[0]->input.device;
   bool copies = false, trains = false;
   for (int p = 0; p < n; p++) {
     copies |= uses_lane(plans[p], LANE_H2D) || uses_lane(plans[p], LANE_D2H);
@@ -65,7 +65,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       {"transfer.params", deck->transfer.params != DECK_PARAMS_SHARD && !host,
        "parameters are on the device (tiers.params)"},
       {"tiers.working",
-       trains && deck->tiers.working == DECK_WORKING_KEEP && (host || device->compute == DTYPE_F32),
+       trains && deck->tiers.working == DECK_WORKING_KEEP &&
+           (host || plans[0]->input.model->config.compute == DTYPE_F32),
        host ? "masters in host memory always have a working copy, resident ones have none "
               "(tiers.params)"
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},

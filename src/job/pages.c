@@ -21,7 +21,8 @@ static enum status look_at(struct look *look, const void *arena, int64_t bytes)
 static enum status look_at_arenas(struct look *look)
 {
   const struct exec_memory *memory = &look->job->memory;
-  const bool in_host[TIER_COUNT] = {[TIER_DEVICE] = look->job->device->host_memory, [TIER_HOST] = true};
+  const bool in_host[TIER_COUNT] = {
+      [TIER_DEVICE] = look->job->device->model.host_memory, [TIER_HOST] = true};
   enum status status = look_at(look, memory->transient[TIER_SHARED], memory->region_bytes);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++) {
     if (in_host[tier])

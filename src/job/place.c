@@ -188,7 +188,7 @@ static enum status create_device(struct job *job)
 {
   const int gpu = topo_gpu(job->topo);
   enum status status = device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
-  if (!status && !job->device->host_memory)
+  if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);
   if (!status)

@@ -23,37 +23,38 @@ static enum status open_trace(struct job *job)
   const enum status status = dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
   mem_free(dir);
   if (!status)
-    trace_run_set_tally(job->trace, job->tally);
+    trace_run_set_counters(job->trace, job->counters);
   return status;
 }
 
-static void log_tally(const struct job *job)
+static void log_counters(const struct job *job)
 {
   char keys[2048] = "";
-  for (int e = 0; e < tally_events(job->tally); e++)
-    append_text(keys, sizeof keys, "%s%s", e ? ", " : "", tally_key(job->tally, e));
+  for (int e = 0; e < op_counters_events(job->counters); e++)
+    append_text(keys, sizeof keys, "%s%s", e ? ", " : "", op_counters_key(job->counters, e));
   if (comm_rank(job->comm) != 0)
     return;
   log_info("run.counters: counting %s of the threads that drive lanes and of their workers",
            *keys ? keys : "nothing");
-  if (*tally_note(job->tally))
-    log_warn("run.counters: %s", tally_note(job->tally));
+  if (*op_counters_note(job->counters))
+    log_warn("run.counters: %s", op_counters_note(job->counters));
 }
 
-static enum status open_tally(struct job *job)
+static enum status open_counters(struct job *job)
 {
   if (!deck_counts(job->deck))
     return STATUS_OK;
-  const enum status status = tally_create(&job->deck->run.counters, &job->tally);
+  const enum status status =
+      op_counters_create(COUNT_LANES, &job->deck->run.counters, &job->counters);
   if (!status)
-    log_tally(job);
+    log_counters(job);
   return status;
 }
 
 /* What watches the training steps. */
 static enum status open_instruments(struct job *job)
 {
-  const enum status status = open_tally(job);
+  const enum status status = open_counters(job);
   return status ? status : open_trace(job);
 }
 
@@ -84,7 +85,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .trace_arg = job->trace,
                                      .trace_from = job->deck->train.trace.item[0],
                                      .trace_to = job->deck->train.trace.item[1],
-                                     .tally = mode == PLAN_TRAIN ? job->tally : NULL,
+                                     .counters = mode == PLAN_TRAIN ? job->counters : NULL,
                                      .timeout_s = job->deck->comm.timeout,
                                      .start = job->start};
   status = exec_create(&config, &job->exec[mode]);

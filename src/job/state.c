@@ -127,7 +127,7 @@ enum status job_state_create_snapshot(const struct job *job, struct job_state **
 /* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device apart narrow_there() has made it. */
 static void narrow_part(const struct job_state *state, int master, struct layout_range range, char *copy, int worker, int workers)
 {
-  const enum dtype compute = state->job->device->compute;
+  const enum dtype compute = state->job->place.compute;
   int64_t begin, end;
   if (master < 0 || !copy)
     return;
@@ -142,7 +142,7 @@ static void publish_part(void *arg, int worker, int workers)
 {
   const struct job_state *state = arg;
   const struct plan *plan = state->plan;
-  const int64_t size = (int64_t)dtype_size(state->job->device->compute);
+  const int64_t size = (int64_t)dtype_size(state->job->place.compute);
   for (int u = 0; u < plan->input.model->units; u++) {
     if (plan->working[u] >= 0)
       narrow_part(state, plan->master[u], plan->owned[u], job_state_host_pointer(state->job, plan, plan->working[u]), worker, workers);

@@ -46,7 +46,8 @@ static enum status narrow_there(const struct job_state *state, struct lane *lane
   enum status status = STATUS_OK;
   for (int u = 0; u < plan->input.model->units && !status; u++)
     if (plan->working[u] >= 0 && plan->buffer[plan->working[u]].tier == TIER_DEVICE)
-      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32, device_pointer(state, plan->master[u]), device->compute,
+      status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32,
+                                 device_pointer(state, plan->master[u]), state->job->place.compute,
                                  device_pointer(state, plan->working[u]));
   return status;
 }
@@ -77,7 +78,7 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
     any |= job_state_is_apart(state, &state->piece[i]);
   if (!any)
     return STATUS_OK;
-  enum status status = device->ops->lane_create(device, "state", 1, &lane);
+  enum status status = device->ops->lane_create(device, "state", LANE_ROLE_BACKGROUND, 1, &lane);
   if (status)
     return status;
   status = device->ops->mark_create(device, &mark);

@@ -79,7 +79,7 @@ int64_t job_state_snapshot_bytes(const struct job *job)
 char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
-  if (b->tier == TIER_DISK || (b->tier == TIER_DEVICE && !job->device->host_memory))
+  if (b->tier == TIER_DISK || (b->tier == TIER_DEVICE && !job->device->model.host_memory))
     return NULL;
   return (char *)job->memory.persistent[b->tier] + b->offset;
 }
@@ -92,7 +92,8 @@ char *job_state_place(const struct job_state *state, const struct job_state_piec
 
 bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece)
 {
-  return piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DEVICE && !state->job->device->host_memory;
+  return piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DEVICE &&
+         !state->job->device->model.host_memory;
 }
 
 static bool wants_block(const struct job_state *state, const struct job_state_piece *piece, bool snapshot)
@@ -107,7 +108,7 @@ static enum status alloc_block(struct job_state *state, bool snapshot)
 {
   struct device *device = state->job->device;
   const int64_t there = count_bytes(state->plan, true, true, true), all = count_bytes(state->plan, true, true, false);
-  state->pinned = snapshot && !device->host_memory && there > 0 && 2 * there >= all;
+  state->pinned = snapshot && !device->model.host_memory && there > 0 && 2 * there >= all;
   if (state->pinned)
     return device->ops->alloc_host(device, MEM_IO, (size_t)state->block_bytes, &state->block);
   return mem_alloc(MEM_IO, (size_t)state->block_bytes, &state->block);

@@ -163,18 +163,3 @@ int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct l
     at += largest_box(ndim, shape, at, r.end, &boxes[n]);
   return n;
 }
-
-int layout_reshard(int64_t used, int64_t flat_from, int from, int64_t flat_to, int to, int to_index, struct layout_piece *pieces, int most)
-{
-  int64_t have = flat_from / from, want = flat_to / to;
-  struct layout_range mine = {to_index * want, min64((to_index + 1) * want, used)};
-  int n = 0;
-  for (int64_t at = mine.begin; at < mine.end; n++) {
-    int owner = (int)(at / have);
-    int64_t end = min64(mine.end, (owner + 1) * have);
-    if (n < most)
-      pieces[n] = (struct layout_piece){owner, at, end};
-    at = end;
-  }
-  return n;
-}

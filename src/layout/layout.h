@@ -53,11 +53,6 @@ struct layout_range layout_param_part(const struct layout_unit *unit, int p, str
 struct layout_box { int64_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS]; };
 int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes);
 
-/* Reshard P -> Q: the pieces of the shard of `to_index` (of `to` ranks) by owner among `from` ranks of the same used length; `flat_from` and
- * `flat_to` are the padded lengths. Writes at most `most` pieces (from_index, begin, end); returns how many there are. */
-struct layout_piece { int from_index; int64_t begin, end; };
-int layout_reshard(int64_t used, int64_t flat_from, int from, int64_t flat_to, int to, int to_index, struct layout_piece *pieces, int most);
-
 /* a * b and a + b, or STATUS_USAGE when they overflow 2^62. */
 enum status layout_mul(int64_t a, int64_t b, int64_t *out);
 enum status layout_add(int64_t a, int64_t b, int64_t *out);

@@ -7,8 +7,8 @@ static int64_t window_of(const struct model *model, int unit)
   return unit - 1 >= model->config.window_from ? model->config.window : 0;
 }
 
-struct attention block_attention(const struct model *model, const struct device *device, int unit, struct model_shape s, struct block_heads heads,
-                                 void *work)
+struct attention block_attention(const struct model *model, int unit, struct model_shape s,
+                                 struct block_heads heads, void *work)
 {
   const struct model_config *c = &model->config;
   const int64_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width, row = queries + 2 * keys;
@@ -22,8 +22,8 @@ struct attention block_attention(const struct model *model, const struct device 
                             .head_width = c->head_width,
                             .window = window_of(model, unit),
                             .q = qk,
-                            .k = element_at(qk, queries, device),
-                            .v = element_at(heads.qkv, queries + keys, device),
+                            .k = element_at(qk, queries, c->compute),
+                            .v = element_at(heads.qkv, queries + keys, c->compute),
                             .q_stride = stride,
                             .k_stride = stride,
                             .v_stride = row,
@@ -38,23 +38,26 @@ static size_t larger(size_t a, size_t b)
   return a > b ? a : b;
 }
 
-static size_t unit_scratch(const struct model *model, struct device *device, int unit, struct model_shape s, enum attention_room room, bool decode,
-                           int threads)
+static size_t unit_scratch(const struct model *model, const struct device_model *device, int unit,
+                           struct model_shape s, enum attention_room room, bool decode, int threads)
 {
-  struct attention op = block_attention(model, device, unit, s, (struct block_heads){0}, NULL);
+  struct attention op = block_attention(model, unit, s, (struct block_heads){0}, NULL);
   op.room = room;
-  return decode ? cache_scratch(model, device, op, threads) : device->ops->attention_workspace(device, &op, threads);
+  return decode ? cache_scratch(model, device, op, threads)
+                : device->attention_workspace(device, &op, threads);
 }
 
 /* The first block sees furthest, the last may have a window: a device may want to prepare for either. */
-static size_t attention_scratch(const struct model *model, struct device *device, struct model_shape s, enum attention_room room, bool decode,
+static size_t attention_scratch(const struct model *model, const struct device_model *device,
+                                struct model_shape s, enum attention_room room, bool decode,
                                 int threads)
 {
   const size_t first = unit_scratch(model, device, 1, s, room, decode, threads);
   return model->config.window ? larger(first, unit_scratch(model, device, model->blocks, s, room, decode, threads)) : first;
 }
 
-static size_t backward_scratch(const struct model *model, struct device *device, const struct norm *norm, struct model_shape s,
+static size_t backward_scratch(const struct model *model, const struct device_model *device,
+                               const struct norm *norm, struct model_shape s,
                                enum attention_room room, int threads)
 {
   const struct model_config *c = &model->config;
@@ -62,10 +65,11 @@ static size_t backward_scratch(const struct model *model, struct device *device,
   const size_t bytes = larger(attention_scratch(model, device, s, room, false, threads), norm_workspace(norm, device, R, threads));
   if (!(model_features(model) & FEATURE_QK_NORM))
     return bytes;
-  return larger(bytes, device->ops->rmsnorm_workspace(device, R, c->heads, c->head_width, threads));
+  return larger(bytes, device->rmsnorm_workspace(device, R, c->heads, c->head_width, threads));
 }
 
-size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model, struct device *device, struct model_shape s,
+size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model,
+                        const struct device_model *device, struct model_shape s,
                         enum model_work what, int threads)
 {
   struct carve total = {0};

@@ -1,20 +1,22 @@
 #include "model/parts.h"
 
-size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity)
+size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
 {
   const struct model_config *c = &model->config;
   struct carve total = {0};
-  carve(&total, shape_rows((struct model_shape){B, capacity}), 2 * c->kv_heads * c->head_width, dtype_size(device->compute));
+  carve(&total, shape_rows((struct model_shape){B, capacity}), 2 * c->kv_heads * c->head_width,
+        dtype_size(c->compute));
   return total.used;
 }
 
 /* A first chunk attends to itself, as in training, and needs other workspace than those behind it. */
-size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads)
+size_t cache_scratch(const struct model *model, const struct device_model *device,
+                     struct attention op, int threads)
 {
   op.past = 0;
-  size_t first = device->ops->attention_workspace(device, &op, threads);
+  size_t first = device->attention_workspace(device, &op, threads);
   op.past = model->config.context - 1;
-  size_t later = device->ops->attention_workspace(device, &op, threads);
+  size_t later = device->attention_workspace(device, &op, threads);
   return first > later ? first : later;
 }
 
@@ -23,10 +25,11 @@ enum status cache_append(struct lane *lane, const struct cache *cache, struct at
 {
   const struct device *device = lane->device;
   const int64_t width = op->kv_heads * op->head_width, row = 2 * width;
-  const size_t size = dtype_size(device->compute), bytes = (size_t)width * size;
+  const size_t size = dtype_size(cache->type), bytes = (size_t)width * size;
   for (int64_t b = 0; b < op->batch; b++) {
     char *at = (char *)cache->base + (size_t)((b * cache->capacity + cache->past) * row) * size;
-    const void *k = element_at(op->k, b * op->tokens * op->k_stride, device), *v = element_at(op->v, b * op->tokens * op->v_stride, device);
+    const void *k = element_at(op->k, b * op->tokens * op->k_stride, cache->type),
+               *v = element_at(op->v, b * op->tokens * op->v_stride, cache->type);
     enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k, (size_t)op->k_stride * size);
     if (status == STATUS_OK)
       status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v, (size_t)op->v_stride * size);
@@ -37,7 +40,7 @@ enum status cache_append(struct lane *lane, const struct cache *cache, struct at
     return STATUS_OK; /* the new ones are all there is */
   op->past = cache->past;
   op->k = cache->base;
-  op->v = element_at(cache->base, width, device);
+  op->v = element_at(cache->base, width, cache->type);
   op->k_stride = op->v_stride = row;
   op->kv_batch_stride = cache->capacity * row;
   return STATUS_OK;

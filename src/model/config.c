@@ -1,4 +1,4 @@
-#include "model/config.h"
+#include "model/unit.h"
 
 #include <limits.h>
 #include <math.h>

@@ -102,11 +102,11 @@ struct saved {
   void *gate_up;  /* [R, 2F] */
 };
 
-static struct saved lay_saved(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct saved lay_saved(struct carve *from, const struct model *model, struct model_shape s)
 {
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct saved saved;
   saved.qkv = carve(from, R, n.qkv, element);
   saved.attended = carve(from, R, n.heads, element);
@@ -122,13 +122,13 @@ struct turned {
   float *q_rstd, *k_rstd; /* [R, H], [R, K] */
 };
 
-static struct turned lay_turned(struct carve *from, const struct model *model, const struct device *device, int64_t R)
+static struct turned lay_turned(struct carve *from, const struct model *model, int64_t R)
 {
   const struct widths n = widths_of(model);
   struct turned turned = {0};
   if (!(model_features(model) & FEATURE_QK_NORM))
     return turned;
-  turned.qk = carve(from, R, n.heads + n.keys, dtype_size(device->compute));
+  turned.qk = carve(from, R, n.heads + n.keys, dtype_size(model->config.compute));
   turned.q_rstd = carve(from, R, model->config.heads, sizeof(float));
   turned.k_rstd = carve(from, R, model->config.kv_heads, sizeof(float));
   return turned;
@@ -157,14 +157,15 @@ struct backward_work {
 };
 
 /* In both, the scratch comes last: its size is the device's affair. */
-static struct forward_work lay_forward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct forward_work lay_forward(struct carve *from, const struct model *model,
+                                       struct model_shape s)
 {
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct forward_work w = {.stats = norm_stats_carve(from, R)};
   struct carve heads = *from, mlp = *from;
-  w.turned = lay_turned(&heads, model, device, R);
+  w.turned = lay_turned(&heads, model, R);
   w.activation = carve(&mlp, R, n.F, element);
   w.y = carve(from, R, n.C, element);
   w.branch = carve(from, R, n.C, element);
@@ -174,11 +175,12 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   return w;
 }
 
-static struct backward_work lay_backward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct backward_work lay_backward(struct carve *from, const struct model *model,
+                                         struct model_shape s)
 {
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct backward_work w = {.stats = norm_stats_carve(from, R)};
   struct carve mlp = *from;
   w.dgate_up = carve(&mlp, R, 2 * n.F, element);
@@ -187,7 +189,7 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   w.mlp_y = carve(&mlp_norm, R, n.C, element);
 
   w.dqkv = carve(from, R, n.qkv, element);
-  w.turned = lay_turned(from, model, device, R);
+  w.turned = lay_turned(from, model, R);
   struct carve attention_norm = *from;
   w.dattended = carve(from, R, n.heads, element);
   w.attention_y = carve(&attention_norm, R, n.C, element);
@@ -203,26 +205,29 @@ static struct block_heads heads_of(const struct saved *saved, const struct turne
   return (struct block_heads){.qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
 }
 
-static struct head head_of(const struct model *model, const struct device *device, const void *params, void *grads)
+static struct head head_of(const struct model *model, const void *params, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[model->head], .params = params, .grads = grads, .device = device};
-  return (struct head){.norm = norm_bind(&flat, model->head ? HEAD_NORM : ROOT_NORM, -1, model->config.norm_eps),
-                       .linear = linear_bind(&flat, model->head ? HEAD_WEIGHT : ROOT_TOKENS, -1, true)};
+  struct flat flat = flat_of(model, model->head, params, grads);
+  return (struct head){
+      .norm = norm_bind(&flat, model->head ? HEAD_NORM : ROOT_NORM, -1, model->config.norm_eps),
+      .linear = linear_bind(&flat, model->head ? HEAD_WEIGHT : ROOT_TOKENS, -1, true),
+      .type = model->config.compute};
 }
 
-size_t decoder_saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+size_t decoder_saved_bytes(const struct model *model, struct model_shape s)
 {
   struct carve total = {0};
-  lay_saved(&total, model, device, s);
+  lay_saved(&total, model, s);
   return total.used;
 }
 
-size_t decoder_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
+                          struct model_shape s, enum model_work what, int threads)
 {
-  struct block_pieces pieces = {.head = head_of(model, device, NULL, NULL)};
-  lay_saved(&pieces.saved, model, device, s);
-  lay_forward(&pieces.forward, model, device, s);
-  lay_backward(&pieces.backward, model, device, s);
+  struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
+  lay_saved(&pieces.saved, model, s);
+  lay_forward(&pieces.forward, model, s);
+  lay_backward(&pieces.backward, model, s);
   return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
@@ -246,7 +251,7 @@ double decoder_block_flops(const struct model *model, struct model_shape s)
 enum status decoder_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token,
                           void *x)
 {
-  struct flat flat = {.unit = &model->unit[0], .params = root, .device = lane->device};
+  struct flat flat = flat_of(model, 0, root, NULL);
   struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
   return embedding_forward(&embedding, model, lane, s, past, token, x);
 }
@@ -257,9 +262,9 @@ struct block {
   struct linear projection, down;
 };
 
-static struct block bind_block(const struct model *model, int unit, const struct device *device, const void *params, void *grads)
+static struct block bind_block(const struct model *model, int unit, const void *params, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[unit], .params = params, .grads = grads, .device = device};
+  struct flat flat = flat_of(model, unit, params, grads);
   const unsigned features = model_features(model);
   const double eps = model->config.norm_eps;
   int at[BLOCK_ROWS];
@@ -306,6 +311,7 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
 {
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
+  const enum dtype type = run->pass.type;
   struct rmsnorm q = {.rows = run->pass.rows,
                       .groups = c->heads,
                       .C = c->head_width,
@@ -318,9 +324,9 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
                       .rstd = turned->q_rstd},
                  k = q;
   k.groups = c->kv_heads;
-  k.x = element_at(q.x, run->n.heads, device);
+  k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
-  k.y = (void *)element_at(q.y, run->n.heads, device);
+  k.y = (void *)element_at(q.y, run->n.heads, type);
   k.rstd = turned->k_rstd;
   enum status status = device->ops->rmsnorm(run->pass.lane, &q);
   if (status == STATUS_OK)
@@ -358,13 +364,15 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
                              const void *params, const void *x_in, void *x_out, void *saved, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved};
-  struct run run = {.model = model,
-                    .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T},
-                    .n = widths_of(model),
-                    .block = bind_block(model, unit, lane->device, params, NULL),
-                    .saved = lay_saved(saved ? &keep : &room, model, lane->device, s)};
-  struct forward_work w = lay_forward(&room, model, lane->device, s);
-  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
+  struct run run = {
+      .model = model,
+      .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .type = model->config.compute},
+      .n = widths_of(model),
+      .block = bind_block(model, unit, params, NULL),
+      .saved = lay_saved(saved ? &keep : &room, model, s)};
+  struct forward_work w = lay_forward(&room, model, s);
+  struct attention attention =
+      block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
   enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
@@ -393,7 +401,9 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
 enum status decoder_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
                                  const void *params, const void *x_in, void *x_out, void *cache, void *work)
 {
-  return run_block(model, lane, unit, s, &(struct cache){cache, past, capacity}, params, x_in, x_out, NULL, work);
+  return run_block(model, lane, unit, s,
+                   &(struct cache){cache, past, capacity, model->config.compute}, params, x_in,
+                   x_out, NULL, work);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -423,6 +433,7 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
 {
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
+  const enum dtype type = run->pass.type;
   struct rmsnorm_backward q = {.rows = run->pass.rows,
                                .groups = c->heads,
                                .C = c->head_width,
@@ -440,8 +451,8 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
                                .work = w->scratch},
                           k = q;
   k.groups = c->kv_heads;
-  k.dy = k.dx = (void *)element_at(w->dqkv, run->n.heads, device);
-  k.x = element_at(q.x, run->n.heads, device);
+  k.dy = k.dx = (void *)element_at(w->dqkv, run->n.heads, type);
+  k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
   k.rstd = w->turned.k_rstd;
   k.dgamma = run->block.k_norm.dweight;
@@ -457,12 +468,14 @@ static enum status backward_heads(const struct run *run, const struct attention 
   struct lane *lane = run->pass.lane;
   const struct device_ops *ops = lane->device->ops;
   const struct rope back = rope_of(run, 0, run->n.qkv, true, w->dqkv);
+  const enum dtype type = run->pass.type;
   struct attention_backward op = {.forward = *attention,
                                   .work_bytes = w->scratch_bytes,
                                   .dout = w->dattended,
                                   .dq = w->dqkv,
-                                  .dk = (void *)element_at(w->dqkv, run->n.heads, lane->device),
-                                  .dv = (void *)element_at(w->dqkv, run->n.heads + run->n.keys, lane->device),
+                                  .dk = (void *)element_at(w->dqkv, run->n.heads, type),
+                                  .dv =
+                                      (void *)element_at(w->dqkv, run->n.heads + run->n.keys, type),
                                   .dq_stride = run->n.qkv,
                                   .dk_stride = run->n.qkv,
                                   .dv_stride = run->n.qkv};
@@ -503,12 +516,17 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
   struct run run = {.model = model,
-                    .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate},
+                    .pass = {.lane = lane,
+                             .rows = shape_rows(s),
+                             .tile = s.T,
+                             .type = model->config.compute,
+                             .accumulate = accumulate},
                     .n = widths_of(model),
-                    .block = bind_block(model, unit, lane->device, params, grads),
-                    .saved = lay_saved(&keep, model, lane->device, s)};
-  struct backward_work w = lay_backward(&room, model, lane->device, s);
-  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
+                    .block = bind_block(model, unit, params, grads),
+                    .saved = lay_saved(&keep, model, s)};
+  struct backward_work w = lay_backward(&room, model, s);
+  struct attention attention =
+      block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)
@@ -523,7 +541,7 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
 enum status decoder_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
                               const int32_t *target, float scale, struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
 {
-  struct head head = head_of(model, lane->device, params, grads);
+  struct head head = head_of(model, params, grads);
   enum status status = d && !accumulate ? unit_zero_gaps(&model->unit[model->head], lane, grads) : STATUS_OK;
   if (status == STATUS_OK)
     status = head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
@@ -533,14 +551,14 @@ enum status decoder_head_loss(const struct model *model, struct lane *lane, stru
 enum status decoder_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
                                 int64_t position, float *logits, void *work)
 {
-  struct head head = head_of(model, lane->device, params, NULL);
+  struct head head = head_of(model, params, NULL);
   return head_logits(&head, lane, s, x, position, logits, work);
 }
 
 enum status decoder_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
                                    bool accumulate, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[0], .grads = grads, .device = lane->device};
+  struct flat flat = flat_of(model, 0, NULL, grads);
   struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
   return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
 }

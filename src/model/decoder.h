@@ -8,8 +8,9 @@
 enum { DECODER_FEATURES = FEATURE_GROUPS | FEATURE_HEAD_WIDTH | FEATURE_ROPE | FEATURE_UNTIED }; /* of all of them */
 
 enum status decoder_create(const struct model_config *config, struct model *model);
-size_t decoder_saved_bytes(const struct model *model, struct device *device, struct model_shape s);
-size_t decoder_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads);
+size_t decoder_saved_bytes(const struct model *model, struct model_shape s);
+size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
+                          struct model_shape s, enum model_work what, int threads);
 double decoder_block_flops(const struct model *model, struct model_shape s); /* the mean over the blocks, of which some may have a window */
 enum status decoder_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
 enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,

@@ -17,7 +17,7 @@ enum status embedding_forward(const struct embedding *e, const struct model *mod
   if (past > c->context - s.T)
     return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld", (long long)(past + s.T), (long long)c->context);
   return lane->device->ops->embedding(lane, shape_rows(s), s.T, c->width, c->vocab, token, e->tokens,
-                                      element_at(e->positions, past * c->width, lane->device), x);
+                                      element_at(e->positions, past * c->width, c->compute), x);
 }
 
 enum status embedding_backward(const struct embedding *e, const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token,
@@ -25,7 +25,7 @@ enum status embedding_backward(const struct embedding *e, const struct model *mo
 {
   const struct model_config *c = &model->config;
   const struct device *device = lane->device;
-  size_t row = (size_t)c->width * dtype_size(device->gradient);
+  size_t row = (size_t)c->width * GRADIENT_BYTES;
   enum status status = STATUS_OK;
   if (e->dtokens && !accumulate)
     status = device->ops->zero(lane, e->dtokens, (size_t)c->vocab * row);

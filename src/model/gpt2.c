@@ -76,10 +76,10 @@ struct saved {
   void *activation; /* [R, F] */
 };
 
-static struct saved lay_saved(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct saved lay_saved(struct carve *from, const struct model *model, struct model_shape s)
 {
   int64_t R = shape_rows(s), C = model->config.width;
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct saved saved;
   saved.qkv = carve(from, R, 3 * C, element);
   saved.attended = carve(from, R, C, element);
@@ -108,10 +108,11 @@ struct backward_work {
 };
 
 /* In both, the scratch comes last: its size is the device's affair. */
-static struct forward_work lay_forward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct forward_work lay_forward(struct carve *from, const struct model *model,
+                                       struct model_shape s)
 {
   int64_t R = shape_rows(s), C = model->config.width;
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct forward_work w;
   w.stats = norm_stats_carve(from, R);
   w.y = carve(from, R, C, element);
@@ -120,10 +121,11 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   return w;
 }
 
-static struct backward_work lay_backward(struct carve *from, const struct model *model, const struct device *device, struct model_shape s)
+static struct backward_work lay_backward(struct carve *from, const struct model *model,
+                                         struct model_shape s)
 {
   int64_t R = shape_rows(s), C = model->config.width;
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(model->config.compute);
   struct backward_work w;
   w.stats = norm_stats_carve(from, R);
   struct carve mlp = *from;
@@ -141,26 +143,28 @@ static struct block_heads heads_of(const struct saved *saved)
   return (struct block_heads){.qkv = saved->qkv, .attended = saved->attended, .lse = saved->lse};
 }
 
-static struct head head_of(const struct model *model, const struct device *device, const void *root, void *grads)
+static struct head head_of(const struct model *model, const void *root, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[0], .params = root, .grads = grads, .device = device};
+  struct flat flat = flat_of(model, 0, root, grads);
   return (struct head){.norm = norm_bind(&flat, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, model->config.norm_eps),
-                       .linear = linear_bind(&flat, ROOT_WTE, -1, true)};
+                       .linear = linear_bind(&flat, ROOT_WTE, -1, true),
+                       .type = model->config.compute};
 }
 
-static size_t gpt2_saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+static size_t gpt2_saved_bytes(const struct model *model, struct model_shape s)
 {
   struct carve total = {0};
-  lay_saved(&total, model, device, s);
+  lay_saved(&total, model, s);
   return total.used;
 }
 
-static size_t gpt2_work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+static size_t gpt2_work_bytes(const struct model *model, const struct device_model *device,
+                              struct model_shape s, enum model_work what, int threads)
 {
-  struct block_pieces pieces = {.head = head_of(model, device, NULL, NULL)};
-  lay_saved(&pieces.saved, model, device, s);
-  lay_forward(&pieces.forward, model, device, s);
-  lay_backward(&pieces.backward, model, device, s);
+  struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
+  lay_saved(&pieces.saved, model, s);
+  lay_forward(&pieces.forward, model, s);
+  lay_backward(&pieces.backward, model, s);
   return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
@@ -174,7 +178,7 @@ static double gpt2_block_flops(const struct model *model, struct model_shape s)
 static enum status gpt2_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root,
                               const int32_t *token, void *x)
 {
-  struct flat flat = {.unit = &model->unit[0], .params = root, .device = lane->device};
+  struct flat flat = flat_of(model, 0, root, NULL);
   struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
   return embedding_forward(&embedding, model, lane, s, past, token, x);
 }
@@ -184,9 +188,9 @@ struct block {
   struct linear qkv, projection, up, down;
 };
 
-static struct block bind_block(const struct model *model, int unit, const struct device *device, const void *params, void *grads)
+static struct block bind_block(const struct model *model, int unit, const void *params, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[unit], .params = params, .grads = grads, .device = device};
+  struct flat flat = flat_of(model, unit, params, grads);
   return (struct block){.norm_1 = norm_bind(&flat, NORM_1_WEIGHT, NORM_1_BIAS, model->config.norm_eps),
                         .qkv = linear_bind(&flat, QKV_WEIGHT, QKV_BIAS, false),
                         .projection = linear_bind(&flat, PROJECTION_WEIGHT, PROJECTION_BIAS, false),
@@ -209,11 +213,12 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
                              const void *params, const void *x_in, void *x_out, void *saved_base, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved_base};
-  struct saved saved = lay_saved(saved_base ? &keep : &room, model, lane->device, s);
-  struct forward_work w = lay_forward(&room, model, lane->device, s);
-  struct block block = bind_block(model, unit, lane->device, params, NULL);
-  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&saved), w.scratch);
-  struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T};
+  struct saved saved = lay_saved(saved_base ? &keep : &room, model, s);
+  struct forward_work w = lay_forward(&room, model, s);
+  struct block block = bind_block(model, unit, params, NULL);
+  struct attention attention = block_attention(model, unit, s, heads_of(&saved), w.scratch);
+  struct pass pass = {
+      .lane = lane, .rows = shape_rows(s), .tile = s.T, .type = model->config.compute};
 
   enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
@@ -240,7 +245,9 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
 static enum status gpt2_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
                                      const void *params, const void *x_in, void *x_out, void *cache, void *work)
 {
-  return run_block(model, lane, unit, s, &(struct cache){cache, past, capacity}, params, x_in, x_out, NULL, work);
+  return run_block(model, lane, unit, s,
+                   &(struct cache){cache, past, capacity, model->config.compute}, params, x_in,
+                   x_out, NULL, work);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -264,14 +271,13 @@ static enum status backward_mlp(const struct pass *pass, const struct block *blo
 static enum status backward_attention(const struct pass *pass, const struct block *block, const struct attention *attention,
                                       const struct saved *saved, const struct backward_work *w, const void *x_in, void *d)
 {
-  const struct device *device = pass->lane->device;
   int64_t C = block->qkv.in;
   struct attention_backward op = {.forward = *attention,
                                   .work_bytes = w->scratch_bytes,
                                   .dout = w->dattended,
                                   .dq = w->dqkv,
-                                  .dk = (void *)element_at(w->dqkv, C, device),
-                                  .dv = (void *)element_at(w->dqkv, 2 * C, device),
+                                  .dk = (void *)element_at(w->dqkv, C, pass->type),
+                                  .dv = (void *)element_at(w->dqkv, 2 * C, pass->type),
                                   .dq_stride = 3 * C,
                                   .dk_stride = 3 * C,
                                   .dv_stride = 3 * C};
@@ -296,11 +302,15 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
                                        int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved_base}; /* only read */
-  struct saved saved = lay_saved(&keep, model, lane->device, s);
-  struct backward_work w = lay_backward(&room, model, lane->device, s);
-  struct block block = bind_block(model, unit, lane->device, params, grads);
-  struct attention attention = block_attention(model, lane->device, unit, s, heads_of(&saved), w.scratch);
-  struct pass pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .accumulate = accumulate};
+  struct saved saved = lay_saved(&keep, model, s);
+  struct backward_work w = lay_backward(&room, model, s);
+  struct block block = bind_block(model, unit, params, grads);
+  struct attention attention = block_attention(model, unit, s, heads_of(&saved), w.scratch);
+  struct pass pass = {.lane = lane,
+                      .rows = shape_rows(s),
+                      .tile = s.T,
+                      .type = model->config.compute,
+                      .accumulate = accumulate};
 
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)
@@ -315,11 +325,12 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
 static enum status clear_positions(const struct model *model, struct lane *lane, void *grads)
 {
   const struct model_unit *root = &model->unit[0];
-  struct flat flat = {.unit = root, .grads = grads, .device = lane->device};
+  struct flat flat = flat_of(model, 0, NULL, grads);
   void *dpositions = flat_grad(&flat, ROOT_WPE);
   enum status status = unit_zero_gaps(root, lane, grads);
   if (status == STATUS_OK && dpositions)
-    status = lane->device->ops->zero(lane, dpositions, (size_t)root->layout.elements[ROOT_WPE] * dtype_size(lane->device->gradient));
+    status = lane->device->ops->zero(lane, dpositions,
+                                     (size_t)root->layout.elements[ROOT_WPE] * GRADIENT_BYTES);
   return status;
 }
 
@@ -331,21 +342,21 @@ static enum status gpt2_head_loss(const struct model *model, struct lane *lane, 
     if (status)
       return status;
   }
-  struct head head = head_of(model, lane->device, root, grads);
+  struct head head = head_of(model, root, grads);
   return head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
 }
 
 static enum status gpt2_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x,
                                     int64_t position, float *logits, void *work)
 {
-  struct head head = head_of(model, lane->device, root, NULL);
+  struct head head = head_of(model, root, NULL);
   return head_logits(&head, lane, s, x, position, logits, work);
 }
 
 static enum status gpt2_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
                                        bool accumulate, void *grads)
 {
-  struct flat flat = {.unit = &model->unit[0], .grads = grads, .device = lane->device};
+  struct flat flat = flat_of(model, 0, NULL, grads);
   struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
   return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
 }

@@ -10,12 +10,12 @@ static int64_t round_up(int64_t n, int64_t multiple)
   return n > INT64_MAX - multiple ? n : (n + multiple - 1) / multiple * multiple;
 }
 
-static int64_t span_of(const struct device *device, struct model_shape s)
+static int64_t span_of(const struct device_model *device, struct model_shape s)
 {
   return device->by_sequence ? s.T : shape_rows(s);
 }
 
-static int64_t chunk_rows(const struct device *device, int64_t span, int64_t V)
+static int64_t chunk_rows(const struct device_model *device, int64_t span, int64_t V)
 {
   int64_t most = device->chunk_logits / V < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : device->chunk_logits / V;
   int64_t chunks = span / most + (span % most > 0), rows = round_up(span / chunks + (span % chunks > 0), device->row_multiple);
@@ -23,7 +23,7 @@ static int64_t chunk_rows(const struct device *device, int64_t span, int64_t V)
 }
 
 /* The head's matrix as if it had some rows more, where the device wants rows of logits so long: they are zero (struct unit_row, padded), and so are their gradients. */
-static struct linear logits_of(const struct head *head, const struct device *device)
+static struct linear logits_of(const struct head *head, const struct device_model *device)
 {
   struct linear linear = head->linear;
   linear.out = linear.y_stride = round_up(linear.out, device->row_multiple);
@@ -39,12 +39,14 @@ struct head_work {
   void *scratch;
 };
 
-static struct head_work lay_work(struct carve *from, const struct head *head, const struct device *device, int64_t rows, enum model_work what)
+static struct head_work lay_work(struct carve *from, const struct head *head,
+                                 const struct device_model *device, int64_t rows,
+                                 enum model_work what)
 {
-  size_t element = dtype_size(device->compute);
+  size_t element = dtype_size(head->type);
   struct head_work w = {.stats = norm_stats_carve(from, rows)};
   w.y = carve(from, rows, head->norm.width, element);
-  if (what != WORK_LOGITS || device->compute != DTYPE_F32)
+  if (what != WORK_LOGITS || head->type != DTYPE_F32)
     w.logits = carve(from, rows, logits_of(head, device).y_stride, element);
   if (what == WORK_LOGITS)
     return w;
@@ -61,7 +63,8 @@ double head_flops(const struct model *model, struct model_shape s)
   return 2 * (double)s.B * (double)s.T * (double)model->config.width * (double)model->config.vocab;
 }
 
-size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads)
+size_t head_work_bytes(const struct head *head, const struct device_model *device,
+                       struct model_shape s, enum model_work what, int threads)
 {
   int64_t rows = what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
   struct carve total = {0};
@@ -75,7 +78,7 @@ static enum status chunk_loss(const struct head *head, const struct pass *pass, 
                               float scale, bool gradient, struct exactsum *loss)
 {
   const struct device_ops *ops = pass->lane->device->ops;
-  const struct linear linear = logits_of(head, pass->lane->device);
+  const struct linear linear = logits_of(head, &pass->lane->device->model);
   enum status status = norm_forward(pass, &head->norm, x, NULL, NULL, w->y, w->stats);
   if (status == STATUS_OK)
     status = linear_forward(pass, &linear, w->y, w->logits);
@@ -88,7 +91,7 @@ static enum status chunk_loss(const struct head *head, const struct pass *pass, 
 
 static enum status chunk_backward(const struct head *head, const struct pass *pass, const struct head_work *w, const void *x, void *d)
 {
-  const struct linear linear = logits_of(head, pass->lane->device);
+  const struct linear linear = logits_of(head, &pass->lane->device->model);
   enum status status = linear_backward_params(pass, &linear, w->y, w->logits);
   if (status == STATUS_OK)
     status = linear_backward_input(pass, &linear, w->logits, NULL, w->dy);
@@ -100,15 +103,20 @@ static enum status chunk_backward(const struct head *head, const struct pass *pa
 enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
                       struct exactsum *loss, void *d, bool accumulate, void *work)
 {
-  const int64_t span = span_of(lane->device, s), most = chunk_rows(lane->device, span, head->linear.out);
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(lane->device->compute);
+  const struct device_model *device = &lane->device->model;
+  const int64_t span = span_of(device, s), most = chunk_rows(device, span, head->linear.out);
+  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
   struct carve room = {.base = work};
-  struct head_work w = lay_work(&room, head, lane->device, most, d ? WORK_LOSS_GRADIENT : WORK_LOSS);
+  struct head_work w = lay_work(&room, head, device, most, d ? WORK_LOSS_GRADIENT : WORK_LOSS);
   for (int64_t begin = 0; begin < shape_rows(s); begin += span)
     for (int64_t t = 0; t < span; t += most) {
       int64_t rows = span - t < most ? span - t : most, first = begin + t;
       size_t at = (size_t)first * row_bytes;
-      struct pass pass = {.lane = lane, .rows = rows, .tile = rows, .accumulate = accumulate || first > 0};
+      struct pass pass = {.lane = lane,
+                          .rows = rows,
+                          .tile = rows,
+                          .type = head->type,
+                          .accumulate = accumulate || first > 0};
       enum status status = chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
       if (status == STATUS_OK && d)
         status = chunk_backward(head, &pass, &w, (const char *)x + at, (char *)d + at);
@@ -120,13 +128,14 @@ enum status head_loss(const struct head *head, struct lane *lane, struct model_s
 
 enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work)
 {
-  const struct device *device = lane->device;
+  const struct device_model *device = &lane->device->model;
   const struct linear linear = logits_of(head, device);
   const int64_t V = head->linear.out;
-  size_t row_bytes = (size_t)head->norm.width * dtype_size(device->compute);
+  size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
   struct carve room = {.base = work};
   struct head_work w = lay_work(&room, head, device, s.B, WORK_LOGITS);
-  struct pass row = {.lane = lane, .rows = 1, .tile = 1}, all = {.lane = lane, .rows = s.B, .tile = 1};
+  struct pass row = {.lane = lane, .rows = 1, .tile = 1, .type = head->type},
+              all = {.lane = lane, .rows = s.B, .tile = 1, .type = head->type};
   for (int64_t b = 0; b < s.B; b++) {
     const char *from = (const char *)x + (size_t)(b * s.T + position) * row_bytes;
     struct norm_stats stats = {w.stats.mean + b, w.stats.rstd + b};
@@ -134,10 +143,12 @@ enum status head_logits(const struct head *head, struct lane *lane, struct model
     if (status)
       return status;
   }
-  if (device->compute == DTYPE_F32)
+  if (head->type == DTYPE_F32)
     return linear_forward(&all, &head->linear, w.y, logits);
   enum status status = linear_forward(&all, &linear, w.y, w.logits);
   for (int64_t b = 0; status == STATUS_OK && b < s.B; b++)
-    status = device->ops->cast(lane, V, device->compute, element_at(w.logits, b * linear.y_stride, device), DTYPE_F32, logits + b * V);
+    status = lane->device->ops->cast(lane, V, head->type,
+                               element_at(w.logits, b * linear.y_stride, head->type), DTYPE_F32,
+                               logits + b * V);
   return status;
 }

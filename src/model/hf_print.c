@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "model/hf.h"
-#include "model/hf_family.h"
+#include "model/hf_private.h"
 
 enum { TEXT_MOST = 4096 };
 

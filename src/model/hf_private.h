@@ -1,11 +1,33 @@
-/* What the parts of reading config.json share: the whole (hf_read.c), the table of keys (hf_keys.c), rotary positions (hf_rope.c), windows (hf_window.c). Private to src/model/hf*.c.
- * Errors are STATUS_INPUT naming file and key. */
+/* Shared by the parts that read config.json. The files are hf_read.c (the whole), hf_keys.c (the
+ * table of keys), hf_names.c (families), hf_rope.c (rotary positions) and hf_window.c (windows).
+ * Private to src/model/hf*.c. Errors are STATUS_INPUT naming file and key. */
 #ifndef SLUICE_MODEL_HF_PRIVATE_H
 #define SLUICE_MODEL_HF_PRIVATE_H
 
 #include "io/text/json_tree.h"
 #include "model/hf.h"
-#include "model/hf_family.h"
+
+/* Properties of Hugging Face's configurations of one architecture. */
+enum hf_of {
+  OF_GPT2 = 1, OF_LLAMA = 2, OF_QWEN2 = 4, OF_QWEN3 = 8, OF_MISTRAL = 16,
+  OF_ROPE = OF_LLAMA | OF_QWEN2 | OF_QWEN3 | OF_MISTRAL, OF_ALL = OF_GPT2 | OF_ROPE
+};
+
+struct hf_family {
+  const char *arch;           /* also model_type */
+  enum hf_of bit;
+  const char *causal, *base;  /* classes; `base` lacks the head, and its tensors the prefix */
+  const char *prefix;         /* "model." */
+  const char *activation;     /* as it is written */
+  /* Defaults of the class if config.json does not give them (transformers 5.x and 4.x). */
+  bool tied;
+  /* kv_heads 0: heads; head_width 0: width / heads */
+  int64_t kv_heads, head_width, context, window, window_from;
+  double norm_eps;
+};
+
+/* NULL: unknown. */
+const struct hf_family *hf_family_find(const char *arch);
 
 /* A member that is there and not null. */
 const struct json_node *hf_find_said(const struct json_node *object, const char *key);

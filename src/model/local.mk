@@ -4,7 +4,6 @@ src_model_libmodel_a_SOURCES = \
 	src/model/block.c \
 	src/model/cache.c \
 	src/model/config.c \
-	src/model/config.h \
 	src/model/decoder.c \
 	src/model/decoder.h \
 	src/model/embedding.c \
@@ -12,8 +11,6 @@ src_model_libmodel_a_SOURCES = \
 	src/model/gpt2.c \
 	src/model/head.c \
 	src/model/hf.h \
-	src/model/hf_family.c \
-	src/model/hf_family.h \
 	src/model/hf_keys.c \
 	src/model/hf_names.c \
 	src/model/hf_print.c \

@@ -97,10 +97,10 @@ void model_init_param(const struct model *model, uint64_t seed, int u, int p, st
     out[i] = param->init == INIT_ONE;
 }
 
-size_t model_stream_bytes(const struct model *model, struct device *device, struct model_shape s)
+size_t model_stream_bytes(const struct model *model, struct model_shape s)
 {
   struct carve stream = {0};
-  carve(&stream, shape_rows(s), model->config.width, dtype_size(device->compute));
+  carve(&stream, shape_rows(s), model->config.width, dtype_size(model->config.compute));
   return stream.used;
 }
 

@@ -53,6 +53,7 @@ struct model_config {
   bool tied;                   /* the head is the embedding's matrix */
   double norm_eps, init_std;
   struct rope_config rope;
+  enum dtype compute; /* elements of parameters, activations and their gradients; zero: fp32 */
 };
 
 struct model {
@@ -83,8 +84,9 @@ struct model_ops {
   const char *arch;
   enum status (*create)(const struct model_config *config, struct model *model); /* fills unit[], blocks */
 
-  size_t (*saved_bytes)(const struct model *model, struct device *device, struct model_shape s);
-  size_t (*work_bytes)(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads);
+  size_t (*saved_bytes)(const struct model *model, struct model_shape s);
+  size_t (*work_bytes)(const struct model *model, const struct device_model *device,
+                       struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 a multiply-add) in matrix products: of one block's forward for one micro-batch, and of the head's. Backward is twice that. */
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
@@ -110,7 +112,7 @@ struct model_ops {
 
   /* Generation: s.T new tokens of each of s.B sequences behind `past` ones, whose keys and values are in `cache` (of this block; cache_bytes() for `capacity` tokens a
    * sequence, past + s.T <= capacity); those of the new ones are added to it. As block_forward otherwise; the bits of x_out may differ from its. */
-  size_t (*cache_bytes)(const struct model *model, struct device *device, int64_t B, int64_t capacity);
+  size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
   enum status (*block_decode)(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity, const void *params,
                               const void *x_in, void *x_out, void *cache, void *work);
 };
@@ -127,7 +129,7 @@ void model_destroy(struct model *model); /* takes NULL */
  * makes its own shard. Writes range.end - range.begin floats. Local. */
 void model_init_param(const struct model *model, uint64_t seed, int u, int p, struct layout_range range, float *out);
 
-size_t model_stream_bytes(const struct model *model, struct device *device, struct model_shape s); /* one [R, C] */
+size_t model_stream_bytes(const struct model *model, struct model_shape s); /* one [R, C] */
 
 /* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 << kind). */
 bool model_decays(const struct model *model, int u, int p, unsigned exempt_kinds);

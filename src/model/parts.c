@@ -38,21 +38,26 @@ int64_t shape_rows(struct model_shape s)
   return __builtin_mul_overflow(s.B, s.T, &rows) ? INT64_MAX : rows;
 }
 
-const void *element_at(const void *base, int64_t elements, const struct device *device)
+const void *element_at(const void *base, int64_t elements, enum dtype type)
 {
-  return base ? (const char *)base + (size_t)elements * dtype_size(device->compute) : NULL;
+  return base ? (const char *)base + (size_t)elements * dtype_size(type) : NULL;
+}
+
+struct flat flat_of(const struct model *model, int unit, const void *params, void *grads)
+{
+  return (struct flat){&model->unit[unit], params, grads, model->config.compute};
 }
 
 const void *flat_param(const struct flat *flat, int p)
 {
-  return element_at(flat->params, flat->unit->layout.offset[p], flat->device);
+  return element_at(flat->params, flat->unit->layout.offset[p], flat->type);
 }
 
 void *flat_grad(const struct flat *flat, int p)
 {
   if (!flat->grads || flat->unit->param[p].frozen)
     return NULL;
-  return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * dtype_size(flat->device->gradient);
+  return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * GRADIENT_BYTES;
 }
 
 struct linear linear_bind(const struct flat *flat, int weight, int bias, bool transposed)
@@ -213,7 +218,8 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
   if (f->joined)
     return linear_forward(pass, &all, x, y);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
-    enum status status = linear_forward(pass, &f->part[i], x, (void *)element_at(y, column, pass->lane->device));
+    enum status status =
+        linear_forward(pass, &f->part[i], x, (void *)element_at(y, column, pass->type));
     if (status)
       return status;
   }
@@ -226,7 +232,8 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
   if (f->gradients_joined)
     return linear_backward_params(pass, &all, x, dy);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
-    enum status status = linear_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->lane->device));
+    enum status status =
+        linear_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->type));
     if (status)
       return status;
   }
@@ -236,10 +243,10 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
 {
   const struct linear all = join(f);
-  if (f->joined && !pass->lane->device->by_sequence)
+  if (f->joined && !pass->lane->device->model.by_sequence)
     return linear_backward_input(pass, &all, dy, NULL, dx);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
-    struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->lane->device), dx);
+    struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
     enum status status = pass->lane->device->ops->matmul(pass->lane, &op);
     if (status)
@@ -268,10 +275,11 @@ struct norm_stats norm_stats_carve(struct carve *from, int64_t rows)
   return (struct norm_stats){mean, rstd};
 }
 
-size_t norm_workspace(const struct norm *n, struct device *device, int64_t rows, int threads)
+size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
+                      int threads)
 {
-  return n->rms ? device->ops->rmsnorm_workspace(device, rows, 1, n->width, threads)
-                : device->ops->layernorm_workspace(device, rows, n->width, threads);
+  return n->rms ? device->rmsnorm_workspace(device, rows, 1, n->width, threads)
+                : device->layernorm_workspace(device, rows, n->width, threads);
 }
 
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats)

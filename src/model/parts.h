@@ -20,13 +20,16 @@ enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
 
-/* `elements` of the compute type further; NULL stays NULL. */
-const void *element_at(const void *base, int64_t elements, const struct device *device);
+/* `elements` of the type further; NULL stays NULL. */
+const void *element_at(const void *base, int64_t elements, enum dtype type);
+/* Bytes of an element of a parameter's gradient: every device has them in fp32. */
+enum { GRADIENT_BYTES = sizeof(float) };
 
 /* What one call works on. accumulate: gradients of parameters are += instead of =. */
 struct pass {
   struct lane *lane;
   int64_t rows, tile;
+  enum dtype type; /* of activations */
   bool accumulate;
 };
 
@@ -35,8 +38,9 @@ struct flat {
   const struct model_unit *unit;
   const void *params;
   void *grads;
-  const struct device *device;
+  enum dtype type; /* of `params` */
 };
+struct flat flat_of(const struct model *model, int unit, const void *params, void *grads);
 const void *flat_param(const struct flat *flat, int p);
 void *flat_grad(const struct flat *flat, int p); /* NULL if there are no gradients, or the parameter is frozen */
 
@@ -88,7 +92,8 @@ struct norm_stats {
 };
 struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps); /* bias -1: RMSNorm */
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
-size_t norm_workspace(const struct norm *n, struct device *device, int64_t rows, int threads);
+size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
+                      int threads);
 /* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. */
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats);
 /* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: norm_workspace() bytes. */
@@ -110,10 +115,13 @@ enum status embedding_backward(const struct embedding *e, const struct model *mo
 struct cache {
   void *base;
   int64_t past, capacity;
+  enum dtype type;
 };
-size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity); /* a model_ops.cache_bytes */
+size_t cache_bytes(const struct model *model, int64_t B,
+                   int64_t capacity); /* a model_ops.cache_bytes */
 /* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in op are not read. */
-size_t cache_scratch(const struct model *model, struct device *device, struct attention op, int threads);
+size_t cache_scratch(const struct model *model, const struct device_model *device,
+                     struct attention op, int threads);
 /* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
 enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op);
 
@@ -121,9 +129,11 @@ enum status cache_append(struct lane *lane, const struct cache *cache, struct at
 struct head {
   struct norm norm;
   struct linear linear;
+  enum dtype type; /* of inputs and logits */
 };
 double head_flops(const struct model *model, struct model_shape s); /* a model_ops.head_flops */
-size_t head_work_bytes(const struct head *head, struct device *device, struct model_shape s, enum model_work what, int threads);
+size_t head_work_bytes(const struct head *head, const struct device_model *device,
+                       struct model_shape s, enum model_work what, int threads);
 enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
                       struct exactsum *loss, void *d, bool accumulate, void *work);
 enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work);
@@ -135,7 +145,8 @@ struct block_heads {
   void *attended; /* [R, H D] */
   float *lse;     /* [B, H, T] */
 };
-struct attention block_attention(const struct model *model, const struct device *device, int unit, struct model_shape s, struct block_heads heads, void *work);
+struct attention block_attention(const struct model *model, int unit, struct model_shape s,
+                                 struct block_heads heads, void *work);
 
 /* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its passes work in but for workspace of the device. Norms of blocks are as the head's. */
 struct block_pieces {
@@ -143,6 +154,8 @@ struct block_pieces {
   struct head head;
 };
 /* A model_ops.work_bytes: pieces, and behind them the workspace that the device asks for. */
-size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads);
+size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model,
+                        const struct device_model *device, struct model_shape s,
+                        enum model_work what, int threads);
 
 #endif

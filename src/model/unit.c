@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "device/lane.h"
+#include "model/parts.h"
 
 static enum status describe_param(const struct unit_description *description, const struct unit_row *row, const char *prefix, struct model_param *out,
                                   int64_t *elements, int64_t *room)
@@ -133,14 +133,14 @@ void unit_free(struct model_unit *unit)
 
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads)
 {
-  size_t size = dtype_size(lane->device->gradient);
   int64_t end = 0;
   for (int p = 0; grads && p < unit->params; p++) {
     if (unit->param[p].frozen)
       continue;
     int64_t gap = unit->layout.offset[p] - end;
     if (gap > 0) {
-      enum status status = lane->device->ops->zero(lane, (char *)grads + (size_t)end * size, (size_t)gap * size);
+      enum status status = lane->device->ops->zero(
+          lane, (char *)grads + (size_t)end * GRADIENT_BYTES, (size_t)gap * GRADIENT_BYTES);
       if (status)
         return status;
     }

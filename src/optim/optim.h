@@ -15,9 +15,6 @@
  * (Loshchilov & Hutter 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
-/* Factor for all gradients: clip / norm if norm > clip > 0, else 1 (as torch.nn.utils.clip_grad_norm_, without its 1e-6). */
-double optim_clip_scale(double norm, double clip);
-
 /* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
 unsigned optim_exempt_kinds(const struct deck *deck);
 

@@ -14,8 +14,3 @@ double optim_learning_rate(const struct deck *deck, int64_t step)
   double left = deck->optim.schedule == SCHEDULE_LINEAR ? 1 - progress : (1 + cos(M_PI * progress)) / 2;
   return lr * (least + (1 - least) * left);
 }
-
-double optim_clip_scale(double norm, double clip)
-{
-  return clip > 0 && norm > clip ? clip / norm : 1;
-}

@@ -23,18 +23,20 @@ static enum status alloc_array(int64_t count, size_t size, void *out)
 
 static void place_lanes(struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  plan->on_host[LANE_HOST] = shape->host_state;
   plan->on_host[LANE_DISK] = true;
-  plan->on_host[LANE_REDUCE] = shape->cpu_reduce;
-  plan->on_host[LANE_GATHER] = shape->params_full;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    const struct unit_policy *policy = &plan->policy[u];
+    plan->on_host[LANE_HOST] |= policy->host;
+    plan->on_host[LANE_REDUCE] |= policy->sums != SUMS_DEVICE;
+    plan->on_host[LANE_GATHER] |= policy->working == WORKING_SHARED;
+  }
 }
 
 static void list_states(struct plan *plan)
 {
   static const char *const name[] = {"m", "v"};
   for (int s = 0; s < PLAN_MAX_STATE && plan->input.mode == PLAN_TRAIN; s++)
-    plan->state[plan->states++] = (struct plan_state){.name = name[s], .dtype = plan->input.shape.moments};
+    plan->state[plan->states++] = (struct plan_state){.name = name[s], .dtype = plan->policy[0].state};
 }
 
 static void choose(struct builder *b)
@@ -44,23 +46,20 @@ static void choose(struct builder *b)
     input->shape.group = input->ranks;
     input->shape.replicas = 1;
   }
-  if (input->shape.group == 1 || !input->shape.host_state)
-    input->shape.params_full = input->shape.cpu_reduce = false;
-  if (!input->shape.host_state || input->shape.params_full || input->shape.cpu_reduce)
-    input->shape.resident = 0;
-  b->host = input->shape.host_state;
+  for (int u = 0; u < input->model->units; u++)
+    b->plan->policy[u] = unit_policy_make(input, u);
+  place_lanes(b->plan);
+  b->host = b->plan->on_host[LANE_HOST];
   b->micros = (int)input->shape.micros;
   b->group = input->shape.group;
   b->replicas = input->shape.replicas;
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->element = input->device->compute;
-  b->copies = !b->host && input->shape.keep_working && b->element != DTYPE_F32;
+  b->element = b->plan->policy[0].window;
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
   b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
-  b->reduce_micros = (b->host || (b->group > 1 && input->shape.reduce_every_micro)) && b->micros > 1;
-  place_lanes(b->plan);
+  b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
   list_states(b->plan);
 }
 
@@ -180,7 +179,7 @@ static void add_params(struct builder *b, int u)
   if (windows) {
     if (mine > 0)
       *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
-    if (mine > 0 && b->copies)
+    if (mine > 0 && b->plan->policy[u].working == WORKING_OWN)
       b->plan->working[u] = build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
     if (frozen_mine > 0)
       *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
@@ -248,7 +247,7 @@ static bool learns_on_host(const struct builder *b)
 static void add_metrics(struct builder *b)
 {
   struct plan *plan = b->plan;
-  const bool on_host = plan->input.shape.cpu_reduce;
+  const bool on_host = plan->on_host[LANE_REDUCE];
   plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct plan_metrics));
   if (on_host)
     plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
@@ -402,7 +401,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
-  return !b->plan->input.shape.tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
+  return !b->plan->policy[u].tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
@@ -464,9 +463,9 @@ static void end_walk(struct builder *b, int m, bool ready)
 }
 
 /* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where memory counts more than the time in which it travels, it is gone before the first backward pass. */
-static bool leaves_at_once(const struct builder *b)
+static bool leaves_at_once(const struct builder *b, int u)
 {
-  return b->host || b->plan->input.shape.tight;
+  return b->host || b->plan->policy[u].tight;
 }
 
 /* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
@@ -481,7 +480,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
     build_add_pending(b, u, m);
-    if (leaves_at_once(b))
+    if (leaves_at_once(b, u))
       build_reduce_pending(b, m);
   }
   if (visit->op != OP_BACKWARD)
@@ -575,17 +574,16 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
     status = build_measure(input, &b.size);
   if (!status)
     status = alloc_array(1, sizeof *b.plan, &b.plan);
-  if (!status)
-    status = codec_find(input->shape.codec, &b.codec);
-  if (status) {
-    mem_free(b.plan);
+  if (status)
     return status;
-  }
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
-  choose(&b);
-  status = build(&b);
+  status = alloc_array(input->model->units, sizeof *b.plan->policy, &b.plan->policy);
+  if (!status) {
+    choose(&b);
+    status = build(&b);
+  }
   mem_free(b.d);
   mem_free(b.unit);
   mem_free(b.pending);

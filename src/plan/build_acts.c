@@ -3,8 +3,7 @@
 
 enum deck_keep build_keep_of(const struct builder *b, int u)
 {
-  const struct deck_pattern *pattern = &b->plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(u - 1) % pattern->n] : KEEP_ACTIVATIONS;
+  return b->plan->policy[u].keep;
 }
 
 bool build_recomputes(const struct builder *b, int u)

@@ -11,7 +11,7 @@ static void add_staging(struct builder *b)
     for (int replicas = 0; replicas <= 1; replicas++) {
       const int64_t elements = replicas ? build_shard(b, u) : b->plan->layout[u].trained;
       const int64_t bytes =
-          build_staging_bytes(b, replicas ? GROUP_REPLICAS : GROUP_REDUCE, elements);
+          build_staging_bytes(b, replicas ? GROUP_REPLICAS : GROUP_REDUCE, u, elements);
       most = bytes > most ? bytes : most;
     }
   b->staging = build_bytes(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
@@ -24,25 +24,26 @@ static int staging_of(struct builder *b, enum plan_group group, int u, int64_t e
   if (!b->host)
     return b->staging;
   const int staging = build_bytes(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING,
-                                  build_staging_bytes(b, group, elements));
+                                  build_staging_bytes(b, group, u, elements));
   b->plan->buffer[staging].first = b->unit[u].since;
   return staging;
 }
 
-bool build_sends_gradients(const struct builder *b)
+bool build_sends_gradients(const struct builder *b, int u)
 {
-  return b->codec.ops->traits & CODEC_IDENTITY;
+  return b->plan->policy[u].codec.ops->traits & CODEC_IDENTITY;
 }
 
-int64_t build_message_bytes(const struct builder *b, enum plan_group group, int64_t elements)
+int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
+  const struct codec *codec = &b->plan->policy[u].codec;
   const int members = group == GROUP_REPLICAS ? b->replicas : b->group;
-  return members * b->codec.ops->bytes(&b->codec, elements / members);
+  return members * codec->ops->bytes(codec, elements / members);
 }
 
-int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int64_t elements)
+int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  return (build_sends_gradients(b) ? 1 : 2) * build_message_bytes(b, group, elements);
+  return (build_sends_gradients(b, u) ? 1 : 2) * build_message_bytes(b, group, u, elements);
 }
 
 /* Messages in a staging buffer, or all of it. Micro-batches that share the buffer share them. */
@@ -71,8 +72,8 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
                   int staging, int part, bool adds)
 {
   struct unit_buffers *unit = &b->unit[u];
-  const int64_t bytes = build_message_bytes(b, group, b->plan->buffer[whole].elements);
-  const bool encodes = !build_sends_gradients(b);
+  const int64_t bytes = build_message_bytes(b, group, u, b->plan->buffer[whole].elements);
+  const bool encodes = !build_sends_gradients(b, u);
   int sent = whole;
   if (encodes) {
     sent = messages_in(b, "sent", u, staging, 0, bytes, &unit->sent[group]);
@@ -133,7 +134,7 @@ void build_update(struct builder *b, int u, const int state[])
 {
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
-  if (!plan->input.shape.immediate)
+  if (!plan->policy[u].immediate)
     build_use(update, UPDATE_METRICS, plan->metrics);
   build_use(update, UPDATE_GRADS, b->unit[u].grads);
   build_use(update, UPDATE_MASTER, plan->master[u]);
@@ -178,7 +179,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->input.shape.immediate)
+  if (b->plan->policy[u].immediate)
     emit_update(b, u);
 }
 
@@ -208,9 +209,8 @@ void build_reduce_pending(struct builder *b, int m)
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. */
 void build_updates(struct builder *b)
 {
-  const bool immediate = b->plan->input.shape.immediate; /* they stand where their gradients are complete */
-  for (int u = 0; u < b->model->units && !immediate; u++)
-    if (!plan_is_on_host(b->plan, u))
+  for (int u = 0; u < b->model->units; u++) /* immediate ones stand where their gradients are complete */
+    if (!plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate)
       emit_update(b, u);
   if (b->host)
     build_host_updates(b);

@@ -10,9 +10,7 @@
 
 static bool is_on_disk(const struct builder *b, int u)
 {
-  const double share = b->plan->input.shape.nvme_state;
-  const int64_t nth = u - b->plan->input.shape.resident; /* of those in host memory */
-  return (int64_t)(share * (double)(nth + 1)) > (int64_t)(share * (double)nth);
+  return b->plan->policy[u].disk;
 }
 
 /* ---- storage ---- */
@@ -25,13 +23,13 @@ void build_host_params(struct builder *b, int u)
     plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
     plan->frozen[u] = build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
-  if (plan->input.shape.params_full) {
+  if (plan->policy[u].working == WORKING_SHARED) {
     plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element,
                                        plan->layout[u].flat);
     b->unit[u].shared = build_part(b, "working_trained", u, plan->shared[u], false);
     if (mine > 0)
       plan->working[u] = build_view(b, "working_mine", b->unit[u].shared, b->shard_index * mine, mine);
-  } else if (mine > 0 && b->element != DTYPE_F32) {
+  } else if (mine > 0 && plan->policy[u].working == WORKING_OWN) {
     plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
   }
 }
@@ -53,7 +51,7 @@ void build_host_grads(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32,
                                               build_length(b->plan->owned[u]));
-  if (b->plan->input.shape.cpu_reduce || b->micros > 1) /* else it is squared before it leaves the device */
+  if (b->plan->policy[u].sums != SUMS_DEVICE || b->micros > 1) /* else it is squared before it leaves the device */
     unit->piece = piece_of(b, u, unit->grads);
 }
 
@@ -104,7 +102,7 @@ static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
 
 static void reduce_scatter(struct builder *b, enum plan_group group, int u, int micro, int whole, int part, bool adds)
 {
-  const int64_t bytes = build_staging_bytes(b, group, b->plan->buffer[whole].elements);
+  const int64_t bytes = build_staging_bytes(b, group, u, b->plan->buffer[whole].elements);
   const int staging =
       land(b, "staging", u, b->plan->buffer[whole].tier, PURPOSE_STAGING, DTYPE_U8, bytes);
   build_reduce(b, group, u, micro, whole, staging, part, adds);
@@ -114,9 +112,9 @@ static void reduce_scatter(struct builder *b, enum plan_group group, int u, int 
 static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
   int sent = landed;
-  if (!build_sends_gradients(b)) {
+  if (!build_sends_gradients(b, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
-                build_message_bytes(b, GROUP_REDUCE, b->plan->layout[u].trained));
+                build_message_bytes(b, GROUP_REDUCE, u, b->plan->layout[u].trained));
     build_encode(b, GROUP_REDUCE, u, micro, landed, sent);
   }
   struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
@@ -135,8 +133,8 @@ static void leave(struct builder *b, int u, int gradient)
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
-  const bool shares = b->plan->input.shape.one_node;
-  const enum plan_tier tier = shares && build_sends_gradients(b) ? TIER_SHARED : TIER_HOST;
+  const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
+  const enum plan_tier tier = shares && build_sends_gradients(b, u) ? TIER_SHARED : TIER_HOST;
   const int micro = b->reduce_micros ? m : -1,
             landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
@@ -218,7 +216,7 @@ static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   const bool on_disk = is_on_disk(b, u);
-  int state[PLAN_MAX_STATE];
+  int state[PLAN_MAX_STATE] = {-1, -1};
   for (int s = 0; s < plan->states; s++)
     state[s] = on_disk ? b->unit[u].state[s] : plan->state[s].buffer[u];
   build_update(b, u, state);
@@ -235,7 +233,7 @@ static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
   const int blocks = b->model->blocks;
-  return !b->plan->input.shape.immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
+  return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
 /* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits
@@ -253,7 +251,7 @@ void build_host_pending(struct builder *b, int u, int m)
 
 void build_host_reduce(struct builder *b, int u, int m)
 {
-  if (b->plan->input.shape.cpu_reduce)
+  if (b->plan->policy[u].sums != SUMS_DEVICE)
     reduce_on_host(b, u, m);
   else
     reduce_on_device(b, u, m);

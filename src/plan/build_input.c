@@ -5,6 +5,7 @@ enum { MOST_VISITS = 1 << 20 };
 
 enum status build_check_input(const struct plan_input *input)
 {
+  struct codec codec;
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
     return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
@@ -22,6 +23,9 @@ enum status build_check_input(const struct plan_input *input)
   if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
     return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
                       dtype_name(input->device->compute), dtype_name(input->device->gradient));
+  if (input->model->config.compute != input->device->compute)
+    return status_set(STATUS_INTERNAL, "the model computes in %s, but its device in %s",
+                      dtype_name(input->model->config.compute), dtype_name(input->device->compute));
   if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
     return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
   if (shape->host_state && shape->resident >= input->model->units)
@@ -34,7 +38,7 @@ enum status build_check_input(const struct plan_input *input)
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
                       (long long)shape->micros, input->model->units);
-  return STATUS_OK;
+  return codec_find(shape->codec, &codec);
 }
 
 static enum status size_from(size_t bytes, int64_t *out)
@@ -49,7 +53,8 @@ static enum status measure_decode(const struct plan_input *input, struct model_s
 {
   const struct model_ops *ops = input->model->ops;
   enum status status = size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads), &size->work_decode);
-  return status ? status : size_from(ops->cache_bytes(input->model, input->device, s.B, input->capacity), &size->cache);
+  return status ? status
+                : size_from(ops->cache_bytes(input->model, s.B, input->capacity), &size->cache);
 }
 
 enum status build_measure(const struct plan_input *input, struct sizes *size)
@@ -65,9 +70,9 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
   if (!status)
     status = layout_mul(size->logits, sizeof(float), &size->logits);
   if (!status)
-    status = size_from(model_stream_bytes(model, input->device, s), &size->x);
+    status = size_from(model_stream_bytes(model, s), &size->x);
   if (!status)
-    status = size_from(model->ops->saved_bytes(model, input->device, s), &size->saved);
+    status = size_from(model->ops->saved_bytes(model, s), &size->saved);
   if (!status)
     status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads), &size->work_forward);
   if (!status)

@@ -153,7 +153,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
   if (op_rows[op].coded)
-    instr->attr.codec = b->codec;
+    instr->attr.codec = b->plan->policy[unit].codec;
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   return instr;

@@ -42,11 +42,9 @@ struct builder {
   enum dtype element; /* the type in which parameters are gathered and computed with */
   bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
-  bool host;          /* masters, moments and reduced gradients are in host memory, but for those of resident units (plan_is_on_host) */
-  bool copies;        /* the update leaves a copy in the compute type on the device, to be gathered */
+  bool host;          /* masters, moments and reduced gradients are in host memory, but for some units (plan_is_on_host) */
   bool embeds;        /* the embedding has a gradient */
   int lowest;         /* block at which the backward pass ends; behind the last: there is none */
-  struct codec codec; /* of gradients between ranks */
   struct sizes size;
   struct unit_buffers *unit;
   struct visit *visit;
@@ -119,13 +117,15 @@ bool build_grads_whole(const struct builder *b, int u);
 /* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what UPDATE reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
-/* Whether gradients travel as they are, and are not encoded. */
-bool build_sends_gradients(const struct builder *b);
+/* Whether the unit's gradients travel as they are, and are not encoded. */
+bool build_sends_gradients(const struct builder *b, int u);
 /* Bytes of the messages by which members of `group` get the sum of their `elements` elements. */
-int64_t build_message_bytes(const struct builder *b, enum plan_group group, int64_t elements);
+int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u,
+                            int64_t elements);
 /* Bytes of a staging buffer for build_reduce(): messages to be sent, unless gradients are, and
  * received ones. */
-int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int64_t elements);
+int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
+                            int64_t elements);
 /* `whole` as messages into another buffer. */
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int messages);

@@ -21,6 +21,8 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/place.c \
 	src/plan/plan.c \
 	src/plan/plan.h \
+	src/plan/policy.c \
+	src/plan/policy.h \
 	src/plan/print.c \
 	src/plan/simulate.c \
 	src/plan/traffic.c \

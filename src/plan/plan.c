@@ -72,8 +72,7 @@ int plan_root(const struct plan *plan, int buffer, int64_t *offset)
 
 bool plan_is_on_host(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return shape->host_state && (unit < 0 || unit >= shape->resident);
+  return unit < 0 ? plan->on_host[LANE_HOST] : plan->policy[unit].host;
 }
 
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
@@ -156,6 +155,7 @@ void plan_destroy(struct plan *plan)
     return;
   for (int u = 0; plan->layout && u < plan->input.model->units; u++)
     layout_unit_free(&plan->layout[u]);
+  mem_free(plan->policy);
   mem_free(plan->instr);
   mem_free(plan->buffer);
   mem_free(plan->master);

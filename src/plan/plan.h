@@ -18,6 +18,7 @@
 #include "deck/deck.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "plan/policy.h"
 
 /* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of verify,
  * the simulator and the executor. */
@@ -90,15 +91,15 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  * executor follows:
  *   - loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of a
  *     step, and METRICS where nothing was squared (PLAN_EVAL).
- *   - Tokens and logits lie in TIER_HOST where the device's memory is not the host's. With
- *     host_state so do masters, moments and reduced gradients; with cpu_reduce also metrics.
+ *   - Tokens and logits lie in TIER_HOST where the device's memory is not the host's. So do
+ *     masters, state and reduced gradients of units with policy.host, and metrics unless gradients
+ *     are summed on the device.
  *     Operations of the lanes that plan->on_host names work on the host's memory, all others on the
  *     device's, and copies on both.
  *   - Where gradients of several micro-batches add up on the host and metrics lie on the device,
  *     SQUARES run on the host lane and sum into plan->squares. METRICS adds them.
- *   - The first shape.resident units are treated as without host_state, with three differences:
- *     UPDATE is on the reduce lane, gradients are reduced after each micro-batch into staging of
- *     their own, and no working copy is kept.
+ *   - If some units are on the host and others are not, the others differ in two points: UPDATE is on
+ *     the reduce lane, and gradients are reduced into staging of their own.
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
@@ -191,7 +192,7 @@ struct plan_input {
   int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
   int prefetch;               /* units gathered ahead of their use */
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
-  struct device *device;      /* sizes only: nothing is allocated */
+  const struct device_model *device; /* that the plan is for */
   int threads;                /* of the compute lane, for workspace sizes */
 };
 
@@ -205,7 +206,8 @@ struct plan_state {
 
 struct plan {
   struct plan_input input;             /* as given; without sharding, shape is one group of all ranks */
-  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that shape.tight lets; 0: it changes nothing */
+  struct unit_policy *policy;          /* of each unit */
+  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that policy.tight lets; 0: it changes nothing */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
@@ -224,17 +226,17 @@ struct plan {
   int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
   int loss, metrics, logits;           /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B, V] fp32; -1 where the mode has none */
   int squares, loss_host;              /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
-  int *shared;                         /* the whole unit in the copy that the shard group shares (shape.params_full), its frozen part included; -1: none */
+  int *shared;                         /* the whole unit in the copy that the shard group shares (WORKING_SHARED), its frozen part included; -1: none */
 };
 
 /* Content of the metrics buffer. */
 struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
- * With reduce_every_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
- * same ranks with the same reduce_every_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
+ * With policy.each_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
+ * same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
 
-/* With host_state a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
+/* With masters in host memory a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
 enum status plan_create(const struct plan_input *input, struct plan **out);
@@ -260,7 +262,7 @@ int64_t plan_shared_bytes(const struct plan *plan);
 /* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
 
-/* Whether masters, moments and reduced gradients of a unit (-1: of units) are in host memory. */
+/* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);

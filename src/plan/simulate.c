@@ -30,11 +30,10 @@ static bool has(const struct instr *instr, int k)
   return instr->use[k].buffer >= 0;
 }
 
-/* Whether an operation goes through the host's memory, where the masters are there: for one that is told by the rate, whatever the device's memory is. */
+/* Whether an operation goes through the host's memory. */
 static bool uses_host(const struct plan *plan, const struct instr *instr)
 {
-  return plan->input.shape.host_state &&
-         (plan->on_host[instr->lane] || instr->lane == LANE_HOST || (instr->lane == LANE_REDUCE && plan->input.shape.cpu_reduce));
+  return plan->on_host[instr->lane];
 }
 
 /* Bytes through the memory that the operation works on. */

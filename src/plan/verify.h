@@ -37,7 +37,7 @@ enum status verify_fail(const struct plan *plan, int i, const char *why);
 /* next[buffers] receives for each buffer another one of its family, a list that begins with the root; -1: the last. */
 void verify_families(const struct plan *plan, int *next);
 /* The type in which parameters are gathered and computed with. */
-enum dtype verify_window_type(const struct plan *plan);
+enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range);
 
@@ -56,9 +56,9 @@ bool verify_has_working(const struct plan *plan, int unit); /* the update leaves
 bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments and reduced gradients of a unit (-1: of units) are in host memory */
 bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
 bool verify_any_squares_on_host(const struct plan *plan);   /* of some unit that learns */
-bool verify_sums_shared(const struct plan *plan);           /* gradients land in memory that the members of a group share, and are added up there */
-/* Whether gradients travel as they are, so that nothing is encoded. */
-bool verify_sends_gradients(const struct plan *plan);
+bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
+/* Whether the unit's gradients travel as they are, so that nothing is encoded. */
+bool verify_sends_gradients(const struct plan *plan, int unit);
 /* A reduction may be over either group: verify_values() proves that it is over the right one. */
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
 int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */

@@ -368,7 +368,7 @@ static enum status check_sharing(const struct verifier *v)
 {
   const struct plan *plan = v->plan;
   enum status status = STATUS_OK;
-  for (int i = 0; i < plan->n && plan->input.shape.params_full && !status; i++)
+  for (int i = 0; i < plan->n && plan->on_host[LANE_GATHER] && !status; i++)
     if (plan->instr[i].op == OP_UPDATE)
       status = check_sharing_of(v, i);
   return status;

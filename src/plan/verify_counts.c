@@ -6,23 +6,22 @@ struct tally {
   int of[OP_COUNT];
 };
 
-/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. What goes to the host goes there from each. */
-static bool reduces_micros(const struct plan *plan)
+/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. */
+static bool reduces_micros(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return (shape->reduce_every_micro || shape->host_state) && shape->micros > 1;
+  return plan->policy[unit].each_micro && plan->input.shape.micros > 1;
 }
 
 /* Whether replicas meet in each micro-batch, because what the devices send to the host is complete. */
 static bool meets_micros(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && !plan->input.shape.cpu_reduce && reduces_micros(plan);
+  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE && reduces_micros(plan, unit);
 }
 
 /* Whether what lands on the host is added there, because it has been reduced before, or need not be. */
-static bool adds_on_host(const struct plan *plan)
+static bool adds_on_host(const struct plan *plan, int unit)
 {
-  return plan->input.shape.host_state && (!plan->input.shape.cpu_reduce || plan->input.shape.group == 1);
+  return plan->policy[unit].sums == SUMS_DEVICE;
 }
 
 static bool is_train(const struct plan *plan)
@@ -110,13 +109,13 @@ int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct 
 
 static bool is_reduced(const struct plan *plan, int unit, int micro)
 {
-  return verify_learns(plan, unit) && plan->input.shape.group > 1 && (micro < 0) == !reduces_micros(plan);
+  return verify_learns(plan, unit) && plan->input.shape.group > 1 && (micro < 0) == !reduces_micros(plan, unit);
 }
 
 int due_sum_shared(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return is_reduced(plan, unit, micro) && verify_sums_shared(plan);
+  return is_reduced(plan, unit, micro) && verify_sums_shared(plan, unit);
 }
 
 static bool is_met(const struct plan *plan, int unit, int micro)
@@ -128,14 +127,14 @@ static bool is_met(const struct plan *plan, int unit, int micro)
 int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return (is_reduced(plan, unit, micro) && !verify_sums_shared(plan)) +
+  return (is_reduced(plan, unit, micro) && !verify_sums_shared(plan, unit)) +
          (is_met(plan, unit, micro) && plan->input.shape.replicas > 1);
 }
 
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   const int sums = due_exchange(plan, unit, micro, tally) + due_sum_shared(plan, unit, micro, tally);
-  return verify_sends_gradients(plan) ? 0 : sums;
+  return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
 }
 
 int due_gather_grads(const struct plan *plan, int unit, int micro, const struct tally *tally)
@@ -160,7 +159,7 @@ int due_metrics(const struct plan *plan, int unit, int micro, const struct tally
 
 int due_fetch_loss(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  return due_metrics(plan, unit, micro, tally) && plan->input.shape.host_state && plan->input.shape.cpu_reduce;
+  return due_metrics(plan, unit, micro, tally) && plan->on_host[LANE_REDUCE];
 }
 
 /* ---- the update ---- */
@@ -179,13 +178,13 @@ static bool learns_on_host(const struct plan *plan, int unit)
 int due_fetch_grad(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return learns_on_host(plan, unit) && (micro < 0) == !reduces_micros(plan);
+  return learns_on_host(plan, unit) && (micro < 0) == !reduces_micros(plan, unit);
 }
 
 int due_accumulate(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return learns_on_host(plan, unit) && micro > 0 && adds_on_host(plan);
+  return learns_on_host(plan, unit) && micro > 0 && adds_on_host(plan, unit);
 }
 
 int due_stored_state(const struct plan *plan, int unit, int micro, const struct tally *tally)
@@ -197,7 +196,7 @@ int due_stored_state(const struct plan *plan, int unit, int micro, const struct 
 int due_publish(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return learns_on_host(plan, unit) && micro < 0 && plan->input.shape.params_full;
+  return learns_on_host(plan, unit) && micro < 0 && plan->policy[unit].working == WORKING_SHARED;
 }
 
 /* ---- */

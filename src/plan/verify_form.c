@@ -62,7 +62,7 @@ static enum status check_waits(const struct plan *plan, int i)
 
 static enum plan_lane lane_of(const struct plan *plan, const struct instr *instr)
 {
-  if (instr->op == OP_UPDATE && plan->input.shape.host_state && !verify_on_host(plan, instr->unit))
+  if (instr->op == OP_UPDATE && verify_on_host(plan, -1) && !verify_on_host(plan, instr->unit))
     return LANE_REDUCE;
   return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit) ? LANE_HOST : op_rows[instr->op].lane;
 }
@@ -89,10 +89,12 @@ static enum status check_form(const struct plan *plan)
 
 static enum status check_lanes(const struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  bool host = shape->host_state;
-  const bool want[LANE_COUNT] = {
-      [LANE_HOST] = host, [LANE_DISK] = true, [LANE_REDUCE] = host && shape->cpu_reduce, [LANE_GATHER] = host && shape->params_full};
+  bool want[LANE_COUNT] = {[LANE_DISK] = true};
+  for (int u = 0; u < plan->input.model->units; u++) {
+    want[LANE_HOST] |= plan->policy[u].host;
+    want[LANE_REDUCE] |= plan->policy[u].sums != SUMS_DEVICE;
+    want[LANE_GATHER] |= plan->policy[u].working == WORKING_SHARED;
+  }
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (plan->on_host[lane] != want[lane])
       return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
@@ -123,8 +125,8 @@ static unsigned tiers_of(const struct plan *plan, enum operand_place place, cons
   case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
   case PLACE_SOURCE: return HOST | SHARED;
   case PLACE_WORKING: return verify_on_host(plan, unit) ? HOST | SHARED : DEVICE;
-  case PLACE_LANDED: return verify_sums_shared(plan) && verify_sends_gradients(plan) ? SHARED : HOST;
-  case PLACE_ENCODED: return verify_sums_shared(plan) && instr->attr.group == GROUP_REDUCE ? SHARED : reduce_tiers(plan);
+  case PLACE_LANDED: return verify_sums_shared(plan, unit) && verify_sends_gradients(plan, unit) ? SHARED : HOST;
+  case PLACE_ENCODED: return verify_sums_shared(plan, unit) && instr->attr.group == GROUP_REDUCE ? SHARED : reduce_tiers(plan);
   }
   return 0;
 }

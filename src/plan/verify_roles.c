@@ -2,11 +2,6 @@
 #include "base/mem.h"
 #include "plan/verify.h"
 
-static bool sums_on_host(const struct plan *plan)
-{
-  return plan->input.shape.host_state && plan->input.shape.cpu_reduce;
-}
-
 /* ---- the facts of an operand ---- */
 
 /* The only buffer that may stand there; -1: none may; ANY: any may. */
@@ -22,7 +17,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_METRICS: return plan->metrics;
   case ROLE_LOSS: return plan->loss;
   case ROLE_LOSS_HOST: return plan->loss_host;
-  case ROLE_SUMMED_LOSS: return sums_on_host(plan) ? plan->loss_host : plan->loss;
+  case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
   default: return ANY;
@@ -101,8 +96,8 @@ static enum dtype type_of(const struct plan *plan, const struct instr *instr, co
 {
   switch (operand->type) {
   case TYPE_WINDOW:
-  case TYPE_COMPUTE: return verify_window_type(plan);
-  case TYPE_STATE: return plan->input.shape.moments;
+  case TYPE_COMPUTE: return verify_window_type(plan, instr->unit);
+  case TYPE_STATE: return plan->policy[instr->unit].state;
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
   case TYPE_SENT: return instr->attr.codec.ops->traits & CODEC_IDENTITY ? DTYPE_F32 : DTYPE_U8;
@@ -128,13 +123,12 @@ static enum status check_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const bool sends = op_rows[instr->op].collective != COLLECTIVE_NONE;
-  struct codec codec;
-  const enum status status = codec_find(plan->input.shape.codec, &codec);
-  if (status || (instr->attr.codec.ops && (!sends || codec_equal(&codec, &instr->attr.codec))))
-    return status;
-  return status_set(STATUS_PLAN, "%s sends gradients by codec %s, and this job's travel by codec %s",
-                    verify_name(plan, i, i).text,
-                    instr->attr.codec.ops ? instr->attr.codec.ops->name : "(absent)", codec.ops->name);
+  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].codec;
+  if (mine->ops && (!sends || codec_equal(codec, mine)))
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "%s sends gradients by codec %s, and its unit's travel by codec %s",
+                    verify_name(plan, i, i).text, mine->ops ? mine->ops->name : "(absent)",
+                    codec->ops->name);
 }
 
 static enum status check_attributes(const struct plan *plan, int i)
@@ -154,7 +148,7 @@ static enum status check_attributes(const struct plan *plan, int i)
 static enum status check_working(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
-  const bool whole = plan->input.shape.params_full;
+  const bool whole = plan->policy[unit].working == WORKING_SHARED;
   if (whole ? plan_root(plan, working, NULL) != shared || !verify_is_place(plan, unit, working, plan->owned[unit])
             : plan->buffer[working].parent >= 0)
     return status_set(STATUS_PLAN, "%s writes %s, which is not at its place in the unit", verify_name(plan, i, i).text, plan->buffer[working].name);
@@ -232,11 +226,11 @@ enum status check_gather(const struct plan *plan, int i)
   if (!status)
     status = check_elements(plan, i, GATHER_SHARD, elements / verify_members(plan, instr));
   if (!status)
-    status = check_type(plan, i, GATHER_SHARD, copied ? verify_window_type(plan) : DTYPE_F32);
+    status = check_type(plan, i, GATHER_SHARD, copied ? verify_window_type(plan, unit) : DTYPE_F32);
   if (!status)
     status = check_elements(plan, i, GATHER_WHOLE, elements);
   plan_root(plan, whole, &offset);
-  if (!status && offset != begin * (int64_t)dtype_size(verify_window_type(plan)))
+  if (!status && offset != begin * (int64_t)dtype_size(verify_window_type(plan, unit)))
     return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[whole].name);
   return status;
 }
@@ -247,7 +241,8 @@ enum status check_decode(const struct plan *plan, int i)
   const struct plan_buffer *cache = &plan->buffer[plan->instr[i].use[DECODE_CACHE].buffer];
   if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != plan->instr[i].unit)
     return status_set(STATUS_PLAN, "%s changes %s in the place of its keys and values", verify_name(plan, i, i).text, cache->name);
-  size_t needed = input->model->ops->cache_bytes(input->model, input->device, input->shape.micro_batch, input->capacity);
+  size_t needed =
+      input->model->ops->cache_bytes(input->model, input->shape.micro_batch, input->capacity);
   if ((uint64_t)cache->bytes < needed)
     return status_set(STATUS_PLAN, "%s adds to %s, which is too small for %lld tokens", verify_name(plan, i, i).text, cache->name,
                       (long long)input->capacity);

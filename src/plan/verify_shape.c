@@ -3,12 +3,15 @@
 
 bool verify_on_host(const struct plan *plan, int unit)
 {
-  return plan->input.shape.host_state && (unit < 0 || unit >= plan->input.shape.resident);
+  for (int u = 0; u < plan->input.model->units && unit < 0; u++)
+    if (plan->policy[u].host)
+      return true;
+  return unit >= 0 && plan->policy[unit].host;
 }
 
 bool verify_squares_on_host(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && !plan->input.shape.cpu_reduce && plan->input.shape.micros > 1;
+  return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE && plan->input.shape.micros > 1;
 }
 
 bool verify_any_squares_on_host(const struct plan *plan)
@@ -19,10 +22,9 @@ bool verify_any_squares_on_host(const struct plan *plan)
   return false;
 }
 
-bool verify_sums_shared(const struct plan *plan)
+bool verify_sums_shared(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return shape->host_state && shape->cpu_reduce && shape->one_node && shape->group > 1;
+  return unit >= 0 && plan->policy[unit].sums == SUMS_SHARED;
 }
 
 bool verify_learns(const struct plan *plan, int unit)
@@ -46,8 +48,7 @@ bool verify_is_block(const struct plan *plan, int unit)
 
 enum deck_keep verify_keep_of(const struct plan *plan, int block)
 {
-  const struct deck_pattern *pattern = &plan->input.shape.activations;
-  return pattern->n > 0 ? (enum deck_keep)pattern->of[(block - 1) % pattern->n] : KEEP_ACTIVATIONS;
+  return plan->policy[block].keep;
 }
 
 bool verify_recomputes(const struct plan *plan, int block)
@@ -74,15 +75,12 @@ bool verify_state_on_disk(const struct plan *plan, int unit)
 
 bool verify_has_working(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  const bool narrow = verify_window_type(plan) != DTYPE_F32;
-  return verify_on_host(plan, unit) ? shape->params_full || narrow : !shape->host_state && shape->keep_working && narrow;
+  return unit >= 0 && plan->policy[unit].working != WORKING_NONE;
 }
 
-bool verify_sends_gradients(const struct plan *plan)
+bool verify_sends_gradients(const struct plan *plan, int unit)
 {
-  struct codec codec;
-  return !codec_find(plan->input.shape.codec, &codec) && codec.ops->traits & CODEC_IDENTITY;
+  return plan->policy[unit].codec.ops->traits & CODEC_IDENTITY;
 }
 
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
@@ -106,16 +104,16 @@ int64_t verify_members(const struct plan *plan, const struct instr *instr)
   }
 }
 
-enum dtype verify_window_type(const struct plan *plan)
+enum dtype verify_window_type(const struct plan *plan, int unit)
 {
-  return plan->input.device->compute;
+  return plan->policy[unit < 0 ? 0 : unit].window;
 }
 
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
   int64_t offset;
   const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)], *part = &plan->buffer[buffer];
-  return window->unit == unit && window->dtype == verify_window_type(plan) && window->elements == plan->layout[unit].flat &&
+  return window->unit == unit && window->dtype == verify_window_type(plan, unit) && window->elements == plan->layout[unit].flat &&
          offset == range.begin * (int64_t)dtype_size(window->dtype) && part->elements == range.end - range.begin;
 }
 
@@ -146,8 +144,7 @@ bool verify_wants_squares(const struct plan *plan, const struct instr *instr)
 
 bool verify_wants_metrics(const struct plan *plan, const struct instr *instr)
 {
-  (void)instr;
-  return !plan->input.shape.immediate;
+  return instr->unit >= 0 && !plan->policy[instr->unit].immediate;
 }
 
 bool verify_wants_working(const struct plan *plan, const struct instr *instr)

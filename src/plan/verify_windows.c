@@ -48,7 +48,7 @@ static enum status check_params(const struct windows *w, int i, int buffer)
 /* Which elements of the unit a FETCH brings; none: it reads what no parameters are. */
 static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
-  if (plan->input.shape.params_full)
+  if (plan->policy[unit].working == WORKING_SHARED)
     return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat} : (struct layout_range){0, 0};
   if (buffer == plan->frozen[unit])
     return plan->frozen_owned[unit];

@@ -8,6 +8,5 @@ src_topo_libtopo_a_SOURCES = \
 	src/topo/quota.c \
 	src/topo/split.c \
 	src/topo/summary.c \
-	src/topo/summary.h \
 	src/topo/topo.c \
 	src/topo/topo.h

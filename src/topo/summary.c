@@ -1,4 +1,4 @@
-#include "topo/summary.h"
+#include "topo/topo.h"
 
 #include <errno.h>
 #include <hwloc.h>

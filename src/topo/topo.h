@@ -98,4 +98,13 @@ enum status topo_print(const struct topo *topo, FILE *to);
  * `groups`: a file such as /proc/self/cgroup; `root`: where the control groups are mounted. */
 double topo_cpu_quota(const char *groups, const char *root);
 
+/* This machine in one line, and how much of it this process may use: for `sluice doctor`. */
+struct topo_summary {
+  char version[16];                  /* of the hwloc that is loaded */
+  int packages, nodes, cores, cpus;  /* of the machine; nodes: NUMA's with memory */
+  int own_cores;                     /* with a CPU in this process' mask */
+  double quota;                      /* CPUs of time that control groups grant, 0: unlimited */
+};
+enum status topo_summary_read(struct topo_summary *out); /* Local */
+
 #endif

@@ -78,7 +78,7 @@ static enum status check_frozen(const struct train_run *run, const char *path,
                                 const struct deck *saved)
 {
   struct model *model = NULL;
-  enum status status = job_model(saved, comm_ranks(run->comm), &model);
+  enum status status = job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model);
   if (!status)
     status = compare_frozen(model, run->job->model, path);
   model_destroy(model);

@@ -215,7 +215,7 @@ static enum status begin_behind(struct checkpoint_writer *writer, const struct c
 /* What lies on a device apart goes by way of a copy in any case. */
 static bool needs_copy(const struct checkpoint_writer *writer)
 {
-  return !writer->job->device->host_memory && job_state_bytes(job_state_plan(writer->job), true) > 0;
+  return !writer->job->device->model.host_memory && job_state_bytes(job_state_plan(writer->job), true) > 0;
 }
 
 static enum status save_now(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)

@@ -89,7 +89,8 @@ enum status train_record_save(struct train_run *run, const struct checkpoint_wri
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */
-enum status train_record_tally(struct train_run *run); /* drains the training plan's executor, on every rank */
+/* Drains the training plan's executor, on every rank. */
+enum status train_record_counters(struct train_run *run);
 /* The last step's, and the line of progress, if they are not there yet: while the next step runs, or before what else follows it. Local. */
 enum status train_tell_step(struct train_run *run);
 

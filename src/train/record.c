@@ -132,24 +132,25 @@ enum status train_record_trace(struct train_run *run)
 }
 
 /* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
-static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op, const struct tally_sum *sum)
+static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op,
+                              const struct op_counters_sum *sum)
 {
-  const struct tally *tally = run->job->tally;
+  const struct op_counters *counters = run->job->counters;
   results_begin(run->results, "counters");
   results_int(run->results, "step", run->step);
   results_int(run->results, "first_step", run->first);
   results_text(run->results, "lane", plan_lane_name(lane));
   results_text(run->results, "op", op);
   results_int(run->results, "count", sum->count);
-  for (int e = 0; e < tally_events(tally); e++)
-    results_int(run->results, tally_key(tally, e), sum->spent[e]);
+  for (int e = 0; e < op_counters_events(counters); e++)
+    results_int(run->results, op_counters_key(counters, e), sum->spent[e]);
   return results_end(run->results);
 }
 
 static enum status record_lane(struct train_run *run, enum plan_lane lane)
 {
-  const struct tally_sum *sums = exec_tallied(run->job->exec[PLAN_TRAIN], lane);
-  struct tally_sum all = {0};
+  const struct op_counters_sum *sums = exec_counted(run->job->exec[PLAN_TRAIN], lane);
+  struct op_counters_sum all = {0};
   enum status status = STATUS_OK;
   for (int op = 0; sums && op < OP_COUNT && !status; op++) {
     if (sums[op].count == 0)
@@ -162,7 +163,7 @@ static enum status record_lane(struct train_run *run, enum plan_lane lane)
   return status || all.count == 0 ? status : record_sum(run, lane, "all", &all);
 }
 
-enum status train_record_tally(struct train_run *run)
+enum status train_record_counters(struct train_run *run)
 {
   enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
   for (int lane = 0; lane < LANE_COUNT && !status && run->results; lane++)

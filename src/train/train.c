@@ -260,8 +260,8 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   enum status status = prepare_loop(run);
   if (!status)
     status = loop(run, &leaving, end);
-  if (!status && run->job->tally)
-    status = comm_agree(run->comm, train_record_tally(run));
+  if (!status && run->job->counters)
+    status = comm_agree(run->comm, train_record_counters(run));
   if (!status && run->deck->train.trace.n > 0)
     status = comm_agree(run->comm, train_record_trace(run));
   const bool done = !status;

@@ -20,7 +20,7 @@ says() { grep -qE -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; 
 of_version() { "$SLUICE" --version | sed -n "s/^  $1  *//p"; }
 
 page one.txt 0 "$SLUICE" doctor dir=runs size=8Mi
-for what in build start nodes MPI transport 'MPI options' UCX 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
+for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
   test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || { cat one.txt >&2; die "not one line on $what"; }
 done
 # Of GPUs one line where there are none, or none for this build; elsewhere one of each thing that they need.
@@ -102,15 +102,7 @@ says slurm.txt '^fault *start .*srun --mpi=pmix'
 if ompi_info --parsable 2> /dev/null | grep -q '^mca:pml:ucx:version'; then
   page ucx.txt 0 env OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any UCX_TLS=self,sm "$SLUICE" doctor dir=runs size=4Mi
   says ucx.txt '^ok *transport  *ucx$'
-  says ucx.txt '^ok *UCX  *[0-9.]*, UCX_TLS=self,sm$'
-  says ucx.txt '^ok *MPI options .*OMPI_MCA_pml=ucx'
-  page devices.txt 0 env OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any UCX_NET_DEVICES=mlx5_99:1,lo UCX_LOG_LEVEL=error "$SLUICE" doctor dir=runs size=4Mi
-  says devices.txt '^warning *UCX .*; UCX_NET_DEVICES=mlx5_99:1,lo: this node has no active device mlx5_99:1: name one of '
 fi
-
-# An interface that is not here, beside one that always is.
-page interface.txt 0 env OMPI_MCA_pml=ob1 OMPI_MCA_btl_tcp_if_include=lo,nowhere0 "$SLUICE" doctor dir=runs size=4Mi
-says interface.txt '^warning *MPI options .*OMPI_MCA_btl_tcp_if_include=lo,nowhere0: this node has no interface nowhere0: name one of .*lo'
 
 # Three nodes made of one machine: names of their own, one of them with a folder that is not the others'. Where this user may not make such, nothing is said of several nodes.
 cat > agent <<'END'

@@ -38,7 +38,7 @@ cmp file.out keys.out || die "a plan is not predicted the same from a file"
 rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }
 if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
 
-fails 2 "sluice bench rates takes no steps=" "$SLUICE" bench rates steps=3
+fails 2 "unknown key 'steps'" "$SLUICE" bench rates steps=3
 fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8Mi or 8MiB, not '4096'" "$SLUICE" bench rates bytes=4096
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host

@@ -149,7 +149,7 @@ differ "sluice: resume is none on rank 0 and auto on rank 1: start" \
   "train tiny.yaml run.dir=lr" "train tiny.yaml run.dir=lr --resume auto"
 differ "the command is 'sluice eval tiny.yaml' on rank 0 and 'sluice bench tiny.yaml' on rank 1" \
   "eval tiny.yaml" "bench tiny.yaml"
-differ "the command is 'sluice bench adam n=64' on rank 0 and 'sluice bench adam n=96' on rank 1" \
+differ "sluice: n is 64 on rank 0 and 96 on rank 1" \
   "bench adam --n 64" "bench adam --n 96"
 differ "sluice: rank 0: command line: unknown key 'optim.rate'" \
   "bench tiny.yaml optim.rate=1" "bench tiny.yaml"

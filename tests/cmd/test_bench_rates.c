@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "cmd/bench.h"
+#include "cmd/bench_frame.h"
 #include "io/text/file.h"
 
 /* What a measurement takes that warms up, or tells how often to repeat. */
@@ -58,13 +58,20 @@ static void the_best_round_is_kept(void **state)
   char *const assignments[] = {assignment, "device=host", "threads=1", "bytes=1Mi", "seconds=0"};
   const int fd = mkstemp(out);
   struct comm *comm = NULL;
+  struct option_set *set = NULL;
+  void *values = calloc(1, bench_rates.values_size);
   int exit_code = 0;
   size_t bytes;
   assert_true(fd >= 0 && close(fd) == 0);
   snprintf(assignment, sizeof assignment, "out=%s", out);
   assert_int_equal(comm_create_fake(0, 1, 1, &comm), STATUS_OK);
-  if (bench_rates(comm, sizeof assignments / sizeof *assignments, assignments, &exit_code))
+  assert_int_equal(options_create(bench_rates.options, values, &set), STATUS_OK);
+  for (size_t i = 0; i < sizeof assignments / sizeof *assignments; i++)
+    assert_int_equal(options_assign(set, assignments[i]), STATUS_OK);
+  if (bench_rates.run(&(struct arguments){.comm = comm, .values = values}, &exit_code))
     fail_msg("%s", status_text());
+  options_destroy(set);
+  free(values);
   comm_destroy(comm);
   assert_int_equal(calls, CALLS); /* three rounds */
   assert_int_equal(file_read_all(out, 1 << 16, &text, &bytes), STATUS_OK);

@@ -125,7 +125,8 @@ static enum status lane_loop(void *arg)
   return STATUS_OK;
 }
 
-static enum status apart_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+static enum status apart_lane_create(struct device *device, const char *name, enum lane_role role,
+                                     int threads, struct lane **out)
 {
   void *block;
   assert_int_equal(mem_alloc(MEM_META, sizeof(struct apart_lane), &block), STATUS_OK);
@@ -133,7 +134,7 @@ static enum status apart_lane_create(struct device *device, const char *name, in
   lane->base.device = device;
   pthread_mutex_init(&lane->mutex, NULL);
   pthread_cond_init(&lane->changed, NULL);
-  assert_int_equal(apart.host->lane_create(device, name, threads, &lane->host), STATUS_OK);
+  assert_int_equal(apart.host->lane_create(device, name, role, threads, &lane->host), STATUS_OK);
   assert_int_equal(thread_start("apart", lane_loop, lane, &lane->thread), STATUS_OK);
   *out = &lane->base;
   return STATUS_OK;
@@ -236,7 +237,7 @@ struct device *apart_create(bool reached)
   apart.ops.mark_set = apart_mark_set;
   apart.ops.mark_wait = apart_mark_wait;
   device->ops = &apart.ops;
-  device->host_memory = false;
+  device->model.host_memory = false;
   return device;
 }
 

@@ -383,7 +383,9 @@ static void carriers_live_side_by_side(void **state)
   other_carrier.sum_exact = count_sum;
   other_ops.sum_parts = count_sum_parts;
   assert_int_equal(device_create("host", 0, DTYPE_F32, &other_device), STATUS_OK);
-  assert_int_equal(other_device->ops->lane_create(other_device, "other", 1, &other_lane), STATUS_OK);
+  assert_int_equal(
+      other_device->ops->lane_create(other_device, "other", LANE_ROLE_COMPUTE, 1, &other_lane),
+      STATUS_OK);
   other_device->ops = &other_ops;
 
   job->carrier = &other_carrier;
@@ -494,7 +496,7 @@ static int start(void **state)
 {
   if (start_job(state) || device_create("host", 0, DTYPE_F32, &device))
     return -1;
-  return device->ops->lane_create(device, "test", 1, &lane) ? -1 : 0;
+  return device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane) ? -1 : 0;
 }
 
 static int stop(void **state)

@@ -92,7 +92,8 @@ static void open_worker(struct worker *w, struct device *device, int salt)
   *w = (struct worker){.device = device, .salt = salt};
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
   assert_ptr_equal(w->group->carrier, &comm_mpi_device_carrier);
-  assert_int_equal(device->ops->lane_create(device, "test", 1, &w->lane), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane),
+                   STATUS_OK);
   assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
   w->full = take(device, (MOST_RANKS * COUNT + 1) * sizeof(float));
   w->staging = take(device, 2 * MOST_RANKS * COUNT * sizeof(float));
@@ -342,9 +343,9 @@ static void mpi_is_asked(void **state)
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
                       aware ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
-  device->host_memory = true;
+  device->model.host_memory = true;
   assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
-  device->host_memory = false;
+  device->model.host_memory = false;
   apart_destroy(device);
 }
 

@@ -106,7 +106,8 @@ static void collectives_move_this_ranks_part(void **state)
   struct lane *lane;
   assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
-  assert_int_equal(device->ops->lane_create(device, "test", 1, &lane), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane),
+                   STATUS_OK);
   for (int i = 0; i < 3 * COUNT; i++) {
     full[i] = -1;
     grads[i] = (float)i;

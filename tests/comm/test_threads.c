@@ -85,7 +85,9 @@ static void lanes_do_not_share_an_order(void **state)
   for (int t = 0; t < 2; t++) {
     workers[t].salt = t + 1;
     assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &workers[t].group), STATUS_OK);
-    assert_int_equal(device->ops->lane_create(device, "test", 1, &workers[t].lane), STATUS_OK);
+    assert_int_equal(
+        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &workers[t].lane),
+        STATUS_OK);
   }
   for (int t = 0; t < 2; t++) { /* the other way round on odd ranks */
     int which = t ^ (comm_rank(job) & 1);

@@ -237,9 +237,9 @@ static int start(void **state)
 {
   (void)state;
   if (device_create("host", 0, DTYPE_F32, &device) ||
-      device->ops->lane_create(device, "one", 1, &lanes[0]))
+      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
-  return device->ops->lane_create(device, "three", 3, &lanes[1]) ? -1 : 0;
+  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
 }
 
 static int stop(void **state)

@@ -23,7 +23,7 @@ int fixture_create(void **state)
     return -1;
   ops = device->ops;
   for (int i = 0; i < LANE_SIZES; i++)
-    if (ops->lane_create(device, "test", i + 1, &lanes[i]))
+    if (ops->lane_create(device, "test", LANE_ROLE_COMPUTE, i + 1, &lanes[i]))
       return -1;
   return 0;
 }

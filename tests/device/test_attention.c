@@ -196,7 +196,9 @@ static struct outputs run(const struct problem *p, enum layout layout, struct la
                            .out = out + row * out_stride,
                            .out_stride = out_stride,
                            .lse = o.lse + row * s->H};
-    op.work = nans((int64_t)(ops->attention_workspace(device, &op, team_size(on->team)) / sizeof(float)));
+    op.work =
+        nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
+                       sizeof(float)));
     struct attention_backward back = {.forward = op,
                                       .dout = dout + row * out_stride,
                                       .dq = d.q + row * d.q_stride,
@@ -337,7 +339,9 @@ static float *run_cached(const struct problem *p, struct lane *on, int64_t each,
                            .out = out + b * queries * out_stride,
                            .out_stride = out_stride,
                            .lse = lse ? lse + b * queries * s->H : NULL};
-    op.work = nans((int64_t)(ops->attention_workspace(device, &op, team_size(on->team)) / sizeof(float)));
+    op.work =
+        nans((int64_t)(device->model.attention_workspace(&device->model, &op, team_size(on->team)) /
+                       sizeof(float)));
     assert_ok(ops->attention(on, &op));
   }
   return gather(s->B * queries, C, out, out_stride);
@@ -389,7 +393,8 @@ static void caches_need_no_stride_and_begin_empty(void **state)
                          .v_stride = 8,
                          .out = out,
                          .out_stride = 24};
-  op.work = nans((int64_t)(ops->attention_workspace(device, &op, 2) / sizeof(float)));
+  op.work =
+      nans((int64_t)(device->model.attention_workspace(&device->model, &op, 2) / sizeof(float)));
   assert_ok(ops->attention(lanes[1], &op));
   assert_near(out, p.out, p.queries, 2e-6);
   struct problem start = problem_of(&whole, 1, false);
@@ -409,10 +414,10 @@ static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
     for (int64_t tokens = 1; tokens <= 600; tokens += 7) {
       struct attention op = {
           .batch = 2, .tokens = tokens, .heads = cases[i].heads, .kv_heads = cases[i].kv_heads, .head_width = 40, .past = cases[i].past};
-      size_t most = ops->attention_workspace(device, &op, 3);
+      size_t most = device->model.attention_workspace(&device->model, &op, 3);
       for (op.tokens = 1; op.tokens <= tokens; op.tokens += 2)
         for (op.past = 1; op.past <= cases[i].past; op.past += 599)
-          assert_true(ops->attention_workspace(device, &op, 3) <= most);
+          assert_true(device->model.attention_workspace(&device->model, &op, 3) <= most);
     }
 }
 

@@ -36,10 +36,35 @@ static void there_is_one_host(void **state)
   assert_non_null(strstr(status_text(), "host device 1"));
   assert_int_equal(device_create("host", -1, DTYPE_F32, &none), STATUS_USAGE);
   assert_null(none);
-  assert_true(device->by_sequence);
-  assert_int_equal(device->chunk_logits, 1 << 24);
-  assert_int_equal(device->row_multiple, 1);
-  assert_true(device->host_memory);
+  assert_true(device->model.by_sequence);
+  assert_int_equal(device->model.chunk_logits, 1 << 24);
+  assert_int_equal(device->model.row_multiple, 1);
+  assert_true(device->model.host_memory);
+}
+
+static void a_model_needs_no_device(void **state)
+{
+  (void)state;
+  const int64_t mib = 1 << 20;
+  struct device_model host, cuda, none;
+  assert_ok(device_model_find("host", device->model.compute, &host));
+  assert_ok(device_model_find("cuda", DTYPE_BF16, &cuda));
+  assert_int_equal(device_model_find("abacus", DTYPE_F32, &none), STATUS_UNSUPPORTED);
+  assert_int_equal(device_model_find("cuda", DTYPE_F16, &none), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(status_text(), "the cuda device computes in fp32 or bf16, not in fp16"));
+  host.device = device; /* the only difference */
+  assert_memory_equal(&host, &device->model, sizeof host);
+  assert_int_equal(device_model_reserve(&host, 8), 0);
+
+  assert_null(cuda.device);
+  assert_int_equal(cuda.compute, DTYPE_BF16);
+  assert_int_equal(cuda.gradient, DTYPE_F32);
+  assert_false(cuda.by_sequence || cuda.host_memory);
+  assert_int_equal(cuda.chunk_logits, 1 << 29);
+  assert_int_equal(cuda.row_multiple, 64);
+  assert_int_equal(device_model_reserve(&cuda, 1), 256 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 2), 2304 * mib);
+  assert_int_equal(device_model_reserve(&cuda, 8), 2304 * mib);
 }
 
 static void destroy_takes_null(void **state)
@@ -146,11 +171,28 @@ static void lane_has_its_threads_and_a_name_that_fits(void **state)
 {
   (void)state;
   struct lane *new;
-  assert_ok(ops->lane_create(device, "a name that is too long", 2, &new));
+  assert_ok(ops->lane_create(device, "a name that is too long", LANE_ROLE_COMPUTE, 2, &new));
   assert_int_equal(team_size(new->team), 2);
   assert_string_equal(new->name, "a name that is ");
   ops->lane_destroy(new);
-  assert_int_not_equal(ops->lane_create(device, "none", 0, &new), STATUS_OK);
+  assert_int_not_equal(ops->lane_create(device, "none", LANE_ROLE_COMPUTE, 0, &new), STATUS_OK);
+}
+
+/* Oracle: the priorities of CUDA on an H100, whose greatest is -5, and of a device with one. */
+static void a_lane_has_the_priority_of_its_role(void **state)
+{
+  (void)state;
+  static const struct {
+    enum lane_role role;
+    int cuda, one;
+  } known[] = {{LANE_ROLE_BACKGROUND, 0, 3},
+               {LANE_ROLE_COMPUTE, -2, 3},
+               {LANE_ROLE_COMMUNICATE, -5, 3},
+               {LANE_ROLE_COMMUNICATE_SUM, -5, 3}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    assert_int_equal(lane_priority(known[i].role, 0, -5), known[i].cuda);
+    assert_int_equal(lane_priority(known[i].role, 3, 3), known[i].one);
+  }
 }
 
 static void zero_and_copy_touch_their_bytes_alone(void **state)
@@ -206,7 +248,7 @@ static void math_allocates_nothing(void **state)
   struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
   for (int i = 1; i <= LANE_SIZES; i++) {
     struct lane *new;
-    assert_ok(ops->lane_create(device, "new", i, &new));
+    assert_ok(ops->lane_create(device, "new", LANE_ROLE_COMPUTE, i, &new));
     int64_t without = mem_usage(MEM_META).bytes;
     assert_ok(ops->lane_reserve(new));
     assert_true(mem_usage(MEM_META).bytes > without); /* so lanes that do not multiply hold none of it */
@@ -228,6 +270,7 @@ int main(void)
       DEVICE_TEST(unknown_device_is_refused_with_the_list),
       DEVICE_TEST(unsupported_dtype_is_refused_by_name),
       DEVICE_TEST(there_is_one_host),
+      DEVICE_TEST(a_model_needs_no_device),
       DEVICE_TEST(destroy_takes_null),
       DEVICE_TEST(every_slot_is_filled),
       DEVICE_TEST(memory_is_zeroed_and_counted),
@@ -235,6 +278,7 @@ int main(void)
       DEVICE_TEST(marks_tell_the_time),
       DEVICE_TEST(nothing_is_learned),
       DEVICE_TEST(lane_has_its_threads_and_a_name_that_fits),
+      DEVICE_TEST(a_lane_has_the_priority_of_its_role),
       DEVICE_TEST(zero_and_copy_touch_their_bytes_alone),
       DEVICE_TEST(copied_rows_are_the_loop),
       DEVICE_TEST(math_allocates_nothing),

@@ -13,7 +13,7 @@ static int create(void **state)
 {
   if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
     return -1;
-  return half->ops->lane_create(half, "half", 3, &half_lane) ? -1 : 0;
+  return half->ops->lane_create(half, "half", LANE_ROLE_COMPUTE, 3, &half_lane) ? -1 : 0;
 }
 
 static int destroy(void **state)
@@ -82,9 +82,9 @@ static void assert_same(const struct sums *x)
 static void computes_in_bf16_and_sums_in_fp32(void **state)
 {
   (void)state;
-  assert_int_equal(half->compute, DTYPE_BF16);
-  assert_int_equal(half->gradient, DTYPE_F32);
-  assert_true(half->by_sequence);
+  assert_int_equal(half->model.compute, DTYPE_BF16);
+  assert_int_equal(half->model.gradient, DTYPE_F32);
+  assert_true(half->model.by_sequence);
   assert_string_equal(half->ops->name, "host");
 }
 
@@ -205,7 +205,7 @@ static void rms_norms(void **state)
     struct rmsnorm_backward back = {
         .rows = R, .groups = groups, .C = C, .tile = T, .x_stride = stride, .dy_stride = stride, .dx_stride = stride, .accumulate = heads};
     back.dx_accumulate = !heads;
-    back.work = bytes(ops->rmsnorm_workspace(device, R, groups, C, 3));
+    back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
     back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide, back.dx = dx.wide, back.dgamma = dgamma.wide;
     assert_ok(ops->rmsnorm_backward(lanes[0], &back));
     back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half, back.dx = dx.half, back.dgamma = dgamma.half;
@@ -263,7 +263,7 @@ static void attention_forward_and_backward(void **state)
     struct attention op = {.batch = B, .tokens = T, .heads = H, .kv_heads = KV, .head_width = D, .window = window};
     op.q_stride = op.k_stride = op.v_stride = STRIDE;
     op.out_stride = H * D;
-    op.work = bytes(ops->attention_workspace(device, &op, 3));
+    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
     struct attention_backward wide = {.forward = op, .dq_stride = STRIDE, .dk_stride = STRIDE, .dv_stride = STRIDE}, narrow = wide;
     wide.forward.q = qkv.wide, wide.forward.k = qkv.wide + H * D, wide.forward.v = qkv.wide + (H + KV) * D;
     narrow.forward.q = qkv.half, narrow.forward.k = qkv.half + H * D, narrow.forward.v = qkv.half + (H + KV) * D;
@@ -294,7 +294,7 @@ static void attention_to_a_cache(void **state)
     struct attention op = {.batch = B, .tokens = NEW, .heads = H, .kv_heads = KV, .head_width = D, .past = past, .kv_batch_stride = ROOM * ROW};
     op.q_stride = op.out_stride = H * D;
     op.k_stride = op.v_stride = ROW;
-    op.work = bytes(ops->attention_workspace(device, &op, 3));
+    op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
     op.q = q.wide, op.k = cache.wide, op.v = cache.wide + KV * D, op.out = out.wide;
     assert_ok(ops->attention(lanes[0], &op));
     op.q = q.half, op.k = cache.half, op.v = cache.half + KV * D, op.out = out.half;
@@ -392,7 +392,7 @@ static void room_is_kept(void **state)
   (void)state;
   struct twin a = input(5000, 1);
   struct lane *fresh;
-  assert_ok(half->ops->lane_create(half, "fresh", 1, &fresh));
+  assert_ok(half->ops->lane_create(half, "fresh", LANE_ROLE_COMPUTE, 1, &fresh));
   int64_t none = mem_calls();
   assert_ok(half->ops->add(fresh, 5000, a.half, a.half, a.half));
   int64_t some = mem_calls();

@@ -311,7 +311,7 @@ static void products_larger_than_the_room(void **state)
   static const int64_t large[][5] = {
       {20, 300, 800, 0, 0}, {300, 20, 800, 0, 0}, {210, 190, 1700, 0, 0}, {190, 210, 800, 1, 70}, {5, 40, 20000, 0, 0}};
   struct lane *narrow;
-  assert_ok(ops->lane_create(device, "narrow", 2, &narrow));
+  assert_ok(ops->lane_create(device, "narrow", LANE_ROLE_COMPUTE, 2, &narrow));
   ((struct host_lane *)narrow)->pack_floats = 64 * 1024;
   for (int s = 0; s < 5; s++) {
     int64_t m = large[s][0], n = large[s][1], k = large[s][2];

@@ -76,7 +76,8 @@ struct gradients {
 static void run_backward(struct lane *on, int64_t each, int64_t C, bool dx_accumulate, bool accumulate, const float *dy, const float *x,
                          const float *gamma, const float *mean, const float *rstd, struct gradients to)
 {
-  void *work = bytes(ops->layernorm_workspace(device, each * T, C, team_size(on->team)));
+  void *work =
+      bytes(device->model.layernorm_workspace(&device->model, each * T, C, team_size(on->team)));
   for (int64_t b = 0; b < B; b += each) {
     int64_t row = b * T, at = row * C, rows = (B - b < each ? B - b : each) * T;
     assert_ok(ops->layernorm_backward(on, rows, C, T, dy + at, x + at, gamma, mean + row, rstd + row, dx_accumulate, to.dx + at, accumulate || b > 0,

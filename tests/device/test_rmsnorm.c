@@ -148,7 +148,10 @@ struct gradients {
 
 static void run_backward(struct lane *on, const struct shape *s, int64_t each, struct rmsnorm_backward op)
 {
-  void *work = nans((int64_t)(ops->rmsnorm_workspace(device, each * s->T, s->groups, s->C, team_size(on->team)) / sizeof(float)));
+  void *work =
+      nans((int64_t)(device->model.rmsnorm_workspace(&device->model, each * s->T, s->groups, s->C,
+                                                     team_size(on->team)) /
+                     sizeof(float)));
   for (int64_t b = 0; b < s->B; b += each) {
     struct rmsnorm_backward part = op;
     int64_t row = b * s->T;
@@ -258,7 +261,8 @@ static void tiles_need_not_divide_the_rows(void **state)
     want[i % C] += (double)dy[i] * x[i] * rstd[i / C];
   for (int64_t tile = 0; tile <= 260; tile += 26) { /* 7 or 3 sequences, 1.5, one */
     float *dgamma = nans(C);
-    void *work = nans((int64_t)(ops->rmsnorm_workspace(device, rows, 1, C, 2) / sizeof(float)));
+    void *work = nans(
+        (int64_t)(device->model.rmsnorm_workspace(&device->model, rows, 1, C, 2) / sizeof(float)));
     struct rmsnorm_backward op = {.rows = rows,
                                   .groups = 1,
                                   .C = C,

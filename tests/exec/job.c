@@ -79,7 +79,8 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                                 .vocab = JOB_VOCAB,
                                 .tied = true,
                                 .norm_eps = 1e-5,
-                                .init_std = 0.2};
+                                .init_std = 0.2,
+                                .compute = setup->half ? DTYPE_BF16 : DTYPE_F32};
   if (setup->llama) {
     config.arch = "llama";
     config.kv_heads = 1;
@@ -97,14 +98,14 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
-  const enum dtype compute = setup->half ? DTYPE_BF16 : DTYPE_F32;
-  check(setup->late ? late_device_create(compute, &job->device) : device_create("host", 0, compute, &job->device));
+  check(setup->late ? late_device_create(config.compute, &job->device)
+                    : device_create("host", 0, config.compute, &job->device));
   if (setup->beside || setup->late)
     check(device_create("host", 0, DTYPE_F32, &job->host));
   if (setup->whole) {
-    job->device->by_sequence = false;
-    job->device->row_multiple = 64;
-    job->device->chunk_logits = 64 * JOB_VOCAB;
+    job->device->model.by_sequence = false;
+    job->device->model.row_multiple = 64;
+    job->device->model.chunk_logits = 64 * JOB_VOCAB;
   }
   check(model_create(&config, &job->model));
   check(model_freeze(job->model, setup->freeze.n, setup->freeze.item, ranks));
@@ -136,7 +137,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
       .prefetch = setup->prefetch,
       .model = job->model,
-      .device = job->device,
+      .device = &job->device->model,
       .threads = setup->threads ? setup->threads : 1,
   };
   check(plan_create(&input, &job->plan));
@@ -180,7 +181,7 @@ static float *part_of(const struct job *job, int u, int p, struct layout_range *
 static void make_working_copies(struct job *job)
 {
   const struct plan *plan = job->plan;
-  const enum dtype type = job->device->compute;
+  const enum dtype type = job->device->model.compute;
   for (int u = 0; u < job->model->units; u++) {
     const struct layout_range owned = plan->owned[u], frozen = plan->frozen_owned[u];
     if (plan->working[u] >= 0)

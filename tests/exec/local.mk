@@ -1,15 +1,15 @@
 check_PROGRAMS += \
 	tests/exec/test_alloc \
 	tests/exec/test_bits \
-	tests/exec/test_counters \
 	tests/exec/test_failure \
 	tests/exec/test_frozen \
 	tests/exec/test_generate \
 	tests/exec/test_guards \
 	tests/exec/test_host \
 	tests/exec/test_late \
+	tests/exec/test_op_counters \
+	tests/exec/test_op_counters_process \
 	tests/exec/test_ranks \
-	tests/exec/test_tally \
 	tests/exec/test_trace \
 	tests/exec/test_watchdog
 exec_job = tests/exec/job.c tests/exec/job.h tests/exec/late.c tests/exec/late.h

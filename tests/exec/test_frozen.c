@@ -221,23 +221,27 @@ static void hand_create(struct hand *h, const struct job *job)
 {
   const struct model *model = job->model;
   *h = (struct hand){.job = job, .shape = {JOB_BATCH, JOB_SEQUENCE}};
-  assert_int_equal(job->device->ops->lane_create(job->device, "hand", 1, &h->lane), STATUS_OK);
-  size_t stream = model_stream_bytes(model, job->device, h->shape), most = 0;
+  assert_int_equal(
+      job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
+      STATUS_OK);
+  size_t stream = model_stream_bytes(model, h->shape), most = 0;
   for (int u = 0; u < model->units; u++) {
     h->params[u] = job_initial_unit(job, u);
     h->grads[u] = room((size_t)model->unit[u].layout.flat * sizeof(float));
   }
   for (int u = 0; u <= JOB_BLOCKS; u++) {
     h->x[u] = room(stream);
-    h->saved[u] = room(model->ops->saved_bytes(model, job->device, h->shape));
+    h->saved[u] = room(model->ops->saved_bytes(model, h->shape));
   }
   for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++) {
-    size_t bytes = model->ops->work_bytes(model, job->device, h->shape, (enum model_work)what, 1);
+    size_t bytes =
+        model->ops->work_bytes(model, &job->device->model, h->shape, (enum model_work)what, 1);
     most = bytes > most ? bytes : most;
   }
   h->d = room(stream);
   h->work = room(most);
-  h->backward_bytes = (int64_t)model->ops->work_bytes(model, job->device, h->shape, WORK_BACKWARD, 1);
+  h->backward_bytes =
+      (int64_t)model->ops->work_bytes(model, &job->device->model, h->shape, WORK_BACKWARD, 1);
   for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++) {
     h->tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
     h->targets[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE + 1);

@@ -38,14 +38,17 @@ static void hand_create(struct hand *h, const struct job *job)
   const struct model_ops *ops = model->ops;
   *h = (struct hand){.job = job, .B = job->plan->input.shape.micro_batch};
   const struct model_shape most = {h->B, JOB_SEQUENCE};
-  size_t decode = ops->work_bytes(model, job->device, most, WORK_DECODE, 1), logits = ops->work_bytes(model, job->device, most, WORK_LOGITS, 1);
-  assert_int_equal(job->device->ops->lane_create(job->device, "hand", 1, &h->lane), STATUS_OK);
+  size_t decode = ops->work_bytes(model, &job->device->model, most, WORK_DECODE, 1),
+         logits = ops->work_bytes(model, &job->device->model, most, WORK_LOGITS, 1);
+  assert_int_equal(
+      job->device->ops->lane_create(job->device, "hand", LANE_ROLE_COMPUTE, 1, &h->lane),
+      STATUS_OK);
   for (int u = 0; u < model->units; u++)
     h->params[u] = job_initial_unit(job, u);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    h->cache[u] = room(ops->cache_bytes(model, job->device, h->B, CAPACITY));
+    h->cache[u] = room(ops->cache_bytes(model, h->B, CAPACITY));
   for (int i = 0; i < 2; i++)
-    h->x[i] = room(model_stream_bytes(model, job->device, most));
+    h->x[i] = room(model_stream_bytes(model, most));
   h->work = room(decode > logits ? decode : logits);
   h->logits = room((size_t)(h->B * JOB_VOCAB) * sizeof(float));
 }

@@ -20,7 +20,7 @@ static struct comm *comm;
 static struct lane *make_lane(struct device *device, const char *name)
 {
   struct lane *lane;
-  assert_int_equal(device->ops->lane_create(device, name, 1, &lane), STATUS_OK);
+  assert_int_equal(device->ops->lane_create(device, name, LANE_ROLE_COMPUTE, 1, &lane), STATUS_OK);
   return lane;
 }
 

@@ -399,11 +399,11 @@ static void spans(const struct plan *plan)
 
 static char faults[] = "page_faults", switches[] = "context_switches", *counted[] = {faults, switches};
 
-static struct tally *open_tally(void)
+static struct op_counters *open_counters(void)
 {
-  struct tally *tally;
-  check(tally_create(&(struct option_strings){.n = 2, .item = counted}, &tally));
-  return tally;
+  struct op_counters *counters;
+  check(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 2, .item = counted}, &counters));
+  return counters;
 }
 
 static void spent(struct trace_run *run, int64_t step, int instr, int64_t a, int64_t b)
@@ -419,9 +419,9 @@ static void counted_events(const struct plan *plan)
   struct json_tree *tree;
   int64_t whole;
   const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD), gather = find_op(plan, OP_GATHER);
-  struct tally *tally = open_tally();
+  struct op_counters *counters = open_counters();
   open_trace(plan, 0, &run);
-  trace_run_set_tally(run, tally);
+  trace_run_set_counters(run, counters);
   spent(run, 5, forward, 100, 3);
   spent(run, 5, backward, 1000000, 0);
   spent(run, 6, forward, 11, 4);
@@ -448,7 +448,7 @@ static void counted_events(const struct plan *plan)
   assert_non_null(json_find(json_find(event, "args"), "step"));
   assert_null(json_find(json_find(event, "args"), "page_faults"));
   json_tree_free(tree);
-  tally_destroy(tally);
+  op_counters_destroy(counters);
 }
 
 static void nothing(const struct plan *plan)
@@ -587,7 +587,7 @@ static void expect_spent(const struct job *job, const struct witness *witness, c
     for (enum op op = 0; op < OP_COUNT; op++)
       of_kinds += sum->kind[op].spent[e];
     for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
-      const struct tally_sum *sums = exec_tallied(job->exec, lane);
+      const struct op_counters_sum *sums = exec_counted(job->exec, lane);
       of_lanes += sum->spent[lane][e];
       for (enum op op = 0; sums && op < OP_COUNT; op++)
         of_run += sums[op].spent[e];
@@ -610,9 +610,9 @@ static void every_instruction_of_a_traced_run(void **state)
   struct json_tree *tree;
   job_open(&job, world, &setup);
   witness_create(&witness, job.plan, 2);
-  struct tally *tally = open_tally();
-  trace_run_set_tally(witness.run, tally);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .tally = tally}));
+  struct op_counters *counters = open_counters();
+  trace_run_set_counters(witness.run, counters);
+  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .counters = counters}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -646,7 +646,7 @@ static void every_instruction_of_a_traced_run(void **state)
   job_record_free(&plain);
   job_record_free(&traced);
   job_close(&job);
-  tally_destroy(tally);
+  op_counters_destroy(counters);
 }
 
 /* A lane runs one instruction behind the other, through all steps. */
@@ -721,13 +721,13 @@ static int64_t instructions_of(const struct plan *plan, enum plan_lane lane, enu
   return n;
 }
 
-static void expect_tallied(const struct job *job, const struct tally *tally)
+static void expect_counted(const struct job *job, const struct op_counters *counters)
 {
   for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
-    const struct tally_sum *sums = exec_tallied(job->exec, lane);
+    const struct op_counters_sum *sums = exec_counted(job->exec, lane);
     for (enum op op = 0; op < OP_COUNT; op++) {
-      assert_int_equal(tally && sums ? sums[op].count : 0, tally ? JOB_STEPS * instructions_of(job->plan, lane, op) : 0);
-      for (int e = 0; sums && e < tally_events(tally); e++)
+      assert_int_equal(counters && sums ? sums[op].count : 0, counters ? JOB_STEPS * instructions_of(job->plan, lane, op) : 0);
+      for (int e = 0; sums && e < op_counters_events(counters); e++)
         assert_true(sums[op].spent[e] >= 0);
     }
   }
@@ -739,26 +739,26 @@ static void a_run_that_is_counted(void **state)
   (void)state;
   const struct job_setup setup = {.prefetch = 1, .micros = 2};
   struct job_record record[2] = {0};
-  struct tally *tally = open_tally();
+  struct op_counters *counters = open_counters();
   for (int on = 0; on < 2; on++) {
     struct job job;
     job_open(&job, world, &setup);
     atomic_store(&asked, 0);
-    check(job_reopen(&job, &(struct exec_config){.tally = on ? tally : NULL}));
+    check(job_reopen(&job, &(struct exec_config){.counters = on ? counters : NULL}));
     run_steps(&job, &record[on]);
     int lanes = 0;
     for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
-      assert_true(on || !exec_tallied(job.exec, lane));
-      lanes += exec_tallied(job.exec, lane) != NULL;
+      assert_true(on || !exec_counted(job.exec, lane));
+      lanes += exec_counted(job.exec, lane) != NULL;
     }
     assert_int_equal(atomic_load(&asked), on ? lanes + 2 * (int64_t)JOB_STEPS * job.plan->n : 0);
-    expect_tallied(&job, on ? tally : NULL);
+    expect_counted(&job, on ? counters : NULL);
     job_close(&job);
   }
   job_assert_same(&record[0], &record[1]);
   job_record_free(&record[0]);
   job_record_free(&record[1]);
-  tally_destroy(tally);
+  op_counters_destroy(counters);
 }
 
 static int start(void **state)

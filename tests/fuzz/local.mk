@@ -36,8 +36,8 @@ fuzz_sources = \
 	$(src_base_libbase_a_SOURCES) \
 	$(src_deck_libdeck_a_SOURCES) \
 	$(src_layout_liblayout_a_SOURCES) \
-	src/model/hf_family.c \
 	src/model/hf_keys.c \
+	src/model/hf_names.c \
 	src/model/hf_print.c \
 	src/model/hf_read.c \
 	src/model/hf_rope.c \

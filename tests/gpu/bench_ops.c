@@ -204,7 +204,7 @@ static int64_t rounded(int64_t n, int64_t to)
 
 static int64_t logit_rows(const struct model *m)
 {
-  const int64_t rows = rounded(device->chunk_logits / m->V, device->row_multiple);
+  const int64_t rows = rounded(device->model.chunk_logits / m->V, device->model.row_multiple);
   return rows < m->B * m->T ? rows : m->B * m->T;
 }
 
@@ -219,7 +219,7 @@ static void bench_products(const struct model *m)
   else
     layer(m, "gate and up", rows, m->C, 2 * m->F, 2 * m->F, transposed, FORWARD, INPUT);
   layer(m, "down", rows, m->F, m->C, m->C, transposed, FORWARD_ADD, m->gpt2 ? INPUT_DGELU : INPUT);
-  const int64_t V = rounded(m->V, device->row_multiple);
+  const int64_t V = rounded(m->V, device->model.row_multiple);
   layer(m, "head", logit_rows(m), m->C, V, V, true, FORWARD, INPUT);
 }
 
@@ -244,7 +244,7 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
                          .out_stride = k,
                          .lse = single(cut, rows * m->H),
                          .room = which};
-  const size_t work_bytes = ops->attention_workspace(device, &op, 1);
+  const size_t work_bytes = device->model.attention_workspace(&device->model, &op, 1);
   op.work = take(cut, (int64_t)work_bytes, 1);
   return (struct attention_backward){.forward = op,
                                      .work_bytes = work_bytes,
@@ -341,7 +341,11 @@ static void norm_backward(const struct model *m, struct cut *cut, const int64_t 
   void *dy = half(cut, rows * C), *x = half(cut, rows * C), *dx = half(cut, rows * C), *gamma = half(cut, C), *dgamma = single(cut, C),
        *dbeta = single(cut, C);
   float *mean = single(cut, rows), *rstd = single(cut, rows);
-  void *work = take(cut, (int64_t)(m->gpt2 ? ops->layernorm_workspace(device, rows, C, 1) : ops->rmsnorm_workspace(device, rows, 1, C, 1)), 1);
+  void *work =
+      take(cut,
+           (int64_t)(m->gpt2 ? device->model.layernorm_workspace(&device->model, rows, C, 1)
+                             : device->model.rmsnorm_workspace(&device->model, rows, 1, C, 1)),
+           1);
   const struct rmsnorm_backward op = {.rows = rows,
                                       .groups = 1,
                                       .C = C,
@@ -423,7 +427,7 @@ static void embedding_backward(const struct model *m, struct cut *cut, const int
 
 static void classifier(const struct model *m, struct cut *cut, const int64_t *n)
 {
-  const int64_t rows = logit_rows(m), ld = rounded(m->V, device->row_multiple);
+  const int64_t rows = logit_rows(m), ld = rounded(m->V, device->model.row_multiple);
   void *logits = half(cut, rows * ld);
   double *loss = take(cut, rows, 8);
   (void)n;
@@ -724,7 +728,7 @@ static void start(void)
   must(cuda_device_create(0, DTYPE_BF16, &device));
   ops = device->ops;
   ((struct cuda_device *)device)->keeps_cache = false;
-  must(ops->lane_create(device, "compute", 1, &lane));
+  must(ops->lane_create(device, "compute", LANE_ROLE_COMPUTE, 1, &lane));
   must(ops->lane_reserve(lane));
   must(ops->mark_create(device, &begin));
   must(ops->mark_create(device, &end));

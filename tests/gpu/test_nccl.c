@@ -293,7 +293,7 @@ static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
   must(comm_group_create(job, COMM_WORLD, 0, &w->group));
-  must(device->ops->lane_create(device, "reduce", 1, &w->lane));
+  must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE_SUM, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
   w->wire = salt ? DTYPE_BF16 : DTYPE_F32;
@@ -448,7 +448,7 @@ static int start(void **state)
 {
   (void)state;
   must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
-  must(device->ops->lane_create(device, "test", 1, &lane));
+  must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   must(comm_set_carrier(job, "nccl"));
   add_grouping(COMM_WORLD, 0);
   for (int size = 1; size <= comm_ranks(job); size++)

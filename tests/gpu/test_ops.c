@@ -29,6 +29,14 @@ static enum dtype compute;
 static uint64_t draws;
 enum { THREADS = 4 };
 
+/* The reference and the device under test. An operation runs on one after the other. */
+static struct side {
+  struct device *device;
+  const struct device_ops *ops;
+  struct lane *lane;
+  int threads;
+} sides[2];
+
 static void must(enum status status)
 {
   if (status)
@@ -48,6 +56,44 @@ struct twin {
   float *here;
   void *there;
 };
+
+/* The array on a side; NULL stays NULL. */
+static void *at(const struct side *side, const struct twin *twin)
+{
+  return !twin ? NULL : side->device == gpu ? twin->there : twin->here;
+}
+
+/* Memory of a test, which forget() or the end of the test releases. */
+static struct {
+  int n;
+  struct {
+    struct device *device;
+    void *ptr;
+  } block[64];
+} kept;
+
+static void *keep(struct device *device, void *ptr)
+{
+  assert_true(kept.n < (int)(sizeof kept.block / sizeof *kept.block));
+  kept.block[kept.n].device = device;
+  kept.block[kept.n++].ptr = ptr;
+  return ptr;
+}
+
+static void drop(struct device *device, void *ptr)
+{
+  int i = 0;
+  while (kept.block[i].ptr != ptr)
+    i++;
+  device->ops->release(device, ptr);
+  kept.block[i] = kept.block[--kept.n];
+}
+
+static void forget(void)
+{
+  while (kept.n > 0)
+    drop(kept.block[kept.n - 1].device, kept.block[kept.n - 1].ptr);
+}
 
 static float rounded(float x, enum dtype type)
 {
@@ -74,14 +120,22 @@ static void upload(struct twin *twin)
 static struct twin twin_make(int64_t n, enum dtype type, bool random)
 {
   struct twin twin = {.n = n, .type = type};
-  must(mem_alloc(MEM_DATA, (size_t)n * sizeof(float), (void **)&twin.here));
+  must(host->ops->alloc(host, MEM_DATA, (size_t)n * sizeof(float), (void **)&twin.here));
+  keep(host, twin.here);
   must(gpu->ops->alloc(gpu, MEM_DATA, (size_t)n * dtype_size(type), &twin.there));
+  keep(gpu, twin.there);
   if (random)
     rng_fill_normal(rng_key_make(draws++, "twin"), 0, 0, n, 0, 1, twin.here);
   for (int64_t i = 0; i < n; i++)
     twin.here[i] = random ? rounded(twin.here[i], type) : NAN;
   upload(&twin);
   return twin;
+}
+
+static void clear(struct twin *twin)
+{
+  memset(twin->here, 0, (size_t)twin->n * sizeof(float));
+  upload(twin);
 }
 
 static struct twin input(int64_t n)
@@ -101,8 +155,8 @@ static struct twin sums(int64_t n, bool random)
 
 static void twin_free(struct twin *twin)
 {
-  mem_free(twin->here);
-  gpu->ops->release(gpu, twin->there);
+  drop(host, twin->here);
+  drop(gpu, twin->there);
 }
 
 static void expect_same(const char *what, const struct twin *twin)
@@ -139,71 +193,64 @@ static void *room(struct device *device, size_t bytes)
   return block;
 }
 
+/* The same, until forget(). */
+static void *scratch(struct device *device, size_t bytes)
+{
+  return keep(device, room(device, bytes));
+}
+
 /* --- products -------------------------------------------------------------------------------------------------------------------------------------- */
 
-static void check_matmul(int64_t m, int64_t n, int64_t k, bool trans_a, bool trans_b, enum epilogue epilogue, bool accumulate, int64_t wider)
+struct product {
+  bool trans_a, trans_b;
+  enum epilogue epilogue;
+  bool accumulate;
+  int64_t wider; /* elements between the rows of the result */
+};
+
+static void check_matmul(int64_t m, int64_t n, int64_t k, const struct product *p)
 {
+  const int64_t ld = n + p->wider;
+  const bool biased = p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_BIAS_GELU;
   struct twin a = input(m * k), b = input(n * k), bias = input(n),
-              aux = epilogue == EPILOGUE_DGELU ? input(m * (n + wider)) : output(m * (n + wider));
-  struct twin c = trans_a ? sums(m * (n + wider), true) : output(m * (n + wider));
-  for (int64_t i = 0; i < c.n; i++) /* what lies between the rows stays as it is */
-    c.here[i] = trans_a ? c.here[i] : 0;
-  upload(&c);
-  if (epilogue != EPILOGUE_DGELU) {
-    memset(aux.here, 0, (size_t)aux.n * sizeof(float));
-    upload(&aux);
+              aux = p->epilogue == EPILOGUE_DGELU ? input(m * ld) : output(m * ld),
+              c = p->trans_a ? sums(m * ld, true) : output(m * ld);
+  struct matmul op = {.m = m, .n = n, .k = k, .ldc = ld, .epilogue = p->epilogue};
+  op.trans_a = p->trans_a, op.trans_b = p->trans_b, op.accumulate = p->accumulate;
+  op.lda = p->trans_a ? m : k, op.ldb = p->trans_b ? k : n;
+  if (!p->trans_a)
+    clear(&c); /* elements between the rows stay as they are */
+  if (p->epilogue != EPILOGUE_DGELU)
+    clear(&aux);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.a = at(s, &a), op.b = at(s, &b), op.c = at(s, &c), op.bias = at(s, biased ? &bias : NULL);
+    op.aux = at(s, p->epilogue >= EPILOGUE_BIAS_GELU ? &aux : NULL);
+    must(s->ops->matmul(s->lane, &op));
   }
-  struct matmul op = {.m = m,
-                      .n = n,
-                      .k = k,
-                      .trans_a = trans_a,
-                      .trans_b = trans_b,
-                      .accumulate = accumulate,
-                      .a = a.here,
-                      .b = b.here,
-                      .lda = trans_a ? m : k,
-                      .ldb = trans_b ? k : n,
-                      .ldc = n + wider,
-                      .c = c.here,
-                      .epilogue = epilogue,
-                      .bias = epilogue == EPILOGUE_BIAS || epilogue == EPILOGUE_BIAS_GELU ? bias.here : NULL,
-                      .aux = epilogue >= EPILOGUE_BIAS_GELU ? aux.here : NULL};
-  must(host->ops->matmul(host_lane, &op));
-  op.a = a.there;
-  op.b = b.there;
-  op.c = c.there;
-  op.bias = op.bias ? bias.there : NULL;
-  op.aux = op.aux ? aux.there : NULL;
-  must(gpu->ops->matmul(gpu_lane, &op));
   char what[128];
-  snprintf(what, sizeof what, "product %lld x %lld x %lld ta %d tb %d epilogue %d", (long long)m, (long long)n, (long long)k, trans_a, trans_b,
-           epilogue);
+  snprintf(what, sizeof what, "product %lld x %lld x %lld ta %d tb %d epilogue %d", (long long)m,
+           (long long)n, (long long)k, p->trans_a, p->trans_b, p->epilogue);
   expect_same(what, &c);
-  if (epilogue == EPILOGUE_BIAS_GELU)
+  if (p->epilogue == EPILOGUE_BIAS_GELU)
     expect_same("the pre-activation", &aux);
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
-  twin_free(&bias);
-  twin_free(&aux);
+  forget();
 }
 
 /* c = ab + bias + other, where the other matrix may be c itself. */
 static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself, int64_t wider)
 {
   struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)), c = output(m * (n + wider));
-  memset(c.here, 0, (size_t)c.n * sizeof(float));
-  upload(&c);
   struct matmul op = {
-      .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider, .epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE};
-  op.a = a.here, op.b = b.here, op.bias = with_bias ? bias.here : NULL, op.add = other.here, op.c = onto_itself ? other.here : c.here;
-  must(host->ops->matmul(host_lane, &op));
-  op.a = a.there, op.b = b.there, op.bias = with_bias ? bias.there : NULL, op.add = other.there, op.c = onto_itself ? other.there : c.there;
-  must(gpu->ops->matmul(gpu_lane, &op));
+      .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider};
+  op.epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
+  clear(&c);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.a = at(s, &a), op.b = at(s, &b), op.bias = at(s, with_bias ? &bias : NULL);
+    op.add = at(s, &other), op.c = at(s, onto_itself ? &other : &c);
+    must(s->ops->matmul(s->lane, &op));
+  }
   expect_same("a product added to another matrix", onto_itself ? &other : &c);
-  struct twin *all[] = {&a, &b, &bias, &other, &c};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  forget();
 }
 
 static void test_matmul_add(void **state)
@@ -224,9 +271,6 @@ static void test_matmul_refusals(void **state)
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
   op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
 }
 
 static void product_to(struct device *device, struct lane *lane, const struct twin *a, const struct twin *b, void *c, float *out)
@@ -253,7 +297,7 @@ static void test_learning(void **state)
 
   must(cuda_device_create(0, compute, &other));
   ((struct cuda_device *)other)->keeps_cache = false;
-  must(other->ops->lane_create(other, "compute", 1, &lane));
+  must(other->ops->lane_create(other, "compute", LANE_ROLE_COMPUTE, 1, &lane));
   must(other->ops->learn(other, bytes, n));
   product_to(other, lane, &a, &b, c.there, second);
   assert_memory_equal(first, second, sizeof first);
@@ -269,9 +313,6 @@ static void test_learning(void **state)
   device_destroy(other);
   mem_free(bytes);
   mem_free(again);
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
 }
 
 /* --- the user's cache of algorithms --------------------------------------------------------------------------------------------------------------- */
@@ -378,7 +419,8 @@ static struct learner learner_start(bool keeps)
   struct learner learner = {0};
   must(cuda_device_create(0, compute, &learner.device));
   cuda_device(learner.device)->keeps_cache = keeps;
-  must(learner.device->ops->lane_create(learner.device, "compute", 1, &learner.lane));
+  must(learner.device->ops->lane_create(learner.device, "compute", LANE_ROLE_COMPUTE, 1,
+                                        &learner.lane));
   return learner;
 }
 
@@ -398,9 +440,7 @@ static void learner_multiply(struct learner *learner, int64_t n)
   must(learner->device->ops->matmul(learner->lane, &op));
   must_cuda(cudaDeviceSynchronize());
   expect_same("a product by what was learned", &c);
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
+  forget();
   learner_tell(learner);
 }
 
@@ -590,26 +630,20 @@ static void test_no_scratch(void **state)
   assert_null(cache_path_of(&cache));
   learner_stop(&poor);
   cache_stop(&cache);
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
 }
 
 static void test_matmul(void **state)
 {
   static const int64_t sizes[][3] = {{256, 128, 192}, {77, 120, 40}, {64, 101, 33}, {1, 512, 256}};
+  static const struct product products[] = {
+      {false, false, EPILOGUE_NONE, false, 0},      {false, true, EPILOGUE_NONE, false, 0},
+      {false, true, EPILOGUE_BIAS, false, 0},       {false, true, EPILOGUE_NONE, false, 24},
+      {true, false, EPILOGUE_NONE, false, 0},       {true, false, EPILOGUE_NONE, true, 0},
+      {false, false, EPILOGUE_BIAS_GELU, false, 0}, {false, true, EPILOGUE_DGELU, false, 0}};
   (void)state;
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    const int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-    check_matmul(m, n, k, false, false, EPILOGUE_NONE, false, 0);
-    check_matmul(m, n, k, false, true, EPILOGUE_NONE, false, 0);
-    check_matmul(m, n, k, false, true, EPILOGUE_BIAS, false, 0);
-    check_matmul(m, n, k, false, true, EPILOGUE_NONE, false, 24);
-    check_matmul(m, n, k, true, false, EPILOGUE_NONE, false, 0);
-    check_matmul(m, n, k, true, false, EPILOGUE_NONE, true, 0);
-    check_matmul(m, n, k, false, false, EPILOGUE_BIAS_GELU, false, 0);
-    check_matmul(m, n, k, false, true, EPILOGUE_DGELU, false, 0);
-  }
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t p = 0; p < sizeof products / sizeof *products; p++)
+      check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], &products[p]);
 }
 
 /* An epilogue behind the product, in part (a bias that the product has added) or as a whole, which is one of the ways to do it; oracle: the host's, within the product. */
@@ -618,8 +652,7 @@ static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, in
   const int64_t k = 64;
   const struct gpu_launch launch = cuda_launch(gpu_lane);
   struct twin a = input(m * k), b = input(n * k), bias = input(n), c = output(m * ld), aux = input(m * ld);
-  memset(c.here, 0, (size_t)c.n * sizeof(float));
-  upload(&c);
+  clear(&c);
   struct matmul op = {.m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = ld, .epilogue = epilogue};
   op.a = a.here, op.b = b.here, op.bias = bias.here, op.c = c.here, op.aux = aux.here;
   must(host->ops->matmul(host_lane, &op));
@@ -631,9 +664,7 @@ static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, in
   expect_same("a product's epilogue behind it", &c);
   if (epilogue == EPILOGUE_BIAS_GELU)
     expect_same("its pre-activation", &aux);
-  struct twin *all[] = {&a, &b, &bias, &c, &aux};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  forget();
 }
 
 static void test_finish(void **state)
@@ -654,34 +685,34 @@ static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t strid
 {
   struct twin x = input(rows * stride), add = input(rows * stride), sum = input(rows * stride), gamma = input(C), y = input(rows * stride),
               dy = input(rows * stride), dx = input(rows * stride), rstd = sums(rows * groups, false), dgamma = sums(C, true);
-  struct rmsnorm op = {.rows = rows, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride, .eps = 1e-5f};
-  op.x = x.here, op.add = with_add ? add.here : NULL, op.sum = with_add ? sum.here : NULL, op.gamma = gamma.here, op.y = y.here, op.rstd = rstd.here;
-  must(host->ops->rmsnorm(host_lane, &op));
-  op.x = x.there, op.add = with_add ? add.there : NULL, op.sum = with_add ? sum.there : NULL, op.gamma = gamma.there, op.y = y.there,
-  op.rstd = rstd.there;
-  must(gpu->ops->rmsnorm(gpu_lane, &op));
+  struct rmsnorm op = {
+      .rows = rows, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride};
+  struct rmsnorm_backward back = {.rows = rows, .groups = groups, .C = C, .tile = rows};
+  op.eps = 1e-5f;
+  back.x_stride = back.dy_stride = back.dx_stride = stride;
+  back.accumulate = true;
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    op.x = at(s, &x), op.gamma = at(s, &gamma), op.y = at(s, &y), op.rstd = at(s, &rstd);
+    op.add = at(s, with_add ? &add : NULL), op.sum = at(s, with_add ? &sum : NULL);
+    must(s->ops->rmsnorm(s->lane, &op));
+  }
   expect_same("a root mean square norm", &y);
   expect_same("its scale", &rstd);
   if (with_add)
     expect_same("the sum before it", &sum);
-  struct rmsnorm_backward back = {
-      .rows = rows, .groups = groups, .C = C, .tile = rows, .x_stride = stride, .dy_stride = stride, .dx_stride = stride, .accumulate = true};
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     back.dx_accumulate = accumulate;
-    back.dy = dy.here, back.x = x.here, back.gamma = gamma.here, back.rstd = rstd.here, back.dx = dx.here, back.dgamma = dgamma.here;
-    back.work = room(host, host->ops->rmsnorm_workspace(host, rows, groups, C, THREADS));
-    must(host->ops->rmsnorm_backward(host_lane, &back));
-    host->ops->release(host, back.work);
-    back.dy = dy.there, back.x = x.there, back.gamma = gamma.there, back.rstd = rstd.there, back.dx = dx.there, back.dgamma = dgamma.there;
-    back.work = room(gpu, gpu->ops->rmsnorm_workspace(gpu, rows, groups, C, 1));
-    must(gpu->ops->rmsnorm_backward(gpu_lane, &back));
+    for (const struct side *s = sides; s < sides + 2; s++) {
+      const struct device_model *model = &s->device->model;
+      back.dy = at(s, &dy), back.x = at(s, &x), back.gamma = at(s, &gamma);
+      back.rstd = at(s, &rstd), back.dx = at(s, &dx), back.dgamma = at(s, &dgamma);
+      back.work = scratch(s->device, model->rmsnorm_workspace(model, rows, groups, C, s->threads));
+      must(s->ops->rmsnorm_backward(s->lane, &back));
+    }
     expect_same("the norm's gradient", &dx);
     expect_same("its weight's gradient", &dgamma);
-    gpu->ops->release(gpu, back.work);
   }
-  struct twin *all[] = {&x, &add, &sum, &gamma, &y, &dy, &dx, &rstd, &dgamma};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  forget();
 }
 
 static void test_rmsnorm(void **state)
@@ -708,25 +739,23 @@ static void check_layernorm(int64_t rows, int64_t C)
   struct twin x = input(rows * C), add = input(rows * C), sum = output(rows * C), gamma = input(C), beta = input(C), y = output(rows * C),
               dy = input(rows * C), dx = input(rows * C), mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
               dbeta = sums(C, true);
-  must(host->ops->layernorm(host_lane, rows, C, 1e-5f, x.here, add.here, sum.here, gamma.here, beta.here, y.here, mean.here, rstd.here));
-  must(gpu->ops->layernorm(gpu_lane, rows, C, 1e-5f, x.there, add.there, sum.there, gamma.there, beta.there, y.there, mean.there, rstd.there));
+  for (const struct side *s = sides; s < sides + 2; s++)
+    must(s->ops->layernorm(s->lane, rows, C, 1e-5f, at(s, &x), at(s, &add), at(s, &sum),
+                           at(s, &gamma), at(s, &beta), at(s, &y), at(s, &mean), at(s, &rstd)));
   expect_same("a layer norm", &y);
   expect_same("its sum", &sum);
   expect_same("its scale", &rstd);
-  void *work = room(host, host->ops->layernorm_workspace(host, rows, C, THREADS));
-  must(host->ops->layernorm_backward(host_lane, rows, C, rows, dy.here, sum.here, gamma.here, mean.here, rstd.here, true, dx.here, true, dgamma.here,
-                                     dbeta.here, work));
-  host->ops->release(host, work);
-  work = room(gpu, gpu->ops->layernorm_workspace(gpu, rows, C, 1));
-  must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy.there, sum.there, gamma.there, mean.there, rstd.there, true, dx.there, true,
-                                    dgamma.there, dbeta.there, work));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    const struct device_model *model = &s->device->model;
+    void *work = scratch(s->device, model->layernorm_workspace(model, rows, C, s->threads));
+    must(s->ops->layernorm_backward(s->lane, rows, C, rows, at(s, &dy), at(s, &sum), at(s, &gamma),
+                                    at(s, &mean), at(s, &rstd), true, at(s, &dx), true,
+                                    at(s, &dgamma), at(s, &dbeta), work));
+  }
   expect_same("a layer norm's gradient", &dx);
   expect_same("its weight's", &dgamma);
   expect_same("its bias'", &dbeta);
-  gpu->ops->release(gpu, work);
-  struct twin *all[] = {&x, &add, &sum, &gamma, &beta, &y, &dy, &dx, &mean, &rstd, &dgamma, &dbeta};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  forget();
 }
 
 static void test_layernorm(void **state)
@@ -748,11 +777,10 @@ static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const s
                          void *out)
 {
   char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
-  void *work = room(gpu, gpu->ops->layernorm_workspace(gpu, rows, C, 1));
+  void *work = scratch(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
   must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics, statistics + rows, false, dx, false,
                                     dgamma, dbeta, work));
   must_cuda(cudaDeviceSynchronize());
-  gpu->ops->release(gpu, work);
 }
 
 /* The second time gives the same bits. */
@@ -764,19 +792,14 @@ static void test_norm_repeats(void **state)
     const int64_t rows = sizes[i][0], C = sizes[i][1];
     const size_t bytes = (size_t)(rows * C + 2 * C) * 4;
     struct twin dy = input(rows * C), x = input(rows * C), gamma = input(C), statistics = sums(2 * rows, true);
-    char *first = room(gpu, bytes), *second = room(gpu, bytes), *want = room(host, bytes), *got = room(host, bytes);
+    char *first = scratch(gpu, bytes), *second = scratch(gpu, bytes),
+         *want = scratch(host, bytes), *got = scratch(host, bytes);
     gradients_to(rows, C, &dy, &x, &gamma, statistics.there, first);
     gradients_to(rows, C, &dy, &x, &gamma, statistics.there, second);
     must_cuda(cudaMemcpy(want, first, bytes, cudaMemcpyDeviceToHost));
     must_cuda(cudaMemcpy(got, second, bytes, cudaMemcpyDeviceToHost));
     assert_memory_equal(got, want, bytes);
-    gpu->ops->release(gpu, first);
-    gpu->ops->release(gpu, second);
-    host->ops->release(host, want);
-    host->ops->release(host, got);
-    struct twin *all[] = {&dy, &x, &gamma, &statistics};
-    for (size_t t = 0; t < sizeof all / sizeof *all; t++)
-      twin_free(all[t]);
+    forget();
   }
 }
 
@@ -787,12 +810,10 @@ static void test_elementwise(void **state)
   (void)state;
   for (int64_t n = 1000; n <= 1003; n++) {
     struct twin a = input(n), b = input(n), c = output(n);
-    must(host->ops->add(host_lane, n, a.here, b.here, c.here));
-    must(gpu->ops->add(gpu_lane, n, a.there, b.there, c.there));
+    for (const struct side *s = sides; s < sides + 2; s++)
+      must(s->ops->add(s->lane, n, at(s, &a), at(s, &b), at(s, &c)));
     expect_same("an addition", &c);
-    twin_free(&a);
-    twin_free(&b);
-    twin_free(&c);
+    forget();
   }
 }
 
@@ -810,18 +831,13 @@ static void test_cast(void **state)
       must(gpu->ops->cast(gpu_lane, n, DTYPE_F32, from, DTYPE_BF16, half));
       must(gpu->ops->cast(gpu_lane, n, DTYPE_BF16, half, DTYPE_F32, to));
       must_cuda(cudaDeviceSynchronize());
-      float *got = room(host, (size_t)n * 4), *want = room(host, (size_t)n * 4);
-      uint16_t *bits = room(host, (size_t)n * 2);
+      float *got = scratch(host, (size_t)n * 4), *want = scratch(host, (size_t)n * 4);
+      uint16_t *bits = scratch(host, (size_t)n * 2);
       must(host->ops->cast(host_lane, n, DTYPE_F32, wide.here + skip, DTYPE_BF16, bits));
       must(host->ops->cast(host_lane, n, DTYPE_BF16, bits, DTYPE_F32, want));
       must_cuda(cudaMemcpy(got, to, (size_t)n * 4, cudaMemcpyDeviceToHost));
       assert_memory_equal(got, want, (size_t)n * 4);
-      host->ops->release(host, got);
-      host->ops->release(host, want);
-      host->ops->release(host, bits);
-      twin_free(&wide);
-      twin_free(&narrow);
-      twin_free(&back);
+      forget();
     }
   assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_F32, NULL, DTYPE_F16, NULL), STATUS_UNSUPPORTED);
 }
@@ -830,7 +846,7 @@ static void test_copy_rows(void **state)
 {
   enum { ROWS = 37, BYTES = 52, FROM = 96, TO = 64 };
   unsigned char from[ROWS * FROM], to[ROWS * TO], want[ROWS * TO];
-  void *there = room(gpu, sizeof from), *out = room(gpu, sizeof to);
+  void *there = scratch(gpu, sizeof from), *out = scratch(gpu, sizeof to);
   (void)state;
   for (size_t i = 0; i < sizeof from; i++)
     from[i] = (unsigned char)(i * 7 + 1);
@@ -842,23 +858,20 @@ static void test_copy_rows(void **state)
   must_cuda(cudaDeviceSynchronize());
   assert_memory_equal(to, want, sizeof want);
   assert_int_equal(gpu->ops->copy_rows(gpu_lane, ROWS, BYTES, out, BYTES - 1, there, FROM), STATUS_INTERNAL);
-  gpu->ops->release(gpu, there);
-  gpu->ops->release(gpu, out);
 }
 
 static void check_swiglu(int64_t rows, int64_t F)
 {
   struct twin gu = input(rows * 2 * F), y = output(rows * F), dy = input(rows * F), dgu = output(rows * 2 * F), again = output(rows * F);
-  must(host->ops->swiglu(host_lane, rows, F, gu.here, y.here));
-  must(gpu->ops->swiglu(gpu_lane, rows, F, gu.there, y.there));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    must(s->ops->swiglu(s->lane, rows, F, at(s, &gu), at(s, &y)));
+    must(s->ops->swiglu_backward(s->lane, rows, F, at(s, &gu), at(s, &dy), at(s, &dgu),
+                                 at(s, &again)));
+  }
   expect_same("SwiGLU", &y);
-  must(host->ops->swiglu_backward(host_lane, rows, F, gu.here, dy.here, dgu.here, again.here));
-  must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu.there, again.there));
   expect_same("SwiGLU's gradient", &dgu);
   expect_same("SwiGLU once more", &again);
-  struct twin *all[] = {&gu, &y, &dy, &dgu, &again};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  forget();
 }
 
 static void test_swiglu(void **state)
@@ -878,14 +891,14 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
   struct rope op = {.rows = B * T, .T = T, .past = past, .heads = heads, .D = D, .stride = stride, .inv_freq = inv_freq};
   for (int inverse = 0; inverse < 2; inverse++) {
     op.inverse = inverse;
-    op.x = x.here;
-    must(host->ops->rope(host_lane, &op));
-    op.x = x.there;
-    must(gpu->ops->rope(gpu_lane, &op));
+    for (const struct side *s = sides; s < sides + 2; s++) {
+      op.x = at(s, &x);
+      must(s->ops->rope(s->lane, &op));
+    }
     expect_same("rotary positions", &x);
     op.past += 100;
   }
-  twin_free(&x);
+  forget();
 }
 
 static void test_rope(void **state)
@@ -901,63 +914,73 @@ static void test_bias_gradient(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-      struct twin d = input(sizes[i][0] * sizes[i][2]), db = sums(sizes[i][1], true);
-      must(host->ops->bias_gradient(host_lane, sizes[i][0], sizes[i][1], sizes[i][0], sizes[i][2], d.here, accumulate, db.here));
-      must(gpu->ops->bias_gradient(gpu_lane, sizes[i][0], sizes[i][1], sizes[i][0], sizes[i][2], d.there, accumulate, db.there));
+      const int64_t rows = sizes[i][0], n = sizes[i][1], ld = sizes[i][2];
+      struct twin d = input(rows * ld), db = sums(n, true);
+      for (const struct side *s = sides; s < sides + 2; s++)
+        must(s->ops->bias_gradient(s->lane, rows, n, rows, ld, at(s, &d), accumulate, at(s, &db)));
       expect_same("a bias gradient", &db);
-      twin_free(&d);
-      twin_free(&db);
+      forget();
     }
 }
 
 /* --- attention ------------------------------------------------------------------------------------------------------------------------------------------ */
 
-static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window)
+/* One block's attention: arrays on both sides, and the operations on one of them. */
+struct heads {
+  struct attention op;
+  struct attention_backward back;
+  struct twin qkv, out, lse, dout, dqkv;
+};
+
+static void heads_bind(struct heads *heads, const struct side *s)
+{
+  struct attention *op = &heads->op;
+  struct attention_backward *back = &heads->back;
+  const int64_t element = (int64_t)dtype_size(s->device->model.compute);
+  const int64_t k = op->heads * op->head_width * element,
+                v = k + op->kv_heads * op->head_width * element;
+  char *qkv = at(s, &heads->qkv), *dqkv = at(s, &heads->dqkv);
+  op->q = qkv, op->k = qkv + k, op->v = qkv + v;
+  op->out = at(s, &heads->out), op->lse = at(s, &heads->lse);
+  back->dout = at(s, &heads->dout), back->dq = dqkv, back->dk = dqkv + k, back->dv = dqkv + v;
+}
+
+/* On the GPU. */
+static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
 {
   const int64_t stride = (H + 2 * K) * D;
-  struct twin qkv = input(B * T * stride), out = output(B * T * H * D), lse = sums(B * H * T, false), dout = input(B * T * H * D),
-              dqkv = output(B * T * stride);
-  struct attention op = {.batch = B,
-                         .tokens = T,
-                         .heads = H,
-                         .kv_heads = K,
-                         .head_width = D,
-                         .window = window,
-                         .q_stride = stride,
-                         .k_stride = stride,
-                         .v_stride = stride,
-                         .out_stride = H * D};
-  struct attention_backward back = {.dq_stride = stride, .dk_stride = stride, .dv_stride = stride};
+  struct heads heads = {.op = {.batch = B, .tokens = T, .heads = H, .kv_heads = K, .head_width = D},
+                        .qkv = input(B * T * stride),
+                        .out = output(B * T * H * D),
+                        .lse = sums(B * H * T, false),
+                        .dout = input(B * T * H * D),
+                        .dqkv = output(B * T * stride)};
+  heads.op.q_stride = heads.op.k_stride = heads.op.v_stride = stride;
+  heads.op.out_stride = H * D;
+  heads.back.dq_stride = heads.back.dk_stride = heads.back.dv_stride = stride;
+  heads_bind(&heads, &sides[1]);
+  return heads;
+}
+
+static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window)
+{
+  struct heads heads = heads_make(B, T, H, K, D);
+  heads.op.window = window;
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    const struct device_model *model = &s->device->model;
+    heads_bind(&heads, s);
+    heads.op.work = scratch(s->device, model->attention_workspace(model, &heads.op, s->threads));
+    must(s->ops->attention(s->lane, &heads.op));
+    heads.back.forward = heads.op;
+    must(s->ops->attention_backward(s->lane, &heads.back));
+  }
   char what[128];
   snprintf(what, sizeof what, "attention B %lld T %lld H %lld K %lld D %lld window %lld", (long long)B, (long long)T, (long long)H, (long long)K,
            (long long)D, (long long)window);
-  for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
-    struct device *device = on_gpu ? gpu : host;
-    struct lane *lane = on_gpu ? gpu_lane : host_lane;
-    const size_t element = on_gpu ? dtype_size(compute) : 4;
-    char *base = on_gpu ? qkv.there : (void *)qkv.here, *dbase = on_gpu ? dqkv.there : (void *)dqkv.here;
-    op.q = base;
-    op.k = base + (size_t)(H * D) * element;
-    op.v = base + (size_t)((H + K) * D) * element;
-    op.out = on_gpu ? out.there : out.here;
-    op.lse = on_gpu ? lse.there : lse.here;
-    op.work = room(device, device->ops->attention_workspace(device, &op, THREADS));
-    must(device->ops->attention(lane, &op));
-    back.forward = op;
-    back.dout = on_gpu ? dout.there : dout.here;
-    back.dq = dbase;
-    back.dk = dbase + (size_t)(H * D) * element;
-    back.dv = dbase + (size_t)((H + K) * D) * element;
-    must(device->ops->attention_backward(lane, &back));
-    must_cuda(cudaDeviceSynchronize());
-    device->ops->release(device, op.work);
-  }
-  expect_same(what, &out);
-  expect_same(what, &lse);
-  expect_same(what, &dqkv);
-  struct twin *all[] = {&qkv, &out, &lse, &dout, &dqkv};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
+  expect_same(what, &heads.out);
+  expect_same(what, &heads.lse);
+  expect_same(what, &heads.dqkv);
+  forget();
 }
 
 /* Each test has a device of its own. */
@@ -1044,57 +1067,10 @@ static void test_hopper_knows(void **state)
   assert_false(knows(other));
 }
 
-/* One block's attention on the GPU. */
-struct heads {
-  struct attention op;
-  struct attention_backward back;
-  struct twin qkv, out, lse, dout, dqkv;
-};
-
-static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
-{
-  const int64_t stride = (H + 2 * K) * D;
-  const size_t element = dtype_size(compute), k = (size_t)(H * D) * element, v = (size_t)((H + K) * D) * element;
-  struct heads heads = {.qkv = input(B * T * stride),
-                        .out = output(B * T * H * D),
-                        .lse = sums(B * H * T, false),
-                        .dout = input(B * T * H * D),
-                        .dqkv = output(B * T * stride)};
-  heads.op = (struct attention){.batch = B,
-                                .tokens = T,
-                                .heads = H,
-                                .kv_heads = K,
-                                .head_width = D,
-                                .q = heads.qkv.there,
-                                .k = (char *)heads.qkv.there + k,
-                                .v = (char *)heads.qkv.there + v,
-                                .q_stride = stride,
-                                .k_stride = stride,
-                                .v_stride = stride,
-                                .out = heads.out.there,
-                                .out_stride = H * D,
-                                .lse = heads.lse.there};
-  heads.back = (struct attention_backward){.dout = heads.dout.there,
-                                           .dq = heads.dqkv.there,
-                                           .dk = (char *)heads.dqkv.there + k,
-                                           .dv = (char *)heads.dqkv.there + v,
-                                           .dq_stride = stride,
-                                           .dk_stride = stride,
-                                           .dv_stride = stride};
-  return heads;
-}
-
-static void heads_free(struct heads *heads)
-{
-  struct twin *all[] = {&heads->qkv, &heads->out, &heads->lse, &heads->dout, &heads->dqkv};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
-}
-
 static size_t room_for(struct heads *heads, enum attention_room which)
 {
   heads->op.room = which;
-  const size_t bytes = gpu->ops->attention_workspace(gpu, &heads->op, 1);
+  const size_t bytes = gpu->model.attention_workspace(&gpu->model, &heads->op, 1);
   heads->op.room = ATTENTION_BEST;
   return bytes;
 }
@@ -1104,7 +1080,7 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
 {
   enum { BEHIND = 4096 };
   unsigned char got[BEHIND], want[BEHIND];
-  char *work = room(gpu, bytes + BEHIND);
+  char *work = scratch(gpu, bytes + BEHIND);
   memset(want, 0xa5, BEHIND);
   must_cuda(cudaMemset(work + bytes, 0xa5, BEHIND));
   upload(&heads->dqkv);
@@ -1117,7 +1093,7 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
   must_cuda(cudaMemcpy(out, heads->dqkv.there, (size_t)heads->dqkv.n * dtype_size(compute), cudaMemcpyDeviceToHost));
   must_cuda(cudaMemcpy(got, work + bytes, BEHIND, cudaMemcpyDeviceToHost));
   assert_memory_equal(got, want, BEHIND);
-  gpu->ops->release(gpu, work);
+  drop(gpu, work);
 }
 
 static void expect_more_room_wanted(struct heads *heads)
@@ -1141,8 +1117,8 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
     assert_true(tight < best);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute),
                rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best, tight + 1};
-  unsigned char *want = room(host, bytes), *got = room(host, bytes);
-  heads.op.work = room(gpu, forward);
+  unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
+  heads.op.work = scratch(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
   gradient_within(&heads, rooms[0], want);
   for (size_t i = 1; i < sizeof rooms / sizeof *rooms; i++) {
@@ -1153,10 +1129,7 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
   expect_more_room_wanted(&heads);
   cuda->most_scores = most_before;
   cuda->least_scores = least_before;
-  gpu->ops->release(gpu, heads.op.work);
-  host->ops->release(host, want);
-  host->ops->release(host, got);
-  heads_free(&heads);
+  forget();
 }
 
 static void test_tight_attention(void **state)
@@ -1185,9 +1158,9 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   struct heads heads = heads_make(B, T, H, K, D);
   const size_t need = room_for(&heads, ATTENTION_BEST), forward = room_for(&heads, ATTENTION_FORWARD);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
-  unsigned char *want = room(host, bytes), *got = room(host, bytes);
+  unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
   assert_int_equal(room_for(&heads, ATTENTION_TIGHT), need);
-  heads.op.work = room(gpu, forward);
+  heads.op.work = scratch(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
   gradient_within(&heads, need, want);
   for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
@@ -1202,10 +1175,7 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   heads.back.dq = (char *)heads.back.dq + 2;
   assert_int_equal(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), "no multiples of 16 bytes"));
-  gpu->ops->release(gpu, heads.op.work);
-  host->ops->release(host, want);
-  host->ops->release(host, got);
-  heads_free(&heads);
+  forget();
 }
 
 static void test_hopper_bits(void **state)
@@ -1218,15 +1188,13 @@ static void test_hopper_bits(void **state)
   check_hopper_bits(1, 4096, 8, 2, 128);
   struct heads one = heads_make(1, 2048, 4, 2, 128), two = heads_make(1, 4096, 4, 2, 128);
   assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
-  heads_free(&one);
-  heads_free(&two);
 }
 
 /* --- embedding, classifier, optimizer --------------------------------------------------------------------------------------------------------------- */
 
 static int32_t *tokens_there(const int32_t *token, int64_t n)
 {
-  int32_t *there = room(gpu, (size_t)n * sizeof *there);
+  int32_t *there = scratch(gpu, (size_t)n * sizeof *there);
   must_cuda(cudaMemcpy(there, token, (size_t)n * sizeof *there, cudaMemcpyHostToDevice));
   return there;
 }
@@ -1234,23 +1202,22 @@ static int32_t *tokens_there(const int32_t *token, int64_t n)
 static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
 {
   const int64_t rows = B * T;
-  int32_t *token = room(host, (size_t)rows * sizeof *token);
+  int32_t *token = scratch(host, (size_t)rows * sizeof *token);
   for (int64_t r = 0; r < rows; r++)
     token[r] = (int32_t)((r * r + 3 * r) % (r % 3 ? V : 5));
   int32_t *there = tokens_there(token, rows);
   struct twin wte = input(V * C), wpe = input(T * C), x = output(rows * C), dx = input(rows * C), dwte = sums(V * C, true), dwpe = sums(T * C, true);
-  must(host->ops->embedding(host_lane, rows, T, C, V, token, wte.here, positions ? wpe.here : NULL, x.here));
-  must(gpu->ops->embedding(gpu_lane, rows, T, C, V, there, wte.there, positions ? wpe.there : NULL, x.there));
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    const int32_t *const tokens = s->device == gpu ? there : token;
+    must(s->ops->embedding(s->lane, rows, T, C, V, tokens, at(s, &wte),
+                           at(s, positions ? &wpe : NULL), at(s, &x)));
+    must(s->ops->embedding_backward(s->lane, rows, T, C, V, tokens, at(s, &dx), at(s, &dwte), true,
+                                    at(s, positions ? &dwpe : NULL)));
+  }
   expect_same("an embedding", &x);
-  must(host->ops->embedding_backward(host_lane, rows, T, C, V, token, dx.here, dwte.here, true, positions ? dwpe.here : NULL));
-  must(gpu->ops->embedding_backward(gpu_lane, rows, T, C, V, there, dx.there, dwte.there, true, positions ? dwpe.there : NULL));
   expect_same("an embedding's gradient", &dwte);
   expect_same("its positions'", &dwpe);
-  struct twin *all[] = {&wte, &wpe, &x, &dx, &dwte, &dwpe};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    twin_free(all[i]);
-  gpu->ops->release(gpu, there);
-  host->ops->release(host, token);
+  forget();
 }
 
 static void test_embedding(void **state)
@@ -1281,9 +1248,6 @@ static void test_embedding_repeats(void **state)
     must_cuda(cudaMemcpy(time ? second : first, dwte.there, sizeof first, cudaMemcpyDeviceToHost));
   }
   assert_memory_equal(first, second, sizeof first);
-  twin_free(&dx);
-  twin_free(&dwte);
-  gpu->ops->release(gpu, there);
 }
 
 static void expect_fault(const char *what)
@@ -1306,10 +1270,6 @@ static void test_bad_token(void **state)
   must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, there, wte.there, NULL, x.there));
   must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, there, x.there, dwte.there, false, NULL)); /* touches no memory of others */
   expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
-  twin_free(&wte);
-  twin_free(&x);
-  twin_free(&dwte);
-  gpu->ops->release(gpu, there);
 }
 
 static void test_bad_target(void **state)
@@ -1317,26 +1277,24 @@ static void test_bad_target(void **state)
   int32_t target[] = {3, -1, -2};
   int32_t *there = tokens_there(target, 3);
   struct twin logits = input(3 * 40);
-  double *loss = room(gpu, 3 * sizeof *loss);
+  double *loss = scratch(gpu, 3 * sizeof *loss);
   (void)state;
   must(gpu->ops->cross_entropy(gpu_lane, 2, 40, 40, logits.there, there, 1, false, loss));
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
   must(gpu->ops->cross_entropy(gpu_lane, 3, 40, 40, logits.there, there, 1, false, loss));
   expect_fault("target 2 of the batch is -2, outside the vocabulary of 40");
-  twin_free(&logits);
-  gpu->ops->release(gpu, there);
-  gpu->ops->release(gpu, loss);
 }
 
 static void check_classifier(int64_t rows, int64_t V, int64_t ld)
 {
-  int32_t *target = room(host, (size_t)rows * sizeof *target);
+  int32_t *target = scratch(host, (size_t)rows * sizeof *target);
   for (int64_t r = 0; r < rows; r++)
     target[r] = r % 5 == 4 ? -1 : r % 7 == 0 ? (int32_t)(V - 1) : (int32_t)(r * 37 % V);
   int32_t *there = tokens_there(target, rows);
   struct twin logits = input(rows * ld);
-  double *loss = room(host, (size_t)rows * 8), *loss_there = room(gpu, (size_t)rows * 8), got[4096];
+  double *loss = scratch(host, (size_t)rows * 8), *loss_there = scratch(gpu, (size_t)rows * 8),
+         got[4096];
   for (int gradient = 0; gradient < 2; gradient++) {
     for (int64_t r = 0; r < rows && gradient; r++)
       for (int64_t i = V; i < ld; i++)
@@ -1350,11 +1308,7 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
       if (!(fabs(got[r] - loss[r]) <= 1e-5 * (1 + fabs(loss[r]))))
         fail_msg("loss of row %lld is %.9g, not %.9g", (long long)r, got[r], loss[r]);
   }
-  twin_free(&logits);
-  gpu->ops->release(gpu, there);
-  gpu->ops->release(gpu, loss_there);
-  host->ops->release(host, target);
-  host->ops->release(host, loss);
+  forget();
 }
 
 static void test_classifier(void **state)
@@ -1614,8 +1568,7 @@ static void sum_parts_as_the_host(int parts, int64_t n, enum dtype type)
   must(host->ops->sum_parts(host_lane, n, parts, DTYPE_F32, base.here, n, accumulate, dst.here));
   must(gpu->ops->sum_parts(gpu_lane, n, parts, type, base.there, n, accumulate, dst.there));
   expect_bits("a sum over parts", dst.there, dst.here, (size_t)n * 4);
-  twin_free(&base);
-  twin_free(&dst);
+  forget();
 }
 
 /* The tree over ranks must agree bit for bit. */
@@ -1684,7 +1637,7 @@ static void test_sum_squares(void **state)
     struct twin x = sums(100000 + skip, true);
     struct exactsum sum, got, *there;
     exactsum_zero(&sum);
-    there = place_there(&sum, sizeof sum);
+    there = keep(gpu, place_there(&sum, sizeof sum));
     for (int time = 0; time < 3; time++) {
       must(host->ops->sum_squares(host_lane, x.n - skip, x.here + skip, &sum));
       must(gpu->ops->sum_squares(gpu_lane, x.n - skip, (float *)x.there + skip, there));
@@ -1693,8 +1646,7 @@ static void test_sum_squares(void **state)
     must_cuda(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
     expect_normalized(&got);
     assert_memory_equal(&got, &sum, sizeof sum); /* terms of one order, added exactly */
-    gpu->ops->release(gpu, there);
-    twin_free(&x);
+    forget();
   }
 }
 
@@ -1715,31 +1667,28 @@ static void fill_terms(int64_t n, double *term)
 static void test_sum_exact(void **state)
 {
   static const int64_t sizes[] = {0, 1, 31, 1000, 70001};
-  double *term = room(host, 70001 * sizeof *term);
+  double *term = scratch(host, 70001 * sizeof *term);
   struct exactsum sum;
   (void)state;
   exactsum_zero(&sum);
   sum.digit[3] = -5; /* carries that n = 0 must pass on, too */
-  struct exactsum *there = place_there(&sum, sizeof sum);
+  struct exactsum *there = keep(gpu, place_there(&sum, sizeof sum));
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     fill_terms(sizes[i], term);
     if (sizes[i] == 1000)
       term[500] = INFINITY, term[501] = -INFINITY, term[502] = NAN;
-    double *terms_there = place_there(term, (size_t)sizes[i] * sizeof *term);
+    double *terms_there = keep(gpu, place_there(term, (size_t)sizes[i] * sizeof *term));
     must(host->ops->sum_exact(host_lane, sizes[i], term, &sum));
     must(gpu->ops->sum_exact(gpu_lane, sizes[i], terms_there, there));
     expect_bits("an exact sum", there, &sum, sizeof sum);
-    gpu->ops->release(gpu, terms_there);
   }
-  gpu->ops->release(gpu, there);
-  host->ops->release(host, term);
 }
 
 /* Oracle: the host's merge, and the sum that it was given stays. */
 static void test_merge_exact(void **state)
 {
   enum { TERMS = 1000 };
-  double *term = room(host, 2 * TERMS * sizeof *term);
+  double *term = scratch(host, 2 * TERMS * sizeof *term);
   struct exactsum sum[2];
   (void)state;
   fill_terms(2 * TERMS, term);
@@ -1750,24 +1699,22 @@ static void test_merge_exact(void **state)
       exactsum_zero(&sum[half]);
       must(host->ops->sum_exact(host_lane, TERMS, term + half * TERMS, &sum[half]));
     }
-    struct exactsum *there = place_there(sum, sizeof sum);
+    struct exactsum *there = keep(gpu, place_there(sum, sizeof sum));
     must(host->ops->merge_exact(host_lane, &sum[1], &sum[0]));
     must(gpu->ops->merge_exact(gpu_lane, there + 1, there));
     expect_bits("a merge of exact sums", there, sum, sizeof sum);
-    gpu->ops->release(gpu, there);
   }
-  host->ops->release(host, term);
 }
 
 static void check_conclusion(const double *loss, int losses, const double *square, int squares, double clip)
 {
   struct exactsum sum[2];
-  struct outcome want, got, *out = room(gpu, sizeof *out);
+  struct outcome want, got, *out = scratch(gpu, sizeof *out);
   exactsum_zero(&sum[0]);
   exactsum_zero(&sum[1]);
   must(host->ops->sum_exact(host_lane, losses, loss, &sum[0]));
   must(host->ops->sum_exact(host_lane, squares, square, &sum[1]));
-  struct exactsum *there = place_there(sum, sizeof sum);
+  struct exactsum *there = keep(gpu, place_there(sum, sizeof sum));
   must(host->ops->conclude(host_lane, &sum[0], &sum[1], clip, &want));
   must(gpu->ops->conclude(gpu_lane, there, there + 1, clip, out));
   must_cuda(cudaDeviceSynchronize());
@@ -1779,8 +1726,7 @@ static void check_conclusion(const double *loss, int losses, const double *squar
   if (memcmp(&got, &want, sizeof got))
     fail_msg("loss %.17g, norm %.17g, scale %.17g, finite %lld; not %.17g, %.17g, %.17g, %lld", got.loss_sum, got.grad_norm, got.scale,
              (long long)got.finite, want.loss_sum, want.grad_norm, want.scale, (long long)want.finite);
-  gpu->ops->release(gpu, there);
-  gpu->ops->release(gpu, out);
+  forget();
 }
 
 static void test_conclude(void **state)
@@ -1878,7 +1824,7 @@ static void test_pin(void **state)
 {
   enum { BYTES = 64 << 20, WORK = 256 << 20, TURNS = 300 };
   unsigned char *shared = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  char *work = room(gpu, WORK), *there = room(gpu, BYTES);
+  char *work = scratch(gpu, WORK), *there = scratch(gpu, BYTES);
   struct mark *begin = NULL, *copied = NULL;
   (void)state;
   assert_true(shared != MAP_FAILED);
@@ -1910,8 +1856,6 @@ static void test_pin(void **state)
   must(gpu->ops->lane_check(gpu_lane));
   gpu->ops->mark_destroy(begin);
   gpu->ops->mark_destroy(copied);
-  gpu->ops->release(gpu, work);
-  gpu->ops->release(gpu, there);
   assert_int_equal(munmap(shared, 2 * BYTES), 0);
 }
 
@@ -1921,11 +1865,11 @@ static void test_marks(void **state)
   enum { BYTES = 256 << 20, TURNS = 20 };
   struct mark *begin = NULL, *written = NULL, *read = NULL, *never = NULL;
   struct lane *other = NULL;
-  char *a = room(gpu, BYTES), *b = room(gpu, BYTES), *c = room(gpu, BYTES);
+  char *a = scratch(gpu, BYTES), *b = scratch(gpu, BYTES), *c = scratch(gpu, BYTES);
   unsigned char got[64], want[64];
   double seconds = -1;
   (void)state;
-  must(gpu->ops->lane_create(gpu, "gather", 1, &other));
+  must(gpu->ops->lane_create(gpu, "gather", LANE_ROLE_COMMUNICATE, 1, &other));
   must(gpu->ops->mark_create(gpu, &begin));
   must(gpu->ops->mark_create(gpu, &written));
   must(gpu->ops->mark_create(gpu, &read));
@@ -1958,9 +1902,6 @@ static void test_marks(void **state)
   gpu->ops->mark_destroy(never);
   gpu->ops->mark_destroy(NULL);
   gpu->ops->lane_destroy(other);
-  gpu->ops->release(gpu, a);
-  gpu->ops->release(gpu, b);
-  gpu->ops->release(gpu, c);
 }
 
 static void test_devices(void **state)
@@ -2037,9 +1978,6 @@ static void test_measure(void **state)
   must(gpu->ops->measured(gpu_lane, total));
   expect_calls(total, CLASS_ACTIVATIONS, 1, 3.0 * N * N * (double)dtype_size(compute));
   must(gpu->ops->measure(gpu_lane, false));
-  twin_free(&a);
-  twin_free(&b);
-  twin_free(&c);
 }
 
 /* Oracle: the pairs of a query and a key that it sees, one by one. */
@@ -2047,30 +1985,22 @@ static void test_measure_attention(void **state)
 {
   enum { B = 2, T = 64, H = 4, D = 64 };
   const int64_t windows[] = {0, 1, 24, T, 2 * T};
-  struct twin qkv = input(B * T * 3 * H * D), out = output(B * T * H * D);
-  float *lse = room(gpu, B * H * T * sizeof(float));
+  struct heads heads = heads_make(B, T, H, H, D);
   struct class_total total[CLASS_COUNT];
   (void)state;
   for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
-    struct attention op = {.batch = B, .tokens = T, .heads = H, .kv_heads = H, .head_width = D, .window = windows[w], .lse = lse, .out = out.there};
-    const size_t part = H * D * dtype_size(compute);
     int64_t pairs = 0;
-    op.q = qkv.there, op.k = (char *)qkv.there + part, op.v = (char *)qkv.there + 2 * part;
-    op.q_stride = op.k_stride = op.v_stride = 3 * H * D, op.out_stride = H * D;
-    op.work = room(gpu, gpu->ops->attention_workspace(gpu, &op, 1));
+    heads.op.window = windows[w];
+    heads.op.work = scratch(gpu, gpu->model.attention_workspace(&gpu->model, &heads.op, 1));
     for (int64_t query = 0; query < T; query++)
       for (int64_t key = 0; key <= query; key++)
         pairs += windows[w] == 0 || query - key < windows[w];
     must(gpu->ops->measure(gpu_lane, true));
-    must(gpu->ops->attention(gpu_lane, &op));
+    must(gpu->ops->attention(gpu_lane, &heads.op));
     must(gpu->ops->measure(gpu_lane, false));
     must(gpu->ops->measured(gpu_lane, total));
     expect_calls(total, CLASS_ATTENTION, 1, 2 * 2.0 * D * H * B * (double)pairs);
-    gpu->ops->release(gpu, op.work);
   }
-  gpu->ops->release(gpu, lse);
-  twin_free(&qkv);
-  twin_free(&out);
 }
 
 /* A table of pointers, of which none is NULL. */
@@ -2092,15 +2022,18 @@ static int start(void **state)
   must(device_create("host", 0, DTYPE_F32, &host));
   must(cuda_device_create(0, compute, &gpu));
   ((struct cuda_device *)gpu)->keeps_cache = false;
-  must(host->ops->lane_create(host, "compute", THREADS, &host_lane));
-  must(gpu->ops->lane_create(gpu, "compute", 1, &gpu_lane));
+  must(host->ops->lane_create(host, "compute", LANE_ROLE_COMPUTE, THREADS, &host_lane));
+  must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
   must(gpu->ops->lane_reserve(gpu_lane));
+  sides[0] = (struct side){host, host->ops, host_lane, THREADS};
+  sides[1] = (struct side){gpu, gpu->ops, gpu_lane, 1};
   return 0;
 }
 
 static int stop(void **state)
 {
   (void)state;
+  forget();
   host->ops->lane_destroy(host_lane);
   gpu->ops->lane_destroy(gpu_lane);
   device_destroy(host);

@@ -107,6 +107,7 @@ static enum status apart_memory(struct device *device, int64_t *used, int64_t *a
 
 void apart_make(struct device *device)
 {
+  struct device_model cuda;
   if (!apart.host)
     apart.host = device->ops;
   apart.ops = *apart.host;
@@ -119,7 +120,9 @@ void apart_make(struct device *device)
   apart.ops.lane_destroy = apart_lane_destroy;
   apart.ops.memory = apart_memory;
   device->ops = &apart.ops;
-  device->host_memory = false;
+  must(device_model_find("cuda", device->model.compute, &cuda));
+  device->model.host_memory = false;
+  device->model.reserve = cuda.reserve;
 }
 
 struct apart_counts apart_counts(void)
@@ -144,15 +147,20 @@ void apart_set_memory(int64_t used, int64_t all)
 
 void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart_device)
 {
-  *job = (struct job){.deck = deck, .comm = comm, .threads = 1};
+  const enum dtype compute = deck->run.compute == DECK_COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+  *job = (struct job){.deck = deck, .comm = comm, .place = {.compute = compute}, .threads = 1};
   if (!comm)
     must(comm_create_fake(rank, ranks, ranks, &job->comm));
-  must(device_create("host", 0, deck->run.compute == DECK_COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32, &job->device));
-  job->device->host_memory = true;
+  must(device_create("host", 0, compute, &job->device));
   if (apart_device)
     apart_make(job->device);
-  must(job_model(deck, ranks, &job->model));
-  struct plan_input input = {.mode = PLAN_TRAIN, .rank = rank, .ranks = ranks, .model = job->model, .device = job->device, .threads = 1};
+  must(job_model(deck, compute, ranks, &job->model));
+  struct plan_input input = {.mode = PLAN_TRAIN,
+                             .rank = rank,
+                             .ranks = ranks,
+                             .model = job->model,
+                             .device = &job->device->model,
+                             .threads = 1};
   must(job_shape(deck, JOB_TRAIN, ranks, &input));
   must(plan_create(&input, &job->plan[PLAN_TRAIN]));
   const struct plan *plans[] = {job->plan[PLAN_TRAIN]};

@@ -159,14 +159,12 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   (void)state;
   struct sized sized;
   sized_open(&sized, true);
-  assert_true(job_device_reserve(1) == (INT64_C(256) << 20) && job_device_reserve(2) == job_device_reserve(8) &&
-              job_device_reserve(2) == (INT64_C(2304) << 20));
   sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(2) * GI;
   sized.plan.tight_saves = 1;
   struct job_limits limits = no_limits;
   must(sized_check(&sized, JOB_TRAIN, &limits));
-  limits.device = INT64_C(5) * GI + job_device_reserve(2);
+  limits.device = INT64_C(5) * GI + (INT64_C(2304) << 20);
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
@@ -296,7 +294,7 @@ static void keys_that_are_named_make_it_fit(void **state)
   struct job_limits limits = no_limits;
   int named = 0;
   open_with(&sized, 1, kept);
-  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = job_device_reserve(2);
+  const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = INT64_C(2304) << 20;
   sized_close(&sized);
   limits.device = device + reserve - 1;
   assert_in_range(
@@ -705,7 +703,7 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       assignment[n++] = word;
     must(deck_load(&deck, NULL, n, assignment));
-    struct device device = {.host_memory = !known[i].apart};
+    struct device_model device = {.host_memory = !known[i].apart};
     struct plan_input input = {.mode = PLAN_TRAIN, .ranks = 1, .device = &device};
     assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);
     if (known[i].text)

@@ -83,7 +83,7 @@ static void read_buffer(const struct job *job, int buffer, char **out)
   const struct plan_buffer *b = &job->plan[PLAN_TRAIN]->buffer[buffer];
   const char *from = (const char *)job->memory.persistent[b->tier] + b->offset;
   must(mem_alloc(MEM_DATA, (size_t)b->bytes, (void **)out));
-  if (job->device->host_memory)
+  if (job->device->model.host_memory)
     memcpy(*out, from, (size_t)b->bytes);
   else
     apart_read(from, (size_t)b->bytes, *out);

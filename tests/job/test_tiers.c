@@ -129,7 +129,7 @@ static void read_buffer(const struct job *job, int buffer, char **out)
   const struct plan *plan = job->plan[PLAN_TRAIN];
   const struct plan_buffer *b = &plan->buffer[buffer];
   must(mem_alloc(MEM_DATA, (size_t)b->bytes, (void **)out));
-  if (b->tier == TIER_DEVICE && !job->device->host_memory)
+  if (b->tier == TIER_DEVICE && !job->device->model.host_memory)
     apart_read((const char *)job->memory.persistent[b->tier] + b->offset, (size_t)b->bytes, *out);
   else
     must(exec_memory_read(&job->memory, plan, buffer, 0, b->bytes, *out));
@@ -143,7 +143,7 @@ static void check_copy(const struct job *job, int u, struct layout_range r, cons
   static float values[MOST_ELEMENTS];
   static char rounded[MOST_ELEMENTS * sizeof(float)];
   const struct layout_unit *layout = &job->plan[PLAN_TRAIN]->layout[u];
-  const enum dtype compute = job->device->compute;
+  const enum dtype compute = job->device->model.compute;
   const int64_t size = (int64_t)dtype_size(compute);
   for (int p = 0; p < layout->params; p++) {
     const struct layout_range part = layout_param_part(layout, p, r);
@@ -186,7 +186,7 @@ static void working_copies_are_the_masters_rounded(void **arg)
       struct job job;
       open_with(&job, &deck, which, freezes[f]);
       const struct deck_shape *shape = &job.plan[PLAN_TRAIN]->input.shape;
-      const bool narrow = job.device->compute == DTYPE_BF16,
+      const bool narrow = job.device->model.compute == DTYPE_BF16,
                  expected = shape->host_state ? narrow || shape->params_full : narrow && shape->keep_working;
       must(job_state_init(&job));
       must(comm_barrier(comm));

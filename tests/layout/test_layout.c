@@ -252,44 +252,6 @@ static void boxes_of_large_arrays_do_not_overflow(void **state)
   assert_true(box[2].start[0] == shape[0] - 1 && box[2].count[1] == shape[1] - 1);
 }
 
-/* Oracle: element i of the used length belongs to i / (flat_from / from) before and to i / (flat_to / to) after. */
-static void expect_reshard(int64_t used, int from, int to)
-{
-  struct layout_unit before, after;
-  assert_int_equal(layout_unit_pack(1, &used, NULL, from, &before), STATUS_OK);
-  assert_int_equal(layout_unit_pack(1, &used, NULL, to, &after), STATUS_OK);
-  int64_t element = 0;
-  for (int index = 0; index < to; index++) {
-    struct layout_piece piece[16];
-    int n = layout_reshard(used, before.flat, from, after.flat, to, index, piece, 16);
-    assert_in_range(n, 0, from);
-    assert_int_equal(layout_reshard(used, before.flat, from, after.flat, to, index, NULL, 0), n);
-    for (int i = 0; i < n; i++) {
-      assert_true(piece[i].begin < piece[i].end);
-      assert_int_equal(piece[i].begin, element);
-      for (; element < piece[i].end; element++) {
-        assert_int_equal(element / (before.flat / from), piece[i].from_index);
-        assert_int_equal(element / (after.flat / to), index);
-      }
-      if (i > 0)
-        assert_true(piece[i].from_index > piece[i - 1].from_index);
-    }
-  }
-  assert_int_equal(element, used);
-  layout_unit_free(&before);
-  layout_unit_free(&after);
-}
-
-static void reshard_moves_every_element_once_to_its_new_owner(void **state)
-{
-  (void)state;
-  static const int64_t used[] = {1, 255, 256, 257, 1793, 5000};
-  for (size_t u = 0; u < sizeof(used) / sizeof(used[0]); u++)
-    for (int from = 1; from <= 7; from++)
-      for (int to = 1; to <= 7; to++)
-        expect_reshard(used[u], from, to);
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -303,7 +265,6 @@ int main(void)
       cmocka_unit_test(param_parts_are_the_brute_force_intersection),
       cmocka_unit_test(boxes_enumerate_exactly_the_range),
       cmocka_unit_test(boxes_of_large_arrays_do_not_overflow),
-      cmocka_unit_test(reshard_moves_every_element_once_to_its_new_owner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,8 @@ void engine_create_frozen(const struct model_config *config, int threads, int n,
 {
   *out = (struct engine){.threads = threads};
   must(device_create("host", 0, DTYPE_F32, &out->device));
-  must(out->device->ops->lane_create(out->device, "compute", threads, &out->lane));
+  must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, threads,
+                                     &out->lane));
   must(model_create(config, &out->model));
   if (n > 0)
     must(model_freeze(out->model, n, patterns, 1));
@@ -131,13 +132,14 @@ static void room_create(struct engine *e, struct model_shape shape, struct room 
 {
   const struct model *model = e->model;
   *room = (struct room){.shape = shape,
-                        .stream_bytes = model_stream_bytes(model, e->device, shape),
-                        .saved_bytes = model->ops->saved_bytes(model, e->device, shape),
+                        .stream_bytes = model_stream_bytes(model, shape),
+                        .saved_bytes = model->ops->saved_bytes(model, shape),
                         .x = calloc((size_t)model->units, sizeof(void *)),
                         .saved = calloc((size_t)model->units, sizeof(void *))};
   assert_true(room->x && room->saved);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
-    room->work_bytes[what] = model->ops->work_bytes(model, e->device, shape, what, e->threads);
+    room->work_bytes[what] =
+        model->ops->work_bytes(model, &e->device->model, shape, what, e->threads);
   for (int u = 0; u < model->units; u++) {
     room->x[u] = engine_alloc(e, room->stream_bytes);
     room->saved[u] = engine_alloc(e, room->saved_bytes);
@@ -260,7 +262,7 @@ void caches_create(struct engine *e, int64_t B, int64_t capacity, struct caches 
 {
   *out = (struct caches){.B = B,
                          .capacity = capacity,
-                         .bytes = e->model->ops->cache_bytes(e->model, e->device, B, capacity),
+                         .bytes = e->model->ops->cache_bytes(e->model, B, capacity),
                          .block = calloc((size_t)e->model->units, sizeof(void *))};
   assert_non_null(out->block);
   for (int u = 1; u <= e->model->blocks; u++)

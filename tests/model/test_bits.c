@@ -196,7 +196,7 @@ static void test_frozen(void **state)
 static struct fused bind_qkv(const struct engine *engine)
 {
   const struct model_unit *unit = &engine->model->unit[1];
-  struct flat flat = {.unit = unit, .params = engine->params[1], .grads = engine->grads[1], .device = engine->device};
+  struct flat flat = flat_of(engine->model, 1, engine->params[1], engine->grads[1]);
   int at[6] = {0};
   static const char *const names[6] = {"q_proj.weight", "k_proj.weight", "v_proj.weight", "q_proj.bias", "k_proj.bias", "v_proj.bias"};
   for (int i = 0; i < 6; i++)

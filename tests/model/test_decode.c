@@ -122,8 +122,8 @@ static void test_cache_bytes(void **state)
   (void)state;
   struct engine e;
   engine_create(&shape_cases[1].config, 1, &e);
-  assert_int_equal(e.model->ops->cache_bytes(e.model, e.device, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
-  assert_true(e.model->ops->cache_bytes(e.model, e.device, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
+  assert_int_equal(e.model->ops->cache_bytes(e.model, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
+  assert_true(e.model->ops->cache_bytes(e.model, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -136,7 +136,7 @@ static void test_context_is_full(void **state)
     const int32_t token[2] = {1, 2};
     engine_create(&shape_cases[i].config, 1, &e);
     const struct model_shape s = {.B = 1, .T = 2};
-    size_t bytes = model_stream_bytes(e.model, e.device, s);
+    size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
     must(e.model->ops->embed(e.model, e.lane, s, 38, e.params[0], token, x));
     assert_int_equal(e.model->ops->embed(e.model, e.lane, s, 39, e.params[0], token, x), STATUS_USAGE);
@@ -156,7 +156,8 @@ static struct {
 
 static enum status watched_attention(struct lane *lane, const struct attention *op)
 {
-  const size_t need = watch.real->attention_workspace(lane->device, op, watch.threads);
+  const size_t need =
+      lane->device->model.attention_workspace(&lane->device->model, op, watch.threads);
   if ((size_t)(watch.end - (const char *)op->work) < need)
     fail_msg("%lld tokens behind %lld: attention needs %zu bytes, and has %lld", (long long)op->tokens, (long long)op->past, need,
              (long long)(watch.end - (const char *)op->work));
@@ -167,7 +168,7 @@ static enum status watched_attention(struct lane *lane, const struct attention *
 static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past, int64_t T, size_t bytes)
 {
   const struct model_shape s = {.B = caches->B, .T = T};
-  size_t stream = model_stream_bytes(e->model, e->device, s);
+  size_t stream = model_stream_bytes(e->model, s);
   float *x = engine_alloc(e, stream), *y = engine_alloc(e, stream);
   char *work = engine_alloc(e, bytes);
   for (size_t i = 0; i < stream / sizeof *x; i++)
@@ -182,7 +183,8 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
 static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct caches *caches, int threads)
 {
   const struct model_shape most = {.B = caches->B, .T = chunk};
-  const size_t bytes = e->model->ops->work_bytes(e->model, e->device, most, WORK_DECODE, threads);
+  const size_t bytes =
+      e->model->ops->work_bytes(e->model, &e->device->model, most, WORK_DECODE, threads);
   for (int unit = 1; unit <= e->model->blocks; unit += 2) /* the last may have a window that the first has not */
     for (int64_t T = 1; T <= chunk; T++)
       for (int64_t past = 0; past + T <= caches->capacity; past += past == 0 ? 1 : 9) {
@@ -228,7 +230,9 @@ static void test_workspace_of_many_threads(void **state)
     struct caches caches;
     engine_create(&config, MANY_THREADS, &e);
     caches_create(&e, 2, config.context, &caches);
-    const size_t bytes = e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 150}, WORK_DECODE, MANY_THREADS);
+    const size_t bytes =
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 150},
+                                 WORK_DECODE, MANY_THREADS);
     for (size_t p = 0; p < sizeof pasts / sizeof pasts[0]; p++)
       for (int64_t T = 1; T <= 150; T += 149) {
         decode_block(&e, &caches, 1, pasts[p], T, bytes);
@@ -250,8 +254,8 @@ static void test_workspace_does_not_grow_with_the_context(void **state)
     struct engine e;
     config.context = i ? 131072 : 4096;
     engine_create(&config, 1, &e);
-    bytes[i] =
-        e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, MANY_THREADS) - e.model->ops->work_bytes(e.model, e.device, s, WORK_DECODE, 1);
+    bytes[i] = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, MANY_THREADS) -
+               e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_DECODE, 1);
     engine_destroy(&e);
   }
   assert_int_equal(bytes[0], bytes[1]);

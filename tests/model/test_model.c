@@ -18,124 +18,46 @@ static const struct model_config gpt2_124m = {
 static const struct model_config little = {
     .arch = "gpt2", .layers = 2, .width = 48, .heads = 4, .context = 16, .vocab = 211, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
 
-static const struct model_config small_qwen3 = {.arch = "qwen3",
-                                                .layers = 3,
-                                                .width = 48,
-                                                .heads = 6,
-                                                .kv_heads = 2,
-                                                .head_width = 20,
-                                                .ffn = 32,
-                                                .context = 16,
-                                                .vocab = 211,
-                                                .norm_eps = 1e-6,
-                                                .init_std = 0.02};
+// clang-format off: as the rows below
+static const struct model_config small_qwen3 = {
+    .arch = "qwen3", .layers = 3, .width = 48, .heads = 6, .kv_heads = 2, .head_width = 20,
+    .ffn = 32, .context = 16, .vocab = 211, .norm_eps = 1e-6, .init_std = 0.02};
+// clang-format on
 
 /* As their config.json has them. */
 enum { LLAMA_7B, LLAMA_8B, LLAMA_1B, QWEN2_05B, QWEN2_7B, QWEN3_8B, QWEN3_14B, MISTRAL_7B, PUBLISHED };
 static const struct {
   struct model_config config;
   int64_t parameters;
+// clang-format off: one row a model
 } published[PUBLISHED] = {
-    [LLAMA_7B] = {{.arch = "llama",
-                   .layers = 32,
-                   .width = 4096,
-                   .heads = 32,
-                   .ffn = 11008,
-                   .context = 4096,
-                   .vocab = 32000,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.02},
-                  6738415616},
-    [LLAMA_8B] = {{.arch = "llama",
-                   .layers = 32,
-                   .width = 4096,
-                   .heads = 32,
-                   .kv_heads = 8,
-                   .ffn = 14336,
-                   .context = 131072,
-                   .vocab = 128256,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.02,
-                   .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = 8192}},
-                  8030261248},
-    [LLAMA_1B] = {{.arch = "llama",
-                   .layers = 16,
-                   .width = 2048,
-                   .heads = 32,
-                   .kv_heads = 8,
-                   .head_width = 64,
-                   .ffn = 8192,
-                   .context = 131072,
-                   .vocab = 128256,
-                   .tied = true,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.02,
-                   .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 32, .low_freq = 1, .high_freq = 4, .original = 8192}},
-                  1235814400},
-    [QWEN2_05B] = {{.arch = "qwen2",
-                    .layers = 24,
-                    .width = 896,
-                    .heads = 14,
-                    .kv_heads = 2,
-                    .ffn = 4864,
-                    .context = 32768,
-                    .vocab = 151936,
-                    .tied = true,
-                    .norm_eps = 1e-5,
-                    .init_std = 0.02,
-                    .rope = {.theta = 1e6}},
-                   494032768},
-    [QWEN2_7B] = {{.arch = "qwen2",
-                   .layers = 28,
-                   .width = 3584,
-                   .heads = 28,
-                   .kv_heads = 4,
-                   .ffn = 18944,
-                   .context = 131072,
-                   .vocab = 152064,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.02,
-                   .rope = {.theta = 1e6}},
-                  7615616512},
-    [QWEN3_8B] = {{.arch = "qwen3",
-                   .layers = 36,
-                   .width = 4096,
-                   .heads = 32,
-                   .kv_heads = 8,
-                   .head_width = 128,
-                   .ffn = 12288,
-                   .context = 40960,
-                   .vocab = 151936,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.02,
-                   .rope = {.theta = 1e6}},
-                  8190735360},
-    [QWEN3_14B] = {{.arch = "qwen3",
-                    .layers = 40,
-                    .width = 5120,
-                    .heads = 40,
-                    .kv_heads = 8,
-                    .head_width = 128,
-                    .ffn = 17408,
-                    .context = 40960,
-                    .vocab = 151936,
-                    .norm_eps = 1e-5,
-                    .init_std = 0.02,
-                    .rope = {.theta = 1e6}},
-                   14768307200},
-    [MISTRAL_7B] = {{.arch = "mistral",
-                     .layers = 32,
-                     .width = 4096,
-                     .heads = 32,
-                     .kv_heads = 8,
-                     .ffn = 14336,
-                     .context = 32768,
-                     .vocab = 32000,
-                     .window = 4096,
-                     .norm_eps = 1e-5,
-                     .init_std = 0.02},
-                    7241732096},
+    [LLAMA_7B] = {{.arch = "llama", .layers = 32, .width = 4096, .heads = 32, .ffn = 11008,
+     .context = 4096, .vocab = 32000, .norm_eps = 1e-5, .init_std = 0.02}, 6738415616},
+    [LLAMA_8B] = {{.arch = "llama", .layers = 32, .width = 4096, .heads = 32, .kv_heads = 8,
+     .ffn = 14336, .context = 131072, .vocab = 128256, .norm_eps = 1e-5, .init_std = 0.02,
+     .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4,
+     .original = 8192}}, 8030261248},
+    [LLAMA_1B] = {{.arch = "llama", .layers = 16, .width = 2048, .heads = 32, .kv_heads = 8,
+     .head_width = 64, .ffn = 8192, .context = 131072, .vocab = 128256, .tied = true,
+     .norm_eps = 1e-5, .init_std = 0.02, .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3,
+     .factor = 32, .low_freq = 1, .high_freq = 4, .original = 8192}}, 1235814400},
+    [QWEN2_05B] = {{.arch = "qwen2", .layers = 24, .width = 896, .heads = 14, .kv_heads = 2,
+     .ffn = 4864, .context = 32768, .vocab = 151936, .tied = true, .norm_eps = 1e-5,
+     .init_std = 0.02, .rope = {.theta = 1e6}}, 494032768},
+    [QWEN2_7B] = {{.arch = "qwen2", .layers = 28, .width = 3584, .heads = 28, .kv_heads = 4,
+     .ffn = 18944, .context = 131072, .vocab = 152064, .norm_eps = 1e-5, .init_std = 0.02,
+     .rope = {.theta = 1e6}}, 7615616512},
+    [QWEN3_8B] = {{.arch = "qwen3", .layers = 36, .width = 4096, .heads = 32, .kv_heads = 8,
+     .head_width = 128, .ffn = 12288, .context = 40960, .vocab = 151936, .norm_eps = 1e-5,
+     .init_std = 0.02, .rope = {.theta = 1e6}}, 8190735360},
+    [QWEN3_14B] = {{.arch = "qwen3", .layers = 40, .width = 5120, .heads = 40, .kv_heads = 8,
+     .head_width = 128, .ffn = 17408, .context = 40960, .vocab = 151936, .norm_eps = 1e-5,
+     .init_std = 0.02, .rope = {.theta = 1e6}}, 14768307200},
+    [MISTRAL_7B] = {{.arch = "mistral", .layers = 32, .width = 4096, .heads = 32, .kv_heads = 8,
+     .ffn = 14336, .context = 32768, .vocab = 32000, .window = 4096, .norm_eps = 1e-5,
+     .init_std = 0.02}, 7241732096},
 };
+// clang-format on
 
 static struct model *create(const struct model_config *config)
 {
@@ -463,22 +385,25 @@ static void test_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 3, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(model_stream_bytes(e.model, e.device, s), rows * 48 * 4);
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
-              ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
+  assert_int_equal(model_stream_bytes(e.model, s), rows * 48 * 4);
+  assert_int_equal(ops->saved_bytes(e.model, s),
+                   rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
+  assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
+              ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
   /* The head's work does not grow with the batch, nor beyond a chunk with the sequence. */
   const struct model_shape one = {.B = 1, .T = 16};
-  assert_int_equal(ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1), ops->work_bytes(e.model, e.device, one, WORK_LOSS_GRADIENT, 1));
-  assert_true(model_stream_bytes(e.model, e.device, huge) == SIZE_MAX);
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_FORWARD, 1) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD, 1) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
+  assert_int_equal(ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1),
+                   ops->work_bytes(e.model, &e.device->model, one, WORK_LOSS_GRADIENT, 1));
+  assert_true(model_stream_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
   const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
                                     .T = 16}; /* what is kept is possible, and not beside what a pass works in */
-  assert_true(ops->saved_bytes(e.model, e.device, large) < SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, e.device, large, WORK_FORWARD, 1) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
+  assert_true(ops->work_bytes(e.model, &e.device->model, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -491,13 +416,14 @@ static void test_decoder_sizes(void **state)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 4, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(ops->saved_bytes(e.model, e.device, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
-  assert_true(ops->work_bytes(e.model, e.device, s, WORK_FORWARD_SAVED, 1) + ops->saved_bytes(e.model, e.device, s) ==
-              ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1));
-  assert_true(ops->saved_bytes(e.model, e.device, huge) == SIZE_MAX);
+  assert_int_equal(ops->saved_bytes(e.model, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
+  assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
+                  ops->saved_bytes(e.model, s) ==
+              ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
+  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     if (what < WORK_LOSS || what > WORK_LOGITS)
-      assert_true(ops->work_bytes(e.model, e.device, huge, what, 1) == SIZE_MAX);
+      assert_true(ops->work_bytes(e.model, &e.device->model, huge, what, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -505,13 +431,16 @@ static void test_decoder_sizes(void **state)
 static const size_t room_for[] = {[ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
 static struct {
   const struct device_ops *real;
+  size_t (*real_workspace)(const struct device_model *model, const struct attention *op,
+                           int threads);
   const char *work;
   size_t bytes;
 } watch;
 
-static size_t roomy_workspace(struct device *device, const struct attention *op, int threads)
+static size_t roomy_workspace(const struct device_model *model, const struct attention *op,
+                              int threads)
 {
-  return room_for[op->room] + watch.real->attention_workspace(device, op, threads);
+  return room_for[op->room] + watch.real_workspace(model, op, threads);
 }
 
 static enum status watched_gradient(struct lane *lane, const struct attention_backward *op)
@@ -524,7 +453,7 @@ static enum status watched_gradient(struct lane *lane, const struct attention_ba
 /* One block's pass back in `bytes` of work; a sum of what comes out. */
 static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved, size_t bytes)
 {
-  const size_t stream = model_stream_bytes(e->model, e->device, s);
+  const size_t stream = model_stream_bytes(e->model, s);
   float *d = engine_alloc(e, stream);
   char *work = engine_alloc(e, bytes);
   double sum = 0;
@@ -543,17 +472,18 @@ static void check_tight_room(struct engine *e)
 {
   const struct model_ops *ops = e->model->ops;
   const struct model_shape s = {.B = 2, .T = 16};
-  const size_t stream = model_stream_bytes(e->model, e->device, s), kept = ops->saved_bytes(e->model, e->device, s),
-               forward = ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1);
+  const size_t stream = model_stream_bytes(e->model, s), kept = ops->saved_bytes(e->model, s),
+               forward = ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1);
   struct device_ops watching = *e->device->ops;
   watch.real = e->device->ops;
-  watching.attention_workspace = roomy_workspace;
+  watch.real_workspace = e->device->model.attention_workspace;
+  e->device->model.attention_workspace = roomy_workspace;
   watching.attention_backward = watched_gradient;
   e->device->ops = &watching;
-  const size_t best = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD, 1),
-               tight = ops->work_bytes(e->model, e->device, s, WORK_BACKWARD_TIGHT, 1);
+  const size_t best = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD, 1),
+               tight = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD_TIGHT, 1);
   assert_int_equal(best - tight, room_for[ATTENTION_BEST] - room_for[ATTENTION_TIGHT]);
-  assert_int_equal(ops->work_bytes(e->model, e->device, s, WORK_FORWARD_SAVED, 1), forward);
+  assert_int_equal(ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1), forward);
 
   float *x = engine_alloc(e, stream);
   void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
@@ -573,6 +503,7 @@ static void check_tight_room(struct engine *e)
   engine_free(e, saved, kept);
   engine_free(e, x, stream);
   e->device->ops = watch.real;
+  e->device->model.attention_workspace = watch.real_workspace;
 }
 
 /* Oracle: what the device's attention asks for, and the end of the memory that a block was given. */
@@ -584,15 +515,19 @@ static void test_tight_room(void **state)
     struct engine e;
     engine_create(configs[i], 1, &e);
     check_tight_room(&e);
-    assert_int_equal(e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD, 1),
-                     e.model->ops->work_bytes(e.model, e.device, (struct model_shape){.B = 2, .T = 16}, WORK_BACKWARD_TIGHT, 1));
+    assert_int_equal(
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
+                                 WORK_BACKWARD, 1),
+        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
+                                 WORK_BACKWARD_TIGHT, 1));
     engine_destroy(&e);
   }
 }
 
-static size_t window_workspace(struct device *device, const struct attention *op, int threads)
+static size_t window_workspace(const struct device_model *model, const struct attention *op,
+                               int threads)
 {
-  (void)device, (void)threads;
+  (void)model, (void)threads;
   return op->window ? 1 << 20 : 1 << 18;
 }
 
@@ -608,12 +543,8 @@ static void test_window_room(void **state)
     config.window = last ? 5 : 0;
     config.window_from = last ? config.layers - 1 : 0;
     engine_create(&config, 1, &e);
-    struct device_ops wide = *e.device->ops;
-    const struct device_ops *real = e.device->ops;
-    wide.attention_workspace = window_workspace;
-    e.device->ops = &wide;
-    bytes[last] = e.model->ops->work_bytes(e.model, e.device, s, WORK_FORWARD, 1);
-    e.device->ops = real;
+    e.device->model.attention_workspace = window_workspace;
+    bytes[last] = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1);
     engine_destroy(&e);
   }
   assert_int_equal(bytes[1] - bytes[0], (1 << 20) - (1 << 18));
@@ -627,150 +558,143 @@ static void test_logits_never_whole(void **state)
       .arch = "gpt2", .layers = 1, .width = 8, .heads = 1, .context = 8192, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   engine_create(&config, 1, &e);
   const struct model_shape s = {.B = 8, .T = 8192};
-  size_t chunk = e.model->ops->work_bytes(e.model, e.device, s, WORK_LOSS_GRADIENT, 1);
+  size_t chunk = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1);
   assert_true(chunk < (size_t)72 << 20); /* the whole matrix: 12 GiB */
   engine_destroy(&e);
 }
 
-static void expect_refusal(struct model_config config, enum status code, const char *words)
+static void expect_refusal(struct model_config config, const char *words)
 {
   struct model *model = NULL;
-  assert_int_equal(model_create(&config, &model), code);
+  assert_int_equal(model_create(&config, &model), STATUS_USAGE);
   assert_null(model);
   if (!strstr(status_text(), words))
     fail_msg("\"%s\" does not say \"%s\"", status_text(), words);
 }
 
-static struct model_config with(int64_t layers, int64_t width, int64_t heads, int64_t context, int64_t vocab)
-{
-  return (struct model_config){.arch = "gpt2",
-                               .layers = layers,
-                               .width = width,
-                               .heads = heads,
-                               .context = context,
-                               .vocab = vocab,
-                               .tied = true,
-                               .norm_eps = 1e-5,
-                               .init_std = 0.02};
-}
+/* A copy of `base`, named config, is changed and refused. */
+#define REFUSE(base, change, words) \
+  do { \
+    struct model_config config = base; \
+    change; \
+    expect_refusal(config, words); \
+  } while (0)
 
 static void test_guards(void **state)
 {
   (void)state;
-  struct model_config config = little;
-  config.arch = "gpt9";
-  expect_refusal(config, STATUS_USAGE, "there is no architecture \"gpt9\"; this build knows: gpt2, llama, mistral, qwen2, qwen3");
-  expect_refusal(with(0, 48, 4, 16, 211), STATUS_USAGE, "model.layers is 0");
-  expect_refusal(with(65537, 48, 4, 16, 211), STATUS_USAGE, "model.layers is 65537");
-  expect_refusal(with(1, 0, 4, 16, 211), STATUS_USAGE, "model.width is 0");
-  expect_refusal(with(1, 48, -4, 16, 211), STATUS_USAGE, "model.heads is -4");
-  expect_refusal(with(1, 48, 4, 0, 211), STATUS_USAGE, "model.context is 0");
-  expect_refusal(with(1, 48, 4, 16, INT64_C(1) << 31), STATUS_USAGE, "model.vocab is 2147483648");
-  expect_refusal(with(1, 50, 4, 16, 211), STATUS_USAGE, "model.width 50 cannot be split over model.heads 4");
-  config = little;
-  config.norm_eps = 0;
-  expect_refusal(config, STATUS_USAGE, "model.norm_eps");
-  config = little;
-  config.init_std = NAN;
-  expect_refusal(config, STATUS_USAGE, "model.init_std");
-}
-
-static struct model_config gpt2_with(struct model_config change)
-{
-  struct model_config config = little;
-  config.kv_heads = change.kv_heads;
-  config.head_width = change.head_width;
-  config.window = change.window;
-  config.window_from = change.window_from;
-  config.rope = change.rope;
-  return config;
+  REFUSE(little, config.arch = "gpt9",
+         "there is no architecture \"gpt9\"; this build knows: gpt2, llama, mistral, qwen2, qwen3");
+  REFUSE(little, config.layers = 0, "model.layers is 0");
+  REFUSE(little, config.layers = 65537, "model.layers is 65537");
+  REFUSE(little, config.width = 0, "model.width is 0");
+  REFUSE(little, config.heads = -4, "model.heads is -4");
+  REFUSE(little, config.context = 0, "model.context is 0");
+  REFUSE(little, config.vocab = INT64_C(1) << 31, "model.vocab is 2147483648");
+  REFUSE(little, config.width = 50, "model.width 50 cannot be split over model.heads 4");
+  REFUSE(little, config.norm_eps = 0, "model.norm_eps");
+  REFUSE(little, config.init_std = NAN, "model.init_std");
 }
 
 /* Keys that GPT-2 does not have. */
 static void test_absent_keys(void **state)
 {
   (void)state;
-  struct model_config config = little;
-  config.kv_heads = 4; /* as it is anyway */
-  config.head_width = 12;
-  model_destroy(create(&config));
-  config.tied = false;
-  expect_refusal(config, STATUS_USAGE, "model.tied is false: the head of gpt2 is its embedding");
-  expect_refusal(gpt2_with((struct model_config){.kv_heads = 2}), STATUS_USAGE, "model.kv_heads is 2: gpt2");
-  expect_refusal(gpt2_with((struct model_config){.head_width = 16}), STATUS_USAGE, "model.head_width is 16: in gpt2");
-  expect_refusal(gpt2_with((struct model_config){.window = 8}), STATUS_USAGE, "model.window is 8: gpt2");
-  expect_refusal(gpt2_with((struct model_config){.window_from = 1}), STATUS_USAGE, "model.window_from is 1: gpt2");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.theta = 10000}}), STATUS_USAGE, "model.rope_theta is given, but gpt2");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.scaling = ROPE_LINEAR}}), STATUS_USAGE, "model.rope_scaling is given");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.factor = NAN}}), STATUS_USAGE, "model.rope_factor is given");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.low_freq = 1}}), STATUS_USAGE, "model.rope_low_freq is given");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.high_freq = 4}}), STATUS_USAGE, "model.rope_high_freq is given");
-  expect_refusal(gpt2_with((struct model_config){.rope = {.original = 8192}}), STATUS_USAGE, "model.rope_original is given");
+  struct model_config same = little;
+  same.kv_heads = 4; /* as it is anyway */
+  same.head_width = 12;
+  model_destroy(create(&same));
+  REFUSE(same, config.tied = false, "model.tied is false: the head of gpt2 is its embedding");
+  REFUSE(little, config.kv_heads = 2, "model.kv_heads is 2: gpt2");
+  REFUSE(little, config.head_width = 16, "model.head_width is 16: in gpt2");
+  REFUSE(little, config.window = 8, "model.window is 8: gpt2");
+  REFUSE(little, config.window_from = 1, "model.window_from is 1: gpt2");
+  REFUSE(little, config.rope.theta = 10000, "model.rope_theta is given, but gpt2");
+  REFUSE(little, config.rope.scaling = ROPE_LINEAR, "model.rope_scaling is given");
+  REFUSE(little, config.rope.factor = NAN, "model.rope_factor is given");
+  REFUSE(little, config.rope.low_freq = 1, "model.rope_low_freq is given");
+  REFUSE(little, config.rope.high_freq = 4, "model.rope_high_freq is given");
+  REFUSE(little, config.rope.original = 8192, "model.rope_original is given");
 }
 
-static void refuse_heads(int64_t heads, int64_t kv_heads, int64_t head_width, const char *words)
+static struct model_config qwen3_of_heads(int64_t heads, int64_t kv_heads, int64_t head_width)
 {
   struct model_config config = small_qwen3;
   config.heads = heads;
   config.kv_heads = kv_heads;
   config.head_width = head_width;
-  expect_refusal(config, STATUS_USAGE, words);
-}
-
-static void refuse_window(const char *arch, int64_t window, int64_t window_from, const char *words)
-{
-  struct model_config config = small_qwen3;
-  config.arch = arch;
-  config.window = window;
-  config.window_from = window_from;
-  expect_refusal(config, STATUS_USAGE, words);
-}
-
-static void refuse_rope(struct rope_config rope, const char *words)
-{
-  struct model_config config = small_qwen3;
-  config.rope = rope;
-  expect_refusal(config, STATUS_USAGE, words);
+  return config;
 }
 
 static void test_decoder_guards(void **state)
 {
   (void)state;
-  refuse_heads(6, 4, 20, "model.kv_heads is 4, which does not divide model.heads 6");
-  refuse_heads(6, 12, 20, "model.kv_heads is 12, which does not divide model.heads 6");
-  refuse_heads(6, -1, 20, "model.kv_heads is -1");
-  refuse_heads(5, 5, 0, "model.width 48 cannot be split over model.heads 5: make it a multiple, or give model.head_width");
-  refuse_heads(16, 16, 0, "model.head_width is 3: rotary positions");
-  refuse_heads(6, 2, 21, "model.head_width is 21: rotary positions");
-  refuse_heads(6, 2, INT64_C(1) << 31, "model.head_width is 2147483648");
-  struct model_config config = small_qwen3;
-  config.ffn = 0;
-  expect_refusal(config, STATUS_USAGE, "model.ffn is 0: qwen3 needs");
-  config.ffn = INT64_MAX;
-  expect_refusal(config, STATUS_USAGE, "model.ffn is 9223372036854775807");
-  refuse_window("qwen3", -1, 0, "model.window is -1");
-  refuse_window("qwen3", 4, -1, "model.window_from is -1");
-  refuse_window("qwen3", 0, 2, "model.window_from is 2, but no model.window");
-  refuse_window("qwen3", 4, small_qwen3.layers, "model.window_from is 3, but the last of the 3 blocks is 2");
-  refuse_window("llama", 4, 0, "model.window is 4: llama");
-  refuse_window("mistral", 4, 1, "model.window_from is 1: mistral");
-  refuse_rope((struct rope_config){.theta = -1}, "model.rope_theta is -1");
-  refuse_rope((struct rope_config){.theta = INFINITY}, "model.rope_theta is inf");
-  refuse_rope((struct rope_config){.scaling = 3}, "model.rope_scaling 3");
-  refuse_rope((struct rope_config){.factor = 2}, "model.rope_factor is 2: model.rope_scaling none does not use it");
-  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR}, "model.rope_factor is 0: model.rope_scaling linear needs it");
-  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = NAN}, "model.rope_factor is nan");
-  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = 0.5}, "model.rope_factor is 0.5");
-  refuse_rope((struct rope_config){.scaling = ROPE_LINEAR, .factor = 2, .high_freq = 4},
-              "model.rope_high_freq is 4: model.rope_scaling linear does not use it");
-  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .high_freq = 4, .original = 64},
-              "model.rope_low_freq is 0: model.rope_scaling llama3 needs it");
-  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .original = 64}, "model.rope_high_freq is 0");
-  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4}, "model.rope_original is 0");
-  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 4, .high_freq = 4, .original = 64},
-              "model.rope_high_freq is 4: it has to be greater");
-  refuse_rope((struct rope_config){.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = INT64_MAX},
-              "model.rope_original is 9223372036854775807");
+  expect_refusal(qwen3_of_heads(6, 4, 20),
+                 "model.kv_heads is 4, which does not divide model.heads 6");
+  expect_refusal(qwen3_of_heads(6, 12, 20),
+                 "model.kv_heads is 12, which does not divide model.heads 6");
+  expect_refusal(qwen3_of_heads(6, -1, 20), "model.kv_heads is -1");
+  expect_refusal(qwen3_of_heads(5, 5, 0),
+                 "model.width 48 cannot be split over model.heads 5: make it a multiple, or give "
+                 "model.head_width");
+  expect_refusal(qwen3_of_heads(16, 16, 0), "model.head_width is 3: rotary positions");
+  expect_refusal(qwen3_of_heads(6, 2, 21), "model.head_width is 21: rotary positions");
+  expect_refusal(qwen3_of_heads(6, 2, INT64_C(1) << 31), "model.head_width is 2147483648");
+  REFUSE(small_qwen3, config.ffn = 0, "model.ffn is 0: qwen3 needs");
+  REFUSE(small_qwen3, config.ffn = INT64_MAX, "model.ffn is 9223372036854775807");
+}
+
+static void test_window_guards(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *arch;
+    int64_t window, window_from;
+    const char *says;
+  } cases[] = {
+      {"qwen3", -1, 0, "model.window is -1"},
+      {"qwen3", 4, -1, "model.window_from is -1"},
+      {"qwen3", 0, 2, "model.window_from is 2, but no model.window"},
+      {"qwen3", 4, 3, "model.window_from is 3, but the last of the 3 blocks is 2"},
+      {"llama", 4, 0, "model.window is 4: llama"},
+      {"mistral", 4, 1, "model.window_from is 1: mistral"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    REFUSE(small_qwen3,
+           (config.arch = cases[i].arch, config.window = cases[i].window,
+            config.window_from = cases[i].window_from),
+           cases[i].says);
+}
+
+static void test_rope_guards(void **state)
+{
+  (void)state;
+  static const struct {
+    struct rope_config rope;
+    const char *says;
+  } cases[] = {
+      {{.theta = -1}, "model.rope_theta is -1"},
+      {{.theta = INFINITY}, "model.rope_theta is inf"},
+      {{.scaling = 3}, "model.rope_scaling 3"},
+      {{.factor = 2}, "model.rope_factor is 2: model.rope_scaling none does not use it"},
+      {{.scaling = ROPE_LINEAR}, "model.rope_factor is 0: model.rope_scaling linear needs it"},
+      {{.scaling = ROPE_LINEAR, .factor = NAN}, "model.rope_factor is nan"},
+      {{.scaling = ROPE_LINEAR, .factor = 0.5}, "model.rope_factor is 0.5"},
+      {{.scaling = ROPE_LINEAR, .factor = 2, .high_freq = 4},
+       "model.rope_high_freq is 4: model.rope_scaling linear does not use it"},
+      {{.scaling = ROPE_LLAMA3, .factor = 8, .high_freq = 4, .original = 64},
+       "model.rope_low_freq is 0: model.rope_scaling llama3 needs it"},
+      {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .original = 64},
+       "model.rope_high_freq is 0"},
+      {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4},
+       "model.rope_original is 0"},
+      {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 4, .high_freq = 4, .original = 64},
+       "model.rope_high_freq is 4: it has to be greater"},
+      {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = INT64_MAX},
+       "model.rope_original is 9223372036854775807"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    REFUSE(small_qwen3, config.rope = cases[i].rope, cases[i].says);
 }
 
 static void check_packed(const struct model *model, int ranks)
@@ -832,13 +756,19 @@ static void test_freeze_guards(void **state)
 static void test_overflow(void **state)
 {
   (void)state;
-  expect_refusal(with(1, INT32_MAX, 1, INT32_MAX, INT32_MAX), STATUS_USAGE, "2^62");
-  expect_refusal(with(3, INT64_C(1) << 30, 1, 1, INT32_MAX), STATUS_USAGE, "2^62");
-  struct model_config config = small_qwen3;
-  config.heads = config.kv_heads = config.head_width = INT32_MAX - 1;
-  expect_refusal(config, STATUS_USAGE, "2^62");
-  config.width = 1;
-  expect_refusal(config, STATUS_USAGE, "2^62");
+  REFUSE(little,
+         (config.layers = config.heads = 1,
+          config.width = config.context = config.vocab = INT32_MAX),
+         "2^62");
+  REFUSE(little,
+         (config.layers = 3, config.heads = config.context = 1, config.width = INT64_C(1) << 30,
+          config.vocab = INT32_MAX),
+         "2^62");
+  struct model_config wide = small_qwen3;
+  wide.heads = wide.kv_heads = wide.head_width = INT32_MAX - 1;
+  expect_refusal(wide, "2^62");
+  wide.width = 1;
+  expect_refusal(wide, "2^62");
 }
 
 static void test_long_sequence_and_bad_token(void **state)
@@ -848,7 +778,7 @@ static void test_long_sequence_and_bad_token(void **state)
   struct batch batch;
   engine_create(&little, 1, &e);
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
-  size_t bytes = model_stream_bytes(e.model, e.device, batch.shape);
+  size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
   assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));
@@ -883,6 +813,8 @@ int main(void)
       cmocka_unit_test(test_guards),
       cmocka_unit_test(test_absent_keys),
       cmocka_unit_test(test_decoder_guards),
+      cmocka_unit_test(test_window_guards),
+      cmocka_unit_test(test_rope_guards),
       cmocka_unit_test(test_freeze),
       cmocka_unit_test(test_freeze_guards),
       cmocka_unit_test(test_overflow),

@@ -85,16 +85,6 @@ static void test_all_warmup(void **state)
   expect(&deck, 10, 0.5);
 }
 
-static void test_clip(void **state)
-{
-  (void)state;
-  assert_true(optim_clip_scale(4, 1) == 0.25);
-  assert_true(optim_clip_scale(1, 1) == 1);
-  assert_true(optim_clip_scale(0.5, 1) == 1);
-  assert_true(optim_clip_scale(100, 0) == 1);
-  assert_true(optim_clip_scale(0, 1) == 1);
-}
-
 static void test_exempt(void **state)
 {
   (void)state;
@@ -111,7 +101,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_constant),   cmocka_unit_test(test_linear), cmocka_unit_test(test_cosine), cmocka_unit_test(test_no_warmup),
-      cmocka_unit_test(test_all_warmup), cmocka_unit_test(test_clip),   cmocka_unit_test(test_exempt),
+      cmocka_unit_test(test_all_warmup),   cmocka_unit_test(test_exempt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static int set_up(void **state)
   struct fixture *f = calloc(1, sizeof *f);
   assert_non_null(f);
   must(device_create("host", 0, DTYPE_F32, &f->device));
-  must(f->device->ops->lane_create(f->device, "host", 2, &f->lane));
+  must(f->device->ops->lane_create(f->device, "host", LANE_ROLE_COMPUTE, 2, &f->lane));
   must(model_create(&config, &f->model));
   *state = f;
   return 0;

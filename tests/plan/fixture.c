@@ -10,8 +10,9 @@
 
 #include "base/mem.h"
 
-struct device fixture_device = {.compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
-struct device fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
+struct device_model fixture_device = {
+    .compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
+struct device_model fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
 
 struct part {
   int64_t elements;
@@ -23,13 +24,13 @@ static const struct part block_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM},   
 static const struct part head_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
 enum { MOST_PARTS = 6 };
 
-static size_t saved_bytes(const struct model *model, struct device *device, struct model_shape s)
+static size_t saved_bytes(const struct model *model, struct model_shape s)
 {
-  (void)device;
   return (size_t)(s.B * s.T * model->config.width) * 4 * 7;
 }
 
-static size_t work_bytes(const struct model *model, struct device *device, struct model_shape s, enum model_work what, int threads)
+static size_t work_bytes(const struct model *model, const struct device_model *device,
+                         struct model_shape s, enum model_work what, int threads)
 {
   static const size_t per_row[] = {[WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_BACKWARD_TIGHT] = 300, [WORK_LOSS] = 388,
                                    [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,         [WORK_FORWARD_SAVED] = 200};
@@ -37,9 +38,8 @@ static size_t work_bytes(const struct model *model, struct device *device, struc
   return (size_t)(s.B * s.T) * per_row[what];
 }
 
-static size_t cache_bytes(const struct model *model, struct device *device, int64_t B, int64_t capacity)
+static size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
 {
-  (void)device;
   return (size_t)(B * capacity * model->config.width) * 2 * 4;
 }
 
@@ -152,8 +152,9 @@ int fixture_free_small(void **state)
   return 0;
 }
 
-struct plan_input fixture_input(const struct model *model, const struct point *point, int rank)
+struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
+  model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
   return (struct plan_input){.mode = point->mode,
                              .rank = rank,
                              .ranks = point->ranks,
@@ -209,7 +210,7 @@ const char *fixture_name(const struct point *point)
   return name;
 }
 
-struct plan *fixture_plan(const struct model *model, const struct point *point, int rank)
+struct plan *fixture_plan(struct model *model, const struct point *point, int rank)
 {
   struct plan_input input = fixture_input(model, point, rank);
   struct plan *plan = NULL;

@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-extern struct device fixture_device; /* the host's */
-extern struct device fixture_half;   /* with memory of its own, computing in bf16 */
+extern struct device_model fixture_device; /* the host's */
+extern struct device_model fixture_half;   /* with memory of its own, computing in bf16 */
 
 /* What is frozen. */
 enum freeze {
@@ -48,9 +48,10 @@ extern struct model fixture_small;
 int fixture_make_small(void **state);
 int fixture_free_small(void **state);
 
-struct plan_input fixture_input(const struct model *model, const struct point *point, int rank);
+/* From then on the model computes in the type of the point. */
+struct plan_input fixture_input(struct model *model, const struct point *point, int rank);
 /* A plan of all steps; where there is none the test fails and says why. */
-struct plan *fixture_plan(const struct model *model, const struct point *point, int rank);
+struct plan *fixture_plan(struct model *model, const struct point *point, int rank);
 /* The first such instruction, -1: none; how many there are of an operation. `unit`, `micro`: -1 for any. */
 int fixture_find(const struct plan *plan, enum op op, int unit, int micro);
 int fixture_count(const struct plan *plan, enum op op);

@@ -23,7 +23,8 @@ enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64
 
 static void open_builder(struct builder *b, struct plan *plan)
 {
-  *plan = (struct plan){.input.model = &fixture_small};
+  static struct unit_policy policy[FIXTURE_BLOCKS + 1];
+  *plan = (struct plan){.input.model = &fixture_small, .policy = policy};
   *b = (struct builder){.plan = plan, .model = &fixture_small};
   assert_int_equal(build_begin(b), STATUS_OK);
 }

@@ -126,12 +126,15 @@ static void impossible_plans_are_refused(void **state)
   (void)state;
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
   const struct plan_input good = fixture_input(&fixture_small, &point, 0);
-  struct device half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
+  struct device_model half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
 
   struct plan_input bad = good;
   bad.rank = 4;
   expect_refusal(bad, STATUS_USAGE, "rank 4 of 4");
+  bad = good;
+  bad.device = &fixture_half;
+  expect_refusal(bad, STATUS_INTERNAL, "the model computes in fp32, but its device in bf16");
   bad = good;
   bad.shape.group = 3;
   expect_refusal(bad, STATUS_USAGE, "shard.group");
@@ -205,7 +208,7 @@ static void a_large_plan_is_quick_and_small(void **state)
   fixture_free(&tower);
 }
 
-static double seconds_of(const struct model *tower, int micros)
+static double seconds_of(struct model *tower, int micros)
 {
   const struct point point = {
       .strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .prefetch = 1, .micros = micros, .half = true, .host = true, .keep = KEEP_INPUT_HOST};
@@ -237,14 +240,14 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   const struct model_config config = {
       .arch = "gpt2", .layers = 24, .width = 960, .heads = 15, .context = 1024, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
   struct model *gpt2;
-  struct device *host;
+  struct device_model host;
   assert_int_equal(model_create(&config, &gpt2), STATUS_OK);
-  assert_int_equal(device_create("host", 0, DTYPE_F32, &host), STATUS_OK);
+  assert_int_equal(device_model_find("host", DTYPE_F32, &host), STATUS_OK);
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
   struct plan_input input =
       fixture_input(gpt2, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true, TIED, FREEZE_NOTHING}, 17);
-  input.device = host;
+  input.device = &host;
   input.shape.sequence = 1024;
   int64_t arenas = mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls;
   struct plan *plan;
@@ -255,7 +258,6 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * 4096, 3 * fixture_flat_bytes(plan));
   assert_true(plan->transient_bytes[TIER_DEVICE] > 1 << 30);
   plan_destroy(plan);
-  device_destroy(host);
   model_destroy(gpt2);
 }
 

@@ -182,7 +182,6 @@ static void hand_make(struct hand *hand, int ranks)
                              .buffer = hand->buffer,
                              .buffers = 8};
   hand->plan.input.device = &fixture_half;
-  hand->plan.input.shape.host_state = true;
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < 8; b++)
     hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .elements = 250 * (b + 1), .bytes = 1000 * (b + 1)};
@@ -192,7 +191,6 @@ static void hand_make(struct hand *hand, int ranks)
 static void hand_make_shared(struct hand *hand)
 {
   hand_make(hand, 4);
-  hand->plan.input.shape.cpu_reduce = hand->plan.input.shape.one_node = true;
   hand->plan.on_host[LANE_REDUCE] = true;
 }
 
@@ -287,7 +285,6 @@ static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
   for (int adds = 0; adds < 2; adds++) {
     struct hand hand;
     hand_make(&hand, 4);
-    hand.plan.input.shape.cpu_reduce = true;
     hand.plan.on_host[LANE_REDUCE] = true;
     hand_add(&hand, OP_ENCODE, LANE_REDUCE, "rw");
     hand_add(&hand, OP_EXCHANGE, LANE_REDUCE, "rw");

@@ -293,6 +293,12 @@ static void each_part_is_gathered_to_its_place(void **state)
   broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
 }
 
+static void keep_no_copies(struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->policy[u].working = WORKING_NONE;
+}
+
 /* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in each step. */
 static void the_copy_that_is_kept_is_written_and_gathered(void **state)
 {
@@ -321,7 +327,7 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "of working.h.0 where there must be");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_GATHER)
       plan->instr[i].use[0].buffer = plan->master[plan->instr[i].unit];
@@ -329,7 +335,7 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
   broken_refused(plan, "has a superfluous operand working");
 
   plan = broken_start(&point);
-  plan->input.shape.keep_working = false;
+  keep_no_copies(plan);
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].op == OP_UPDATE)
       plan->instr[i].use[UPDATE_WORKING].buffer = -1;
@@ -369,13 +375,13 @@ static void gradients_travel_by_one_codec(void **state)
   struct codec_ops other = codec_bf16;
   struct plan *plan = broken_start(&broken_hybrid_shard);
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &codec_bf16;
-  broken_refused(plan, "sends gradients by codec bf16, and this job's travel by codec none");
+  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
 
   struct point point = broken_host_one_node;
   point.codec = "bf16";
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
-  broken_refused(plan, "sends gradients by codec none, and this job's travel by codec bf16");
+  broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
 
   static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
   for (int r = 0; r < 2; r++) {

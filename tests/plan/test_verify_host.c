@@ -169,6 +169,12 @@ static void the_shared_copy_is_not_written_while_others_read_it(void **state)
   broken_refused(plan, "writes what other ranks may still be reading by FETCH h.0");
 }
 
+static void sum_in(struct plan *plan, enum sums sums)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->policy[u].sums = sums;
+}
+
 /* What members add up where each has landed it. */
 static void landed_gradients_are_each_member_s_own(void **state)
 {
@@ -185,13 +191,13 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_refused(plan, "reads landed.h.0, of which each member of its group has one of its own");
 
   plan = broken_start(&broken_host_one_node);
-  plan->input.shape.one_node = false;
+  sum_in(plan, SUMS_HOST);
   broken_refused(plan, "writes landed.h.1, which lies in shared memory, where it must not lie");
 
   struct point point = broken_host_one_node;
   point.one_node = false;
   plan = broken_start(&point);
-  plan->input.shape.one_node = true;
+  sum_in(plan, SUMS_SHARED);
   broken_refused(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
 
   plan = broken_start(&broken_host_one_node);

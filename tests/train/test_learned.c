@@ -58,10 +58,11 @@ static enum status take(struct device *device, const void *data, int64_t bytes)
   return memory.answer ? status_set(memory.answer, "it is another one's") : STATUS_OK;
 }
 
-static enum status count_lane(struct device *device, const char *name, int threads, struct lane **out)
+static enum status count_lane(struct device *device, const char *name, enum lane_role role,
+                              int threads, struct lane **out)
 {
   memory.lanes++;
-  return memory.host->lane_create(device, name, threads, out);
+  return memory.host->lane_create(device, name, role, threads, out);
 }
 
 enum status __real_device_create(const char *name, int ordinal, enum dtype compute, struct device **out);

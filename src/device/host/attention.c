@@ -151,9 +151,10 @@ static int64_t turn_floats(const struct attention *op)
   return attention_floats(op->batch * op->kv_heads * (int64_t)(sizeof(int64_t) / sizeof(float)));
 }
 
-size_t host_attention_workspace(struct device *device, const struct attention *op, int threads)
+size_t host_attention_workspace(const struct device_model *model, const struct attention *op,
+                                int threads)
 {
-  (void)device;
+  (void)model;
   int64_t floats = op->past ? attention_cached_floats(op, threads) : turn_floats(op) + threads * worker_floats(op);
   return (size_t)floats * sizeof(float);
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 enum { PACK_FLOATS_EACH = 1 << 19, PACK_FLOATS = 2 << 20 }; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
-enum { CHUNK_LOGITS = 1 << 24 };                            /* 64 MiB of fp32 */
 
 struct tasks {
   _Atomic int64_t next;
@@ -96,7 +95,8 @@ enum status host_memory(struct device *device, int64_t *used, int64_t *all)
   return STATUS_OK;
 }
 
-enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out)
+enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out)
 {
   void *block;
   enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
@@ -104,6 +104,7 @@ enum status host_lane_create(struct device *device, const char *name, int thread
     return status;
   struct host_lane *host = block;
   struct lane *lane = &host->lane;
+  (void)role; /* threads have no priorities */
   host->pack_floats = threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
@@ -214,24 +215,21 @@ enum status host_device_bus(int ordinal, char *out, int size)
 
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out)
 {
+  struct device_model model;
   void *block;
   if (ordinal != 0)
     return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0", ordinal);
-  if (compute != DTYPE_F32 && compute != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "the host device computes in fp32 or bf16, not in %s", dtype_name(compute));
-  enum status status = mem_alloc(MEM_META, sizeof(struct host_device), &block);
+  enum status status = device_model_find("host", compute, &model);
+  if (!status)
+    status = mem_alloc(MEM_META, sizeof(struct host_device), &block);
   if (status)
     return status;
   host_blas_start();
   struct host_device *host = block;
-  *host = (struct host_device){.device = {.ops = compute == DTYPE_F32 ? &host_ops : &host_half_ops,
-                                          .compute = compute,
-                                          .gradient = DTYPE_F32,
-                                          .by_sequence = true,
-                                          .chunk_logits = CHUNK_LOGITS,
-                                          .row_multiple = 1,
-                                          .host_memory = true},
-                               .kernels = kernels_best()};
+  *host = (struct host_device){
+      .device = {.ops = compute == DTYPE_F32 ? &host_ops : &host_half_ops, .model = model},
+      .kernels = kernels_best()};
+  host->device.model.device = &host->device;
   *out = &host->device;
   return STATUS_OK;
 }

@@ -91,7 +91,8 @@ void host_release(struct device *device, void *ptr);
 enum status host_pin(struct device *device, void *ptr, size_t bytes);
 void host_unpin(struct device *device, void *ptr);
 enum status host_memory(struct device *device, int64_t *used, int64_t *all);
-enum status host_lane_create(struct device *device, const char *name, int threads, struct lane **out);
+enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
+                             int threads, struct lane **out);
 void host_lane_destroy(struct lane *lane);
 enum status host_lane_check(struct lane *lane);
 void host_label(struct lane *lane, const char *text);
@@ -114,14 +115,17 @@ enum status host_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps
 enum status host_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
                                     const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
                                     void *work);
-size_t host_layernorm_workspace(struct device *device, int64_t rows, int64_t C, int threads);
+size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
+                                int threads);
 enum status host_rmsnorm(struct lane *lane, const struct rmsnorm *op);
 enum status host_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op);
-size_t host_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads);
+size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads);
 enum status host_rope(struct lane *lane, const struct rope *op);
 enum status host_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
 enum status host_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
-size_t host_attention_workspace(struct device *device, const struct attention *op, int threads);
+size_t host_attention_workspace(const struct device_model *model, const struct attention *op,
+                                int threads);
 enum status host_attention(struct lane *lane, const struct attention *op);
 enum status host_attention_backward(struct lane *lane, const struct attention_backward *op);
 enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
@@ -153,8 +157,7 @@ enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw 
   .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
-  .layernorm_workspace = host_layernorm_workspace, .rmsnorm_workspace = host_rmsnorm_workspace,                                              \
-  .attention_workspace = host_attention_workspace, .sum_parts = host_sum_parts, .sum_exact = host_sum_exact,                                 \
+  .sum_parts = host_sum_parts, .sum_exact = host_sum_exact,                                 \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .adamw = host_adamw
 

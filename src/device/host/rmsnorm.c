@@ -80,9 +80,10 @@ static int64_t parts_held(int64_t rows, int64_t groups)
   return host_pieces(rows, block_rows(groups));
 }
 
-size_t host_rmsnorm_workspace(struct device *device, int64_t rows, int64_t groups, int64_t C, int threads)
+size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads)
 {
-  (void)device, (void)threads;
+  (void)model, (void)threads;
   return (size_t)(parts_held(rows, groups) * C) * sizeof(float);
 }
 

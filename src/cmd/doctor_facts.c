@@ -1,3 +1,5 @@
+/* Facts for `sluice doctor` from folders and from the bus. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -91,4 +93,31 @@ void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doc
   /* A disk that is nearly full is not filled up for a measurement. */
   measure(place, bytes < out->system.free / 10 ? bytes : out->system.free / 10, seconds, out);
   mem_free(place);
+}
+
+/* The hexadecimal number of SYS/bus/pci/devices/DEVICE/NAME, -1 if there is none. */
+static long read_number(const char *sys, const char *device, const char *name)
+{
+  char path[1024], line[32] = "";
+  snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sys, device, name);
+  FILE *file = fopen(path, "re");
+  const bool read = file && fgets(line, sizeof line, file);
+  if (file)
+    fclose(file);
+  return read ? strtol(line, NULL, 16) : -1;
+}
+
+bool doctor_has_card(const char *sys)
+{
+  enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI also has NVIDIA's sound and switches */
+  char folder[320];
+  bool has = false;
+  snprintf(folder, sizeof folder, "%s/bus/pci/devices", sys);
+  DIR *dir = opendir(folder);
+  for (const struct dirent *entry; dir && (entry = readdir(dir)) && !has;)
+    has = read_number(sys, entry->d_name, "vendor") == NVIDIA &&
+          read_number(sys, entry->d_name, "class") >> 16 == DISPLAY;
+  if (dir)
+    closedir(dir);
+  return has;
 }

@@ -17,7 +17,7 @@
 
 #include "base/mem.h"
 #include "config.h"
-#include "exec/tally.h"
+#include "exec/op_counters.h"
 #ifdef HAVE_PAPI
 #include <papi.h>
 #endif
@@ -30,26 +30,26 @@ static void check(enum status status)
     fail_msg("%s", status_text());
 }
 
-static struct tally *named(int n, char *names[])
+static struct op_counters *named(int n, char *names[])
 {
-  struct tally *tally;
-  check(tally_create(&(struct option_strings){.n = n, .item = names}, &tally));
-  return tally;
+  struct op_counters *counters;
+  check(op_counters_create(COUNT_LANES, &(struct option_strings){.n = n, .item = names}, &counters));
+  return counters;
 }
 
-static int event_of(const struct tally *tally, const char *key)
+static int event_of(const struct op_counters *counters, const char *key)
 {
-  for (int e = 0; e < tally_events(tally); e++)
-    if (!strcmp(tally_key(tally, e), key))
+  for (int e = 0; e < op_counters_events(counters); e++)
+    if (!strcmp(op_counters_key(counters, e), key))
       return e;
   return -1;
 }
 
 static void refused(char *name, const char *says)
 {
-  struct tally *tally = NULL;
-  assert_int_not_equal(tally_create(&(struct option_strings){.n = 1, .item = &name}, &tally), STATUS_OK);
-  assert_null(tally);
+  struct op_counters *counters = NULL;
+  assert_int_not_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 1, .item = &name}, &counters), STATUS_OK);
+  assert_null(counters);
   if (!strstr(status_text(), says) || !strstr(status_text(), name) || !strstr(status_text(), "run.counters=auto"))
     fail_msg("'%s' does not say '%s' of '%s'", status_text(), says, name);
 }
@@ -220,25 +220,25 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   (void)state;
   static char name[] = "auto", *names[] = {name};
   struct team *team;
-  struct tally_lane *lane;
+  struct op_counters_lane *lane;
   int64_t spent[DECK_COUNTERS];
   const long line = sysconf(_SC_LEVEL1_DCACHE_LINESIZE) > 0 ? sysconf(_SC_LEVEL1_DCACHE_LINESIZE) : 64;
   reset();
-  struct tally *tally = named(1, names);
-  assert_string_equal(tally_note(tally), "");
-  assert_int_equal(tally_events(tally), 7);
-  const int ins = event_of(tally, "instructions"), cyc = event_of(tally, "cycles"), l3 = event_of(tally, "l3_misses"),
-            memory = event_of(tally, "memory_bytes");
+  struct op_counters *counters = named(1, names);
+  assert_string_equal(op_counters_note(counters), "");
+  assert_int_equal(op_counters_events(counters), 7);
+  const int ins = event_of(counters, "instructions"), cyc = event_of(counters, "cycles"), l3 = event_of(counters, "l3_misses"),
+            memory = event_of(counters, "memory_bytes");
   check(team_create(WORKERS, NULL, &team));
-  check(tally_lane_create(tally, team, &lane));
-  check(tally_start(lane));
+  check(op_counters_lane_create(counters, team, &lane));
+  check(op_counters_start(lane));
   assert_int_equal(atomic_load(&registered), WORKERS - 1); /* this one is PAPI's own */
   const int64_t calls = mem_calls();
   for (int times = 1; times <= 4; times++) {
     instructions += 1000000; /* of this thread, between instructions: nobody's */
-    tally_begin(lane);
+    op_counters_begin(lane);
     team_run(team, spend, &times);
-    tally_end(lane, times < 4 ? OP_FORWARD : OP_BACKWARD, times % 2 ? spent : NULL);
+    op_counters_end(lane, times < 4 ? OP_FORWARD : OP_BACKWARD, times % 2 ? spent : NULL);
     if (times % 2) {
       assert_int_equal(spent[ins], 600 * times);
       assert_int_equal(spent[cyc], 60 * times);
@@ -247,17 +247,17 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
     }
   }
   assert_int_equal(mem_calls(), calls);
-  const struct tally_sum *sums = tally_sums(lane);
+  const struct op_counters_sum *sums = op_counters_sums(lane);
   assert_int_equal(sums[OP_FORWARD].count, 3);
   assert_int_equal(sums[OP_FORWARD].spent[ins], 600 * (1 + 2 + 3));
   assert_int_equal(sums[OP_FORWARD].spent[memory], 9 * line);
   assert_int_equal(sums[OP_BACKWARD].count, 1);
   assert_int_equal(sums[OP_BACKWARD].spent[ins], 600 * 4);
   assert_int_equal(sums[OP_UPDATE].count, 0);
-  tally_stop(lane);
-  tally_lane_destroy(lane);
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
   team_destroy(team);
-  tally_destroy(tally);
+  op_counters_destroy(counters);
   nothing_is_left();
 }
 
@@ -265,24 +265,24 @@ static void events_are_chosen_by_name(void **state)
 {
   (void)state;
   static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses", *names[] = {memory, other, misses_};
-  struct tally_lane *lane;
+  struct op_counters_lane *lane;
   int64_t spent[DECK_COUNTERS];
   reset();
   most_events = 2; /* memory_bytes and l3_misses are one */
-  struct tally *tally = named(3, names);
-  assert_int_equal(tally_events(tally), 3);
-  assert_string_equal(tally_key(tally, 1), "perf::FIZZ");
-  check(tally_lane_create(tally, NULL, &lane));
-  check(tally_start(lane));
-  tally_begin(lane);
+  struct op_counters *counters = named(3, names);
+  assert_int_equal(op_counters_events(counters), 3);
+  assert_string_equal(op_counters_key(counters, 1), "perf::FIZZ");
+  check(op_counters_lane_create(counters, NULL, &lane));
+  check(op_counters_start(lane));
+  op_counters_begin(lane);
   fizz += 5;
   misses += 2;
-  tally_end(lane, OP_LOAD, spent);
+  op_counters_end(lane, OP_LOAD, spent);
   assert_int_equal(spent[1], 5);
   assert_int_equal(spent[2], 2);
-  tally_stop(lane);
-  tally_lane_destroy(lane);
-  tally_destroy(tally);
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
+  op_counters_destroy(counters);
   nothing_is_left();
 }
 
@@ -295,29 +295,29 @@ static void what_is_refused_is_told(void **state)
   refused(unknown, "papi_native_avail");
   refuse_with = PAPI_EPERM;
   refused(cyc, "kernel.perf_event_paranoid=2");
-  struct tally *tally = named(1, names);
-  assert_int_equal(tally_events(tally), 3);
-  assert_string_equal(tally_key(tally, 0), "task_clock_ns");
-  const char *cure = strstr(tally_note(tally), "kernel.perf_event_paranoid=2");
+  struct op_counters *counters = named(1, names);
+  assert_int_equal(op_counters_events(counters), 3);
+  assert_string_equal(op_counters_key(counters, 0), "task_clock_ns");
+  const char *cure = strstr(op_counters_note(counters), "kernel.perf_event_paranoid=2");
   assert_non_null(cure);
   assert_null(strstr(cure + 1, "kernel.perf_event_paranoid"));
-  assert_non_null(strstr(tally_note(tally), "nor is memory_bytes"));
-  tally_destroy(tally);
+  assert_non_null(strstr(op_counters_note(counters), "nor is memory_bytes"));
+  op_counters_destroy(counters);
   refuse_with = PAPI_ECMP_DISABLED; /* what PAPI says instead where it has read the setting itself */
   refused(cyc, "kernel.perf_event_paranoid=2");
 
   refuse_with = PAPI_ENOEVNT;
   refuse_code = PAPI_L3_TCM;
-  tally = named(1, names);
-  assert_int_equal(tally_events(tally), 5);
-  assert_int_equal(event_of(tally, "l3_misses"), -1);
-  assert_int_equal(strncmp(tally_note(tally), "l3_misses is not counted: this machine does not have it", 55), 0);
-  assert_null(strstr(tally_note(tally), "instructions"));
-  tally_destroy(tally);
+  counters = named(1, names);
+  assert_int_equal(op_counters_events(counters), 5);
+  assert_int_equal(event_of(counters, "l3_misses"), -1);
+  assert_int_equal(strncmp(op_counters_note(counters), "l3_misses is not counted: this machine does not have it", 55), 0);
+  assert_null(strstr(op_counters_note(counters), "instructions"));
+  op_counters_destroy(counters);
 
   reset();
   most_events = 1;
-  assert_int_equal(tally_create(&(struct option_strings){.n = 2, .item = two}, &tally), STATUS_LIBRARY);
+  assert_int_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 2, .item = two}, &counters), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "run.counters: instructions: PAPI: PAPI_add_event: made up"));
   nothing_is_left();
 }
@@ -327,31 +327,31 @@ static void a_lane_that_cannot_be_read_is_lost(void **state)
 {
   (void)state;
   static char ins[] = "instructions", *names[] = {ins};
-  struct tally_lane *lane;
+  struct op_counters_lane *lane;
   int64_t spent[DECK_COUNTERS];
   reset();
-  struct tally *tally = named(1, names);
-  check(tally_lane_create(tally, NULL, &lane));
-  check(tally_start(lane));
+  struct op_counters *counters = named(1, names);
+  check(op_counters_lane_create(counters, NULL, &lane));
+  check(op_counters_start(lane));
   for (int i = 0; i < 4; i++) {
-    tally_begin(lane);
+    op_counters_begin(lane);
     instructions += 10;
     atomic_store(&read_fails, i == 1);
-    tally_end(lane, OP_LOAD, spent);
+    op_counters_end(lane, OP_LOAD, spent);
     assert_int_equal(spent[0], i == 0 ? 10 : -1);
   }
-  assert_int_equal(tally_sums(lane)[OP_LOAD].count, 1);
-  assert_int_equal(tally_sums(lane)[OP_LOAD].spent[0], 10);
-  tally_stop(lane);
-  tally_lane_destroy(lane);
+  assert_int_equal(op_counters_sums(lane)[OP_LOAD].count, 1);
+  assert_int_equal(op_counters_sums(lane)[OP_LOAD].spent[0], 10);
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
 
-  check(tally_lane_create(tally, NULL, &lane));
-  refuse_with = PAPI_EPERM; /* since the tally was created */
-  assert_int_equal(tally_start(lane), STATUS_LIBRARY);
+  check(op_counters_lane_create(counters, NULL, &lane));
+  refuse_with = PAPI_EPERM; /* since the counters was created */
+  assert_int_equal(op_counters_start(lane), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "perf_event_paranoid"));
-  tally_stop(lane);
-  tally_lane_destroy(lane);
-  tally_destroy(tally);
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
+  op_counters_destroy(counters);
   nothing_is_left();
 }
 
@@ -361,10 +361,10 @@ static void a_build_without_papi(void **state)
 {
   (void)state;
   static char all[] = "auto", cyc[] = "cycles", *names[] = {all};
-  struct tally *tally = named(1, names);
-  assert_int_equal(tally_events(tally), 3);
-  assert_non_null(strstr(tally_note(tally), "--with-papi"));
-  tally_destroy(tally);
+  struct op_counters *counters = named(1, names);
+  assert_int_equal(op_counters_events(counters), 3);
+  assert_non_null(strstr(op_counters_note(counters), "--with-papi"));
+  op_counters_destroy(counters);
   refused(cyc, "--with-papi");
 }
 
@@ -409,50 +409,50 @@ static void the_kernels_account_of_each_thread(void **state)
   static char clock[] = "task_clock", faults[] = "page_faults", switches[] = "context_switches", *names[] = {clock, faults, switches};
   enum { ALL_PAGES = PAGES * WORKERS * (WORKERS + 1) / 2, SHADOW = 4 }; /* ThreadSanitizer's shadow of a page has pages of its own */
   struct team *team;
-  struct tally_lane *lane;
+  struct op_counters_lane *lane;
   int64_t spent[DECK_COUNTERS];
-  struct tally *tally = named(3, names);
-  assert_string_equal(tally_note(tally), "");
+  struct op_counters *counters = named(3, names);
+  assert_string_equal(op_counters_note(counters), "");
   check(team_create(WORKERS, NULL, &team));
-  check(tally_lane_create(tally, team, &lane));
-  check(tally_start(lane));
+  check(op_counters_lane_create(counters, team, &lane));
+  check(op_counters_start(lane));
   work(NULL, 0, 1); /* on this thread, before: nobody's */
   atomic_store(&cpu_ns, 0);
-  tally_begin(lane);
+  op_counters_begin(lane);
   team_run(team, work, NULL);
-  tally_end(lane, OP_FORWARD, spent);
+  op_counters_end(lane, OP_FORWARD, spent);
   between(spent[0], 0.8 * (double)atomic_load(&cpu_ns), 1.2 * (double)atomic_load(&cpu_ns) + 2e7);
   between(spent[1], ALL_PAGES, SHADOW * ALL_PAGES);
   between(spent[2], SLEEPS * WORKERS, 1e5);
-  tally_begin(lane);
-  tally_end(lane, OP_FORWARD, spent);
+  op_counters_begin(lane);
+  op_counters_end(lane, OP_FORWARD, spent);
   between(spent[1], 0, PAGES / 2.0); /* no more than what a spin costs */
-  assert_int_equal(tally_sums(lane)[OP_FORWARD].count, 2);
-  tally_stop(lane);
-  tally_lane_destroy(lane);
+  assert_int_equal(op_counters_sums(lane)[OP_FORWARD].count, 2);
+  op_counters_stop(lane);
+  op_counters_lane_destroy(lane);
   team_destroy(team);
-  tally_destroy(tally);
+  op_counters_destroy(counters);
 }
 
 static void too_many_events(void **state)
 {
   (void)state;
   static char faults[] = "page_faults", *names[DECK_COUNTERS + 1];
-  struct tally *tally = NULL;
+  struct op_counters *counters = NULL;
   for (int i = 0; i <= DECK_COUNTERS; i++)
     names[i] = faults;
-  assert_int_equal(tally_create(&(struct option_strings){.n = DECK_COUNTERS + 1, .item = names}, &tally), STATUS_INTERNAL);
-  assert_null(tally);
+  assert_int_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = DECK_COUNTERS + 1, .item = names}, &counters), STATUS_INTERNAL);
+  assert_null(counters);
 }
 
 static void nothing_takes_nothing(void **state)
 {
   (void)state;
-  assert_int_equal(tally_events(NULL), 0);
-  assert_int_equal(tally_start(NULL), STATUS_OK);
-  tally_stop(NULL);
-  tally_lane_destroy(NULL);
-  tally_destroy(NULL);
+  assert_int_equal(op_counters_events(NULL), 0);
+  assert_int_equal(op_counters_start(NULL), STATUS_OK);
+  op_counters_stop(NULL);
+  op_counters_lane_destroy(NULL);
+  op_counters_destroy(NULL);
 }
 
 int main(void)

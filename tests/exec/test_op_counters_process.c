@@ -1,4 +1,4 @@
-/* Counters of this process and of threads that it starts. Oracles: a loop whose instructions are known; fresh pages, each of which faults once; sleeps, each of
+/* Counters of a whole process: of its first thread and of threads that it starts. Oracles: a loop whose instructions are known; fresh pages, each of which faults once; sleeps, each of
  * which is a switch; the threads' own CPU clocks. Machines that this one is not are made by a seccomp filter, under which the kernel answers
  * perf_event_open() with an error of our choice, in this program started again with the error as its argument. */
 #include <errno.h>
@@ -23,8 +23,7 @@
 #include <cmocka.h>
 
 #include "config.h"
-#include "exec/counters.h"
-#include "exec/tally.h"
+#include "exec/op_counters.h"
 
 enum { PAGES = 2000, SLEEPS = 30, TURNS = 50 * 1000 * 1000, SKIP = 77 };
 
@@ -98,73 +97,73 @@ static void expect_between(int64_t value, double least, double most)
     fail_msg("%lld is not between %.0f and %.0f", (long long)value, least, most);
 }
 
+static struct op_counters *counters;
+static struct op_counters_lane *process;
+
+static int open_process(void **state)
+{
+  (void)state;
+  if (op_counters_create(COUNT_PROCESS, NULL, &counters) ||
+      op_counters_lane_create(counters, NULL, &process) || op_counters_start(process))
+    fail_msg("%s", status_text());
+  return 0;
+}
+
+static int close_process(void **state)
+{
+  (void)state;
+  op_counters_stop(process);
+  op_counters_lane_destroy(process);
+  op_counters_destroy(counters);
+  return 0;
+}
+
+/* What was counted of an event since the last read; -1: the event is not counted. */
+static int64_t of(const int64_t value[], const char *key)
+{
+  for (int e = 0; e < op_counters_events(counters); e++)
+    if (!strcmp(op_counters_key(counters, e), key))
+      return value[e];
+  return -1;
+}
+
+static void expect(const int64_t value[], const char *key, double least, double most)
+{
+  if (of(value, key) >= 0)
+    expect_between(of(value, key), least, most);
+}
+
 /* What `times` times work() costs, in whatever is counted here. */
 static void expect_work(const int64_t value[], int times, int64_t ns)
 {
-  if (value[COUNTER_INSTRUCTIONS] >= 0)
-    expect_between(value[COUNTER_INSTRUCTIONS], 2.0 * TURNS * times, 4.0 * TURNS * times);
-  if (value[COUNTER_CYCLES] >= 0)
-    expect_between(value[COUNTER_CYCLES], 0.2 * TURNS * times, 20.0 * TURNS * times);
-  if (value[COUNTER_TASK_CLOCK] >= 0)
-    expect_between(value[COUNTER_TASK_CLOCK], 0.8 * (double)ns, 1.2 * (double)ns + 2e7); /* starting a thread under ThreadSanitizer */
-  if (value[COUNTER_PAGE_FAULTS] >= 0)
-    expect_between(value[COUNTER_PAGE_FAULTS], PAGES * times, 1.0 * FAULTS * times);
-  if (value[COUNTER_CONTEXT_SWITCHES] >= 0)
-    expect_between(value[COUNTER_CONTEXT_SWITCHES], SLEEPS * times, 1e6);
+  expect(value, "instructions", 2.0 * TURNS * times, 4.0 * TURNS * times);
+  expect(value, "cycles", 0.2 * TURNS * times, 20.0 * TURNS * times);
+  /* 2e7: starting a thread under ThreadSanitizer */
+  expect(value, "task_clock_ns", 0.8 * (double)ns, 1.2 * (double)ns + 2e7);
+  expect(value, "page_faults", PAGES * times, 1.0 * FAULTS * times);
+  expect(value, "context_switches", SLEEPS * times, 1e6);
 }
 
-static void expect_nothing(const int64_t value[])
-{
-  for (int kind = 0; kind < COUNTER_KINDS; kind++)
-    assert_int_equal(value[kind], -1);
-}
-
-static void kinds_have_names(void **state)
-{
-  (void)state;
-  for (enum counter a = 0; a < COUNTER_KINDS; a++) {
-    assert_true(*counter_name(a));
-    assert_non_null(counter_unit(a));
-    for (enum counter b = 0; b < a; b++)
-      assert_string_not_equal(counter_name(a), counter_name(b));
-  }
-}
-
-static void no_handle_counts_nothing(void **state)
-{
-  (void)state;
-  int64_t value[COUNTER_KINDS] = {0};
-  counters_read(NULL, value);
-  expect_nothing(value);
-  assert_int_equal(counters_events(NULL), 0);
-  assert_true(*counters_note(NULL));
-  counters_destroy(NULL);
-}
-
-/* Hardware counters or the kernel's account, never some of each; and a note about all that is not there. */
+/* The kernel's account always, hardware counters if the machine has them; a note names the rest. */
 static void what_is_counted_is_told(void **state)
 {
   (void)state;
-  int64_t value[COUNTER_KINDS];
-  struct counters *counters = counters_create();
-  assert_non_null(counters);
-  counters_read(counters, value);
-  int hardware = 0, kernel = 0;
-  for (int kind = 0; kind < COUNTER_KINDS; kind++)
-    *(kind <= COUNTER_L3_MISSES ? &hardware : &kernel) += value[kind] >= 0;
-  print_message("%d events: %s\n", counters_events(counters), counters_note(counters));
-  assert_int_equal(hardware + kernel, counters_events(counters));
-  assert_int_equal(kernel, hardware ? 0 : 3);
-  assert_int_equal(*counters_note(counters) == '\0', hardware == 3);
+  int64_t value[DECK_COUNTERS];
+  const char *note = op_counters_note(counters);
+  op_counters_read(process, value);
+  print_message("%d events: %s\n", op_counters_events(counters), note);
+  assert_true(of(value, "task_clock_ns") >= 0);
+  assert_true(of(value, "page_faults") >= 0);
+  assert_true(of(value, "context_switches") >= 0);
+  assert_int_equal(*note == '\0', op_counters_events(counters) == 7);
   if (!have_papi || forbidden)
-    assert_int_equal(kernel, 3);
+    assert_int_equal(op_counters_events(counters), 3);
   if (!have_papi)
-    assert_non_null(strstr(counters_note(counters), "--with-papi"));
+    assert_non_null(strstr(note, "--with-papi"));
   else if (forbidden == EPERM)
-    assert_non_null(strstr(counters_note(counters), "perf_event_paranoid"));
+    assert_non_null(strstr(note, "perf_event_paranoid"));
   else if (forbidden == ENOSYS)
-    assert_non_null(strstr(counters_note(counters), "PAPI_set_opt"));
-  counters_destroy(counters);
+    assert_non_null(strstr(note, "PAPI_set_opt"));
 }
 
 /* The same of lanes, whose threads the kernel's account covers whatever is forbidden. */
@@ -172,63 +171,55 @@ static void what_lanes_count_is_told(void **state)
 {
   (void)state;
   char name[] = "auto", *names[] = {name};
-  struct tally *tally;
-  if (tally_create(&(struct option_strings){.n = 1, .item = names}, &tally))
+  if (op_counters_create(COUNT_LANES, &(struct option_strings){.n = 1, .item = names}, &counters))
     fail_msg("%s", status_text());
-  print_message("%d events: %s\n", tally_events(tally), tally_note(tally));
-  assert_in_range(tally_events(tally), 3, 7);
-  assert_int_equal(*tally_note(tally) == '\0', tally_events(tally) == 7);
+  print_message("%d events: %s\n", op_counters_events(counters), op_counters_note(counters));
+  assert_in_range(op_counters_events(counters), 3, 7);
+  assert_int_equal(*op_counters_note(counters) == '\0', op_counters_events(counters) == 7);
   if (!have_papi || forbidden)
-    assert_int_equal(tally_events(tally), 3);
+    assert_int_equal(op_counters_events(counters), 3);
   if (have_papi && forbidden == EPERM)
-    assert_non_null(strstr(tally_note(tally), "perf_event_paranoid"));
-  tally_destroy(tally);
+    assert_non_null(strstr(op_counters_note(counters), "perf_event_paranoid"));
+  op_counters_destroy(counters);
 }
 
 static void work_here_and_in_threads_is_counted(void **state)
 {
   (void)state;
-  int64_t value[COUNTER_KINDS], ns[2];
+  int64_t value[DECK_COUNTERS], ns[2];
   pthread_t thread;
-  struct counters *counters = counters_create();
-  assert_non_null(counters);
 
+  op_counters_begin(process);
   work(&ns[0]);
-  counters_read(counters, value);
+  op_counters_read(process, value);
   expect_work(value, 1, ns[0]);
 
   assert_int_equal(pthread_create(&thread, NULL, work, &ns[0]), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
-  counters_read(counters, value);
+  op_counters_read(process, value);
   expect_work(value, 1, ns[0]);
 
   assert_int_equal(pthread_create(&thread, NULL, work, &ns[0]), 0);
   work(&ns[1]);
   assert_int_equal(pthread_join(thread, NULL), 0);
-  counters_read(counters, value);
+  op_counters_read(process, value);
   expect_work(value, 2, ns[0] + ns[1]);
-  counters_destroy(counters);
 }
 
 static void reads_tell_what_is_new(void **state)
 {
-  (void)state;
-  int64_t value[COUNTER_KINDS], ns;
+  int64_t value[DECK_COUNTERS], ns;
   work(&ns); /* before creation: belongs to nobody */
-  struct counters *counters = counters_create();
-  assert_non_null(counters);
+  open_process(state);
   for (int i = 0; i < 2; i++) {
-    counters_read(counters, value);
-    if (value[COUNTER_INSTRUCTIONS] >= 0)
-      expect_between(value[COUNTER_INSTRUCTIONS], 0, TURNS);
-    if (value[COUNTER_PAGE_FAULTS] >= 0)
-      expect_between(value[COUNTER_PAGE_FAULTS], 0, PAGES / 2);
-    if (value[COUNTER_TASK_CLOCK] >= 0)
-      expect_between(value[COUNTER_TASK_CLOCK], 0, 0.5 * (double)ns);
+    op_counters_read(process, value);
+    expect(value, "instructions", 0, TURNS);
+    expect(value, "page_faults", 0, PAGES / 2);
+    expect(value, "task_clock_ns", 0, 0.5 * (double)ns);
     work(&ns);
-    counters_read(counters, value);
+    op_counters_read(process, value);
   }
-  counters_destroy(counters);
+  close_process(state);
 }
 
 /* This program once more, where perf_event_open() fails with `error`. */
@@ -240,7 +231,7 @@ static void expect_success_with(int error)
   const pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
-    execl("/proc/self/exe", "test_counters", number, (char *)NULL);
+    execl("/proc/self/exe", "test_op_counters_process", number, (char *)NULL);
     _exit(126);
   }
   assert_int_equal(waitpid(child, &status, 0), child);
@@ -286,11 +277,10 @@ static int forbid(int error)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(kinds_have_names),
-      cmocka_unit_test(no_handle_counts_nothing),
-      cmocka_unit_test(what_is_counted_is_told),
+      cmocka_unit_test_setup_teardown(what_is_counted_is_told, open_process, close_process),
       cmocka_unit_test(what_lanes_count_is_told),
-      cmocka_unit_test(work_here_and_in_threads_is_counted),
+      cmocka_unit_test_setup_teardown(work_here_and_in_threads_is_counted, open_process,
+                                      close_process),
       cmocka_unit_test(reads_tell_what_is_new),
   };
   const struct CMUnitTest machines[] = {

@@ -1,0 +1,88 @@
+/* The operations of a lane: slot in device_ops, parameters, arguments, class, work as device.h
+ * defines it. A file defines OPERATION, then includes this file, which ends the definition. So the
+ * prototypes, the table and the timed versions come from one row per operation. */
+
+/* clang-format off */
+OPERATION(cast, (struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                 void *dst),
+          (lane, n, from, src, to, dst),
+          CLASS_SUMS, (double)n * (dtype_size(from) + dtype_size(to)))
+OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
+          CLASS_PRODUCTS, 2.0 * op->m * op->n * op->k)
+OPERATION(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                          const void *d, bool accumulate, void *db),
+          (lane, rows, n, tile, ld, d, accumulate, db),
+          CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * rows * n))
+OPERATION(layernorm, (struct lane *lane, int64_t rows, int64_t C, float eps, const void *x,
+                      const void *add, void *sum, const void *gamma, const void *beta, void *y,
+                      float *mean, float *rstd),
+          (lane, rows, C, eps, x, add, sum, gamma, beta, y, mean, rstd),
+          CLASS_NORMS, bytes_of(lane, (add ? 4.0 : 2.0) * rows * C))
+OPERATION(layernorm_backward, (struct lane *lane, int64_t rows, int64_t C, int64_t tile,
+                               const void *dy, const void *x, const void *gamma, const float *mean,
+                               const float *rstd, bool dx_accumulate, void *dx, bool accumulate,
+                               void *dgamma, void *dbeta, void *work),
+          (lane, rows, C, tile, dy, x, gamma, mean, rstd, dx_accumulate, dx, accumulate, dgamma,
+           dbeta, work),
+          CLASS_NORMS, bytes_of(lane, (dx_accumulate ? 4.0 : 3.0) * rows * C))
+OPERATION(rmsnorm, (struct lane *lane, const struct rmsnorm *op), (lane, op),
+          CLASS_NORMS, bytes_of(lane, (op->add ? 4.0 : 2.0) * op->rows * op->groups * op->C))
+OPERATION(rmsnorm_backward, (struct lane *lane, const struct rmsnorm_backward *op), (lane, op),
+          CLASS_NORMS,
+          bytes_of(lane, (op->dx_accumulate ? 4.0 : 3.0) * op->rows * op->groups * op->C))
+OPERATION(rope, (struct lane *lane, const struct rope *op), (lane, op),
+          CLASS_ACTIVATIONS, bytes_of(lane, 2.0 * op->rows * op->heads * op->D))
+OPERATION(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
+          (lane, rows, F, gu, y),
+          CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * rows * F))
+OPERATION(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                            const void *dy, void *dgu, void *y),
+          (lane, rows, F, gu, dy, dgu, y),
+          CLASS_ACTIVATIONS, bytes_of(lane, (y ? 6.0 : 5.0) * rows * F))
+OPERATION(attention, (struct lane *lane, const struct attention *op), (lane, op),
+          CLASS_ATTENTION, attention_flops(op, 2))
+OPERATION(attention_backward, (struct lane *lane, const struct attention_backward *op), (lane, op),
+          CLASS_ATTENTION, attention_flops(&op->forward, 5))
+OPERATION(embedding, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                      const int32_t *token, const void *wte, const void *wpe, void *x),
+          (lane, rows, T, C, V, token, wte, wpe, x),
+          CLASS_EMBEDDING, bytes_of(lane, 2.0 * rows * C + (wpe ? 1.0 * T * C : 0)))
+OPERATION(embedding_backward, (struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                               const int32_t *token, const void *dx, void *dwte,
+                               bool wpe_accumulate, void *dwpe),
+          (lane, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe),
+          CLASS_EMBEDDING, bytes_of(lane, 1.0 * rows * C) +
+            4.0 * ((dwte ? 2.0 * (rows < V ? rows : V) : 0) +
+                   (dwpe ? (wpe_accumulate ? 2.0 : 1.0) * T : 0)) * C)
+OPERATION(cross_entropy, (struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                          const int32_t *target, float scale, bool gradient, double *loss),
+          (lane, rows, V, ld, logits, target, scale, gradient, loss),
+          CLASS_CLASSIFIER, bytes_of(lane, 1.0 * rows * (gradient ? V + ld : V)))
+OPERATION(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
+          (lane, n, a, b, out),
+          CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * n))
+OPERATION(sum_parts, (struct lane *lane, int64_t n, int parts, enum dtype type, const void *base,
+                      int64_t stride, bool accumulate, void *dst),
+          (lane, n, parts, type, base, stride, accumulate, dst),
+          CLASS_SUMS, (double)n * (1.0 * parts * dtype_size(type) + (accumulate ? 8 : 4)))
+OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
+          (lane, n, term, sum),
+          CLASS_SUMS, 8.0 * n)
+OPERATION(merge_exact, (struct lane *lane, const struct exactsum *other, struct exactsum *sum),
+          (lane, other, sum),
+          CLASS_SUMS, 3.0 * sizeof *sum)
+OPERATION(conclude, (struct lane *lane, const struct exactsum *loss, const struct exactsum *squares,
+                     double clip, struct outcome *out),
+          (lane, loss, squares, clip, out),
+          CLASS_SUMS, 2.0 * sizeof *loss + sizeof *out)
+OPERATION(sum_squares, (struct lane *lane, int64_t n, const void *x, struct exactsum *sum),
+          (lane, n, x, sum),
+          CLASS_SUMS, 4.0 * n)
+OPERATION(adamw, (struct lane *lane, int64_t n, const struct adamw *op, void *master,
+                  const void *grad, void *m, void *v, void *copy),
+          (lane, n, op, master, grad, m, v, copy),
+          CLASS_UPDATE,
+          (double)n * (2 * dtype_size(op->master) + dtype_size(op->grad) +
+                       4 * dtype_size(op->moments) + (copy ? dtype_size(op->copy) : 0)))
+/* clang-format on */
+#undef OPERATION

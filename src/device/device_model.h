@@ -1,0 +1,53 @@
+/* The facts about a kind of device that decide the sizes and the order of a plan. Planning needs
+ * these and no device, so a machine without a GPU can plan for GPUs. */
+#ifndef SLUICE_DEVICE_DEVICE_MODEL_H
+#define SLUICE_DEVICE_DEVICE_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+struct attention; /* device/device.h */
+struct device;
+
+struct device_model {
+  enum dtype compute, gradient; /* of parameters and activations; of gradients of parameters */
+  bool by_sequence;             /* promises what device.h calls independence of the split */
+  bool host_memory;             /* the host reads and writes the device's memory */
+  int64_t chunk_logits;         /* elements of logits that are best made at a time */
+  int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
+
+  /* Bytes of device memory besides the arenas of a plan. */
+  struct {
+    int64_t lane;      /* workspace of a lane that multiplies matrices */
+    int64_t kernels;   /* of libraries */
+    int64_t transport; /* its buffers, if there are more ranks than one */
+  } reserve;
+
+  /* Bytes of workspace for an operation of device.h, without reading pointers in it. `threads` are
+   * those of the lane. Exact if `device` is there, else estimates.
+   * attention: with past > 0 the bytes are enough for fewer tokens and a shorter past > 0. Ask for
+   * tight room and for the best before the first call, so that no call has to prepare anything. */
+  struct device *device; /* the device itself; NULL: there is none here */
+  size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
+                                int threads);
+  size_t (*layernorm_workspace)(const struct device_model *model, int64_t rows, int64_t C,
+                                int threads);
+  size_t (*rmsnorm_workspace)(const struct device_model *model, int64_t rows, int64_t groups,
+                              int64_t C, int threads);
+};
+
+/* The model of a kind of device, "host" or "cuda", in every build; `device` is NULL. The workspaces
+ * of a CUDA device are estimated with the host's. STATUS_UNSUPPORTED for another kind, or for a
+ * type that it does not compute in. Local, pure. */
+enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out);
+
+/* Bytes that a rank of `ranks` needs on such a device besides its arenas. Local, pure. */
+int64_t device_model_reserve(const struct device_model *model, int ranks);
+
+enum { DEVICE_CUDA_ROW_MULTIPLE = 64, DEVICE_CUDA_WORKSPACE = 64 << 20 };
+
+#endif

@@ -1,0 +1,46 @@
+/* The policy of a unit: where its state lives, in which types it is kept and sent, and when it is
+ * reduced and updated. The builder asks it instead of the deck. */
+#ifndef SLUICE_PLAN_POLICY_H
+#define SLUICE_PLAN_POLICY_H
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "compress/compress.h"
+#include "deck/deck.h"
+
+/* The copy of its parameters in the type that is computed with. The update leaves it, and it is what
+ * is gathered or fetched. */
+enum working {
+  WORKING_NONE,
+  WORKING_OWN,   /* each rank has its shard */
+  WORKING_SHARED /* the shard group has the whole unit, in host memory that it shares */
+};
+
+/* Where gradients are summed over ranks. */
+enum sums {
+  SUMS_DEVICE,
+  SUMS_HOST,  /* whole gradients come to the host, and travel between hosts */
+  SUMS_SHARED /* the shard group adds them up in host memory that it shares */
+};
+
+struct unit_policy {
+  bool host;           /* masters, optimizer state and reduced gradients are in host memory */
+  bool disk;           /* and the optimizer state is on NVMe between updates */
+  enum dtype window;   /* in which parameters are gathered and computed with */
+  enum dtype state;    /* of optimizer state */
+  struct codec codec;  /* of gradients between ranks */
+  enum working working;
+  enum sums sums;
+  bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */
+  bool immediate;      /* updated as soon as its gradient is complete, without clipping */
+  bool tight;          /* the backward pass takes the least room while activations fill the memory */
+  enum deck_keep keep; /* of a block, from its forward to its backward pass */
+};
+
+struct plan_input;
+
+/* The policy of one unit, from the input alone, whose codec is known. Pure. Local. */
+struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
+
+#endif
