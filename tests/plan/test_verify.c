@@ -170,6 +170,13 @@ static void what_is_done_twice_is_said(void **state)
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
 
+  struct point coded = broken_no_shard;
+  coded.codec = "bf16";
+  plan = broken_start(&coded);
+  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] = plan->instr[fixture_find(plan, OP_ENCODE, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "h.0 has 2 ENCODE for the whole step where there must be 1");
+
   plan = broken_start(&broken_full_shard);
   plan->instr[3].micro = 2;
   broken_refused(plan, "unknown operation, unit or micro-batch");
