@@ -85,8 +85,10 @@ void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *ter
 void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);
 void gpu_merge_exact(const struct gpu_launch *launch, const struct exactsum *other, struct exactsum *sum);
 void gpu_conclude(const struct gpu_launch *launch, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
-/* Masters of fp32, gradients of fp32 or bf16, moments of fp32, bf16 or fp16, a working copy of fp32 or bf16: whoever calls has seen to it. */
-void gpu_adamw(const struct gpu_launch *launch, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
+/* Masters of fp32, gradients of fp32 or bf16, states of fp32, bf16 or fp16, a working copy of
+ * fp32 or bf16: the caller has checked. */
+void gpu_update(const struct gpu_launch *launch, int64_t n, const struct update *op, void *master,
+                const void *grad, void *const *state, void *copy);
 
 /* Heads of at most 256 elements. */
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);

@@ -136,6 +136,9 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
     return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
   if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
     return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
+  if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that accumulates or has an epilogue cannot be scaled");
   if (op->trans_a && op->epilogue != EPILOGUE_NONE)
     return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
   if (op->m < 0 || op->n < 0 || op->k < 1)

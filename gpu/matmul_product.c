@@ -86,10 +86,12 @@ void *matmul_target(const struct matmul *op, enum matmul_way way)
 cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op, const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo, void *d)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  const float one = 1, beta = op->accumulate || op->add ? 1 : 0;
+  const float alpha = op->scale ? op->scale : 1, share = op->add_scale ? op->add_scale : 1;
+  const float beta = op->accumulate || op->add ? share : 0;
   const void *c = op->add ? op->add : op->accumulate ? op->c : d;
-  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &one, op->b, p->a, op->a, p->b, &beta, c, p->c, d, p->c, algo, cuda->workspace,
-                        CUDA_WORKSPACE, cuda->stream);
+  return cublasLtMatmul(cuda_device(lane->device)->blas, p->desc, &alpha, op->b, p->a, op->a, p->b,
+                        &beta, c, p->c, d, p->c, algo, cuda->workspace, CUDA_WORKSPACE,
+                        cuda->stream);
 }
 
 enum status matmul_finish(struct lane *lane, const struct matmul *op, enum matmul_way way, void *c)

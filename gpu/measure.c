@@ -107,6 +107,17 @@ static double attention_flops(const struct attention *op, int products)
   return 2.0 * products * pairs_of(op) * (double)op->head_width * (double)op->heads * (double)op->batch;
 }
 
+/* Of one element. */
+static size_t update_bytes(const struct update *op, const void *master, void *const *state,
+                           const void *copy)
+{
+  size_t bytes = dtype_size(op->grad) + (copy ? dtype_size(op->copy) : 0) +
+                 (master ? 2 * dtype_size(op->master) : 0);
+  for (int s = 0; s < optim_states(op->rule); s++)
+    bytes += state[s] ? 2 * dtype_size(op->states) : 0;
+  return bytes;
+}
+
 /* --- operations --- */
 
 #define OPERATION(name, parameters, arguments, kind, work)                 \

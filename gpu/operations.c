@@ -285,25 +285,30 @@ enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct
   return background_end(lane, "a sum of squares");
 }
 
-static enum status check_adamw(const struct adamw *op, bool copies)
+static enum status check_update(const struct update *op, bool copies)
 {
   if (op->master != DTYPE_F32)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s", dtype_name(op->master));
   if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device updates by gradients of fp32 or bf16, not of %s", dtype_name(op->grad));
-  if (op->moments != DTYPE_F32 && op->moments != DTYPE_BF16 && op->moments != DTYPE_F16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device keeps moments in fp32, bf16 or fp16, not in %s", dtype_name(op->moments));
+  if (op->states != DTYPE_F32 && op->states != DTYPE_BF16 && op->states != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED,
+                      "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
+                      dtype_name(op->states));
   if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "the CUDA device makes working copies in fp32 or bf16, not in %s", dtype_name(op->copy));
+  if (optim_states(op->rule) == 0)
+    return status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
   return STATUS_OK;
 }
 
-enum status cuda_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *working)
+enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *working)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  enum status status = check_adamw(op, working);
+  enum status status = check_update(op, working);
   if (status)
     return status;
-  gpu_adamw(&launch, n, op, master, grad, m, v, working);
-  return cuda_check_launch("AdamW");
+  gpu_update(&launch, n, op, master, grad, state, working);
+  return cuda_check_launch("an optimizer's update");
 }

@@ -78,11 +78,9 @@ OPERATION(conclude, (struct lane *lane, const struct exactsum *loss, const struc
 OPERATION(sum_squares, (struct lane *lane, int64_t n, const void *x, struct exactsum *sum),
           (lane, n, x, sum),
           CLASS_SUMS, 4.0 * n)
-OPERATION(adamw, (struct lane *lane, int64_t n, const struct adamw *op, void *master,
-                  const void *grad, void *m, void *v, void *copy),
-          (lane, n, op, master, grad, m, v, copy),
-          CLASS_UPDATE,
-          (double)n * (2 * dtype_size(op->master) + dtype_size(op->grad) +
-                       4 * dtype_size(op->moments) + (copy ? dtype_size(op->copy) : 0)))
+OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
+                   const void *grad, void *const *state, void *copy),
+          (lane, n, op, master, grad, state, copy),
+          CLASS_UPDATE, (double)n * (double)update_bytes(op, master, state, copy))
 /* clang-format on */
 #undef OPERATION

@@ -1,25 +1,14 @@
-/* What follows the backward pass: sums of gradients over ranks, exact sums for loss and norm and what is concluded from them, AdamW. */
-#include <cuda_fp16.h>
-
-#include "device/moments.h"
-#include "device/rounding.h"
+/* After the backward pass: sums of gradients over ranks, exact sums for loss and norm, and the
+ * outcome of a step. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
-
-__device__ __forceinline__ float to_float(__half x)
-{
-  return __half2float(x);
-}
-template <> __device__ __forceinline__ __half from_float<__half>(float x)
-{
-  return __float2half_rn(x);
-}
 
 namespace {
 
 constexpr int THREADS = 256;
 
-/* --- sums over parts: adjacent pairs first, as the host's tree ------------------------------------------------------------------------------------ */
+/* --- sums over parts: adjacent pairs first, as the host's tree
+ * ------------------------------------------------------------------------------------ */
 
 constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads are under way together */
 /* Levels of runs: of a node, of a thousand ranks, and all that an int counts. */
@@ -56,7 +45,8 @@ template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> ad
   }
 }
 
-/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is joined from the right. Fewer than RUN << LEVELS parts. */
+/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is
+ * joined from the right. Fewer than RUN << LEVELS parts. */
 template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
 {
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
@@ -123,7 +113,8 @@ void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, in
     run_parts<T, 1>(launch, n, p, accumulate, dst);
 }
 
-/* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the same bits ----------------------------------------------- */
+/* --- exact sums: base/exactsum.h's digits, which integer additions fill in any order to the
+ * same bits ----------------------------------------------- */
 
 constexpr int TOP = EXACTSUM_DIGITS - 1;
 
@@ -165,7 +156,8 @@ __device__ void add_parts_of(accumulator *a, const term &t)
       atomicAdd(&a->digit[t.digit + k], (unsigned long long)t.part[k]);
 }
 
-/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up before it touches the digits, which are the same for all of them. */
+/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up
+ * before it touches the digits, which are the same for all of them. */
 __device__ void add_warp(accumulator *a, double x)
 {
   term t = {0, {0, 0, 0}};
@@ -211,8 +203,9 @@ __global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 
 constexpr int BLOCK = 256; /* elements whose squares are one term */
 
-/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a block is
- * one term. The last block is filled with zeros, which change nothing. */
+/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved
+ * sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a
+ * block is one term. The last block is filled with zeros, which change nothing. */
 template <int W> __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {
   constexpr int TEAM = 4, LANES = 16, TEAMS = 32 / TEAM; /* teams of a warp */
@@ -268,7 +261,8 @@ __device__ bool any_below(const long long *digit, int bit)
   return (digit[bit >> 5] & ((1ll << (bit & 31)) - 1)) != 0;
 }
 
-/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a double. */
+/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits
+ * of a double. */
 __device__ unsigned long long round_magnitude(const long long *digit)
 {
   const unsigned long long infinity = 0x7ffull << 52;
@@ -316,7 +310,8 @@ __device__ void copy_sum(exactsum *to, const exactsum *from)
     ((long long *)to)[i] = ((const long long *)from)[i];
 }
 
-/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The digits come and go together, one thread passes the carries on. */
+/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The
+ * digits come and go together, one thread passes the carries on. */
 __global__ void carry(const exactsum *other, exactsum *sum)
 {
   __shared__ exactsum mine;
@@ -349,199 +344,6 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
   out->grad_norm = norm;
   out->scale = clip > 0 && norm > clip ? clip / norm : 1;
   out->finite = isfinite(value[0]) && isfinite(norm);
-}
-
-/* --- AdamW -------------------------------------------------------------------------------------------------------------------------------------- */
-
-struct scalars {
-  float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
-  bool stochastic;
-  uint64_t seed;
-  int64_t first;
-};
-
-/* Gradients of type G, moments of type M, the working copy of type C. */
-template <typename G, typename M, typename C> struct state {
-  float *master;
-  const G *grad;
-  M *m, *v;
-  C *copy;
-};
-
-template <typename M> __device__ __forceinline__ M stochastically(float x, uint16_t bits);
-template <> __device__ __forceinline__ bf16 stochastically<bf16>(float x, uint16_t bits)
-{
-  return __ushort_as_bfloat16(rounding_bf16(x, bits));
-}
-template <> __device__ __forceinline__ __half stochastically<__half>(float x, uint16_t bits)
-{
-  return __ushort_as_half(rounding_fp16(x, bits));
-}
-
-/* rounding_bits(), with the key of an element close before. */
-__device__ __forceinline__ uint32_t bits_near(const scalars &k, rounding_key key, int64_t before, int64_t element)
-{
-  return element >> 32 == before >> 32 ? rounding_mix(key, (uint32_t)element) : rounding_bits(k.seed, element);
-}
-
-/* Moments as M has them (device/moments.h), before they are rounded to it and after. */
-template <typename M> struct kept {
-  static __device__ __forceinline__ float first(float m)
-  {
-    return m;
-  }
-  static __device__ __forceinline__ float second(float v, float)
-  {
-    return v;
-  }
-  static __device__ __forceinline__ float first_of(M code)
-  {
-    return to_float(code);
-  }
-  static __device__ __forceinline__ float second_of(M code)
-  {
-    return to_float(code);
-  }
-};
-template <> struct kept<__half> {
-  static __device__ __forceinline__ float first(float m)
-  {
-    return __fmul_rn(moments_bounded(m), MOMENTS_SCALE);
-  }
-  static __device__ __forceinline__ float second(float, float root)
-  {
-    return first(root);
-  }
-  static __device__ __forceinline__ float first_of(__half code)
-  {
-    return __fmul_rn(to_float(code), 1 / MOMENTS_SCALE);
-  }
-  static __device__ __forceinline__ float second_of(__half code)
-  {
-    const float root = first_of(code);
-    return __fmul_rn(root, root);
-  }
-};
-
-/* As kept<M> has made them, in the type that moments are kept in. Where that is fp32, nothing of the rounding is left in the kernel. */
-template <typename M, int W>
-__device__ __forceinline__ void store_moments(const scalars &k, int64_t i, const pack<float, W> &m1, const pack<float, W> &m2, M *m, M *v)
-{
-  pack<M, W> first, second;
-#pragma unroll
-  for (int j = 0; j < W; j++) {
-    first.at[j] = from_float<M>(m1.at[j]);
-    second.at[j] = from_float<M>(m2.at[j]);
-  }
-  if constexpr (sizeof(M) == 2) {
-    if (k.stochastic) {
-      const int64_t begin = k.first + i;
-      const rounding_key key = rounding_key_make(k.seed, begin);
-#pragma unroll
-      for (int j = 0; j < W; j++) {
-        const uint32_t bits = bits_near(k, key, begin, begin + j);
-        first.at[j] = stochastically<M>(m1.at[j], (uint16_t)bits);
-        second.at[j] = stochastically<M>(m2.at[j], (uint16_t)(bits >> 16));
-      }
-    }
-  }
-  store<M, W>(m + i, first);
-  store<M, W>(v + i, second);
-}
-
-/* Elements [begin, end), W a thread. Each operation is rounded by itself, none contracted into a multiply-add: so it is on the host, where the same step must give the same bits. */
-template <typename G, typename M, typename C, int W>
-__global__ void __launch_bounds__(THREADS) update(int64_t begin, int64_t end, const scalars k, const outcome *outcome, const state<G, M, C> s)
-{
-  const int64_t i = begin + ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
-  if (i >= end)
-    return;
-  pack<float, W> p = load_once<float, W>(s.master + i), m1, m2;
-  const pack<G, W> grad = load_once<G, W>(s.grad + i);
-  const pack<M, W> first = load_once<M, W>(s.m + i), second = load_once<M, W>(s.v + i);
-  if (outcome && !outcome->finite)
-    return;
-  const float factor = outcome ? (float)outcome->scale : k.grad_scale;
-  pack<C, W> out;
-#pragma unroll
-  for (int j = 0; j < W; j++) {
-    const float d = __fmul_rn(to_float(grad.at[j]), factor), m0 = kept<M>::first_of(first.at[j]), v0 = kept<M>::second_of(second.at[j]);
-    const float m = __fadd_rn(m0, __fmul_rn(k.rest1, __fsub_rn(d, m0))), v = __fadd_rn(__fmul_rn(k.beta2, v0), __fmul_rn(__fmul_rn(k.rest2, d), d));
-    const float root = __fsqrt_rn(v), below = __fadd_rn(__fdiv_rn(root, k.root2), k.eps);
-    p.at[j] = __fsub_rn(__fmul_rn(k.shrink, p.at[j]), __fdiv_rn(__fmul_rn(k.step, m), below));
-    out.at[j] = from_float<C>(p.at[j]);
-    m1.at[j] = kept<M>::first(m);
-    m2.at[j] = kept<M>::second(v, root);
-  }
-  store<float, W>(s.master + i, p);
-  store_moments<M, W>(k, i, m1, m2, s.m, s.v);
-  if (s.copy)
-    store<C, W>(s.copy + i, out);
-}
-
-/* What gpu_adamw() was called with. */
-struct update_call {
-  const gpu_launch *launch;
-  int64_t n;
-  const adamw *op;
-  void *master, *m, *v, *copy;
-  const void *grad;
-};
-
-scalars scalars_of(const adamw *op)
-{
-  return {.shrink = (float)(1 - op->lr * op->decay),
-          .rest1 = (float)(1 - op->beta1),
-          .beta2 = (float)op->beta2,
-          .rest2 = (float)(1 - op->beta2),
-          .root2 = (float)sqrt(op->bias2),
-          .eps = (float)op->eps,
-          .step = (float)(op->lr / op->bias1),
-          .grad_scale = op->grad_scale,
-          .stochastic = op->stochastic,
-          .seed = op->seed,
-          .first = op->first};
-}
-
-template <int W, typename G, typename M, typename C> void run_update(const update_call &call, const state<G, M, C> &s, int64_t begin, int64_t end)
-{
-  if (begin < end)
-    update<G, M, C, W>
-        <<<(unsigned)pieces_of((end - begin) / W, THREADS), THREADS, 0, call.launch->stream>>>(begin, end, scalars_of(call.op), call.op->outcome, s);
-}
-
-template <typename T> bool packs(const T *at, int W)
-{
-  return (uintptr_t)at % (W * sizeof(T)) == 0;
-}
-
-/* Four at a time: 16 bytes of fp32, 8 of 16-bit types, so that neighbouring threads touch neighbouring bytes in every array. */
-template <typename G, typename M, typename C> void run_types(const update_call &call)
-{
-  constexpr int W = 4;
-  const state<G, M, C> s = {(float *)call.master, (const G *)call.grad, (M *)call.m, (M *)call.v, (C *)call.copy};
-  const bool aligned = packs(s.master, W) && packs(s.grad, W) && packs(s.m, W) && packs(s.v, W) && packs(s.copy, W);
-  const int64_t wide = aligned ? call.n / W * W : 0;
-  run_update<W>(call, s, 0, wide);
-  run_update<1>(call, s, wide, call.n);
-}
-
-template <typename G, typename M> void run_moments(const update_call &call)
-{
-  if (call.op->copy == DTYPE_BF16)
-    run_types<G, M, bf16>(call);
-  else
-    run_types<G, M, float>(call);
-}
-
-template <typename G> void run_gradient(const update_call &call)
-{
-  if (call.op->moments == DTYPE_BF16)
-    run_moments<G, bf16>(call);
-  else if (call.op->moments == DTYPE_F16)
-    run_moments<G, __half>(call);
-  else
-    run_moments<G, float>(call);
 }
 
 } // namespace
@@ -581,13 +383,4 @@ void gpu_merge_exact(const gpu_launch *launch, const exactsum *other, exactsum *
 void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares, double clip, outcome *out)
 {
   end_step<<<1, SUM_THREADS, 0, launch->stream>>>(loss, squares, clip, out);
-}
-
-void gpu_adamw(const gpu_launch *launch, int64_t n, const adamw *op, void *master, const void *grad, void *m, void *v, void *copy)
-{
-  const update_call call = {launch, n, op, master, m, v, copy, grad};
-  if (op->grad == DTYPE_BF16)
-    run_gradient<bf16>(call);
-  else
-    run_gradient<float>(call);
 }

@@ -44,7 +44,7 @@ for file in $scripts; do
   done
 done
 
-# What no fragment lists is neither built nor shipped.
+# What no fragment lists, as a file or by its folder, is neither built nor shipped.
 shipped=$(find doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
 fragments=$(find doc gpu inputs io src tests -name local.mk)
 # shellcheck disable=SC2086
@@ -54,7 +54,7 @@ for file in $shipped; do
   tests/*.c) name=${file%.c} ;;
   *) name=$file ;;
   esac
-  if ! printf '%s\n' "$listed" | grep -qxE "$name(\\.c)?"; then
+  if ! printf '%s\n' "$listed" | grep -qxE "$name(\\.c)?|$(dirname "$file")"; then
     echo "$file is in no local.mk" >&2
     bad=1
   fi

@@ -60,7 +60,7 @@ struct bench {
   struct topo *topo;
   struct device *device;
   struct lane *lane;
-  struct adamw op;
+  struct update op;
   int64_t n;
   int threads;
   const char *kernel; /* that was measured */
@@ -70,7 +70,8 @@ struct bench {
 
 static size_t array_size(const struct bench *bench, int array)
 {
-  const enum dtype type[ARRAYS] = {bench->op.master, bench->op.grad, bench->op.moments, bench->op.moments, bench->op.copy};
+  const enum dtype type[ARRAYS] = {bench->op.master, bench->op.grad, bench->op.states,
+                                   bench->op.states, bench->op.copy};
   return array == COPY && bench->values->copy == 0 ? 0 : dtype_size(type[array]);
 }
 
@@ -147,7 +148,7 @@ static enum status check_kernel(const char *name)
 static enum status choose_update(struct bench *bench)
 {
   const struct values *values = bench->values;
-  bench->op = (struct adamw){.lr = 1e-3,
+  bench->op = (struct update){.lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.95,
                              .eps = 1e-8,
@@ -157,10 +158,10 @@ static enum status choose_update(struct bench *bench)
                              .bias2 = 0.05,
                              .master = types[values->master],
                              .grad = types[values->grad],
-                             .moments = types[values->moments],
+                             .states = types[values->moments],
                              .copy = types[values->copy ? values->copy - 1 : 0],
                              .stochastic = values->rounding == 1};
-  if (bench->op.stochastic && bench->op.master == DTYPE_F32 && bench->op.moments == DTYPE_F32)
+  if (bench->op.stochastic && bench->op.master == DTYPE_F32 && bench->op.states == DTYPE_F32)
     return status_set(
         STATUS_USAGE,
         "rounding=stochastic, but masters and moments are fp32, to which nothing is rounded: set moments=bf16 or fp16, or leave it out");
@@ -215,7 +216,8 @@ static enum status time_pass(struct bench *bench, bool traffic, double *seconds)
   if (status)
     return status;
   const double start = clock_s();
-  status = (traffic ? host_adamw_traffic : host_adamw)(bench->lane, bench->n, &bench->op, a[MASTER], a[GRAD], a[FIRST], a[SECOND], a[COPY]);
+  status = (traffic ? host_update_traffic : host_update)(bench->lane, bench->n, &bench->op,
+                                                         a[MASTER], a[GRAD], &a[FIRST], a[COPY]);
   *seconds = clock_s() - start;
   bench->op.seed++;
   status = comm_agree(bench->comm, status);

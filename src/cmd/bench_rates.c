@@ -137,10 +137,18 @@ static enum status gather_little(struct bench *bench, struct lane *lane)
 
 static enum status update(struct bench *bench, struct lane *lane)
 {
-  static const struct adamw op = {
-      .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .grad_scale = 1, .bias1 = 0.1, .bias2 = 0.05, .copy = DTYPE_BF16};
+  static const struct update op = {.lr = 1e-3,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .decay = 0.1,
+                                   .grad_scale = 1,
+                                   .bias1 = 0.1,
+                                   .bias2 = 0.05,
+                                   .copy = DTYPE_BF16};
   void *const *far = bench->far;
-  return lane->device->ops->adamw(lane, bench->bytes / (int64_t)sizeof(float), &op, far[MASTER], far[GRAD], far[FIRST], far[SECOND], far[COPY]);
+  return lane->device->ops->update(lane, bench->bytes / (int64_t)sizeof(float), &op, far[MASTER],
+                                   far[GRAD], &far[FIRST], far[COPY]);
 }
 
 static enum status exchange(struct bench *bench, struct lane *lane)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/rule/rules.h"
+
 #define AT(field) offsetof(struct deck, field)
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard", NULL};
@@ -17,7 +19,10 @@ static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
-static const char *const optimizers[] = {"adamw", NULL};
+#define OPTIM_NAME(name, ...) #name,
+#define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
+static const char *const optimizers[] = {
+    OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME) NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
@@ -262,13 +267,18 @@ const struct option deck_table[] = {
 
     {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw",
      .effect = EFFECT_MATH, .choices = optimizers,
-     .text = "Optimizer.\n"
-             "  adamw  AdamW (Loshchilov and Hutter, 2019)"},
+     .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .text = "Peak learning rate, after the warm-up."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]",
      .effect = EFFECT_MATH, .least = 0, .most = 1, .count = 2,
-     .text = "Decay rates of the first and second moment."},
+     .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
+             "for language models."},
+    {"optim.momentum", OPTION_REAL, AT(optim.momentum), "0.95",
+     .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .text = "Momentum of sgd and muon, below 1."},
+    {"optim.nesterov", OPTION_BOOL, AT(optim.nesterov), "true", .effect = EFFECT_MATH,
+     .text = "Nesterov's form of the momentum of sgd. muon always has it."},
     {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Number added to the root of the second moment."},
     {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1",
@@ -614,6 +624,9 @@ static enum status check_optim(const struct deck *deck)
     if (deck->optim.betas[i] >= 1)
       return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
                         cite(deck, "optim.betas").text);
+  if (deck->optim.momentum >= 1)
+    return status_set(STATUS_USAGE, "%s must be below 1: the momentum would only grow; usual is 0.95",
+                      cite(deck, "optim.momentum").text);
   if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
     return status_set(STATUS_USAGE, "%s is %lld steps, longer than %s = %lld, which counts from the first step and includes it; shorten the warm-up",
                       cite(deck, "optim.warmup").text, (long long)deck->optim.warmup, cite(deck, "optim.decay_steps").text,

@@ -40,7 +40,7 @@ struct deck {
   struct { int backend, gradients; double timeout; } comm;
   struct { int params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
-  struct { int name; double lr, betas[2], eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
+  struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
                                                                           none; min_lr: share of lr at the end; decay_steps 0: run.steps */
   struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */

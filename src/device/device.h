@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "device/device_model.h"
+#include "optim/rule/rules.h"
 
 struct device;
 struct lane; /* device/lane.h */
@@ -55,6 +56,7 @@ struct matmul {
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
   const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
+  float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
@@ -120,35 +122,16 @@ struct outcome {
   int64_t finite;                    /* 0: loss or norm is not, the optimizer shall do nothing */
 };
 
-/* AdamW with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it:
- * p *= 1 - lr * decay;  m += (g - m)(1 - b1);  v = b2 v + (1 - b2) g g;  p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps), with g = grad * grad_scale.
- * With `outcome` (memory of the lane's device) its scale takes the place of grad_scale, and where it is not finite nothing is changed.
- *
- * Arithmetic is in fp32. master, grad and both moments may each be fp32, bf16 or fp16; what is stored in 16 bits is rounded to nearest, ties to even, or, masters and moments, stochastically:
- * up with a probability that is the distance to the lower neighbour over the distance of the neighbours (Gupta et al. 2015, arXiv:1502.02551), by random bits that are a function of (seed, first + i,
- * which array) alone, the same on every device (device/rounding.h). Moments in fp16 are m and sqrt(v), both times 2^12 (device/moments.h); in other types they are m and v. Zero bits
- * are zero in all of them. `copy` is made from the unrounded master, to nearest. */
-struct adamw {
-  double lr, beta1, beta2, eps, decay;
-  float grad_scale;
-  double bias1, bias2; /* 1 - beta^step */
-  const struct outcome *outcome;
-  enum dtype master, grad, moments, copy; /* zero: fp32 */
-  bool stochastic;
-  uint64_t seed;
-  int64_t first; /* what the first element counts as */
-};
-
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
 enum device_class {
-  CLASS_PRODUCTS,    /* matmul, its epilogue included */
+  CLASS_PRODUCTS, /* matmul, its epilogue included */
   CLASS_ATTENTION,
   CLASS_NORMS,
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS,        /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
-  CLASS_UPDATE,      /* adamw */
+  CLASS_SUMS, /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_UPDATE,
   CLASS_COUNT
 };
 
@@ -269,8 +252,11 @@ struct device_ops {
   /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
-  /* One pass over n elements; types are op's. `copy` (NULL: none) receives the working copy of the master, which is computed with. */
-  enum status (*adamw)(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
+  /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
+   * one array per state of the rule. The master or a state may be NULL. Then zeros are read and
+   * nothing is stored. copy (NULL: none) = the new master, rounded to nearest. */
+  enum status (*update)(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *copy);
 };
 
 struct device {

@@ -5,7 +5,6 @@ src_device_libdevice_a_SOURCES = \
 	src/device/device.h \
 	src/device/device_model.c \
 	src/device/device_model.h \
-	src/device/host/adamw.c \
 	src/device/host/attention.c \
 	src/device/host/attention.h \
 	src/device/host/attention_cached.c \
@@ -18,12 +17,12 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/host.h \
 	src/device/host/kernels.c \
 	src/device/host/kernels.h \
-	src/device/host/kernels_adamw.h \
 	src/device/host/kernels_avx2.c \
 	src/device/host/kernels_avx512.c \
 	src/device/host/kernels_body.h \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
+	src/device/host/kernels_update.h \
 	src/device/host/kernels_variants.h \
 	src/device/host/mark.c \
 	src/device/host/matmul.c \
@@ -31,6 +30,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/rmsnorm.c \
 	src/device/host/rope.c \
 	src/device/host/swiglu.c \
+	src/device/host/update.c \
 	src/device/lane.c \
 	src/device/lane.h \
 	src/device/moments.c \

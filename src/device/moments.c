@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 
-void moments_decode(float *to, enum dtype type, bool second, const void *from, size_t n)
+void moments_decode(float *to, enum dtype type, enum state_code state, const void *from, size_t n)
 {
   const uint16_t *code = from;
   if (type != DTYPE_F16) {
@@ -12,11 +12,11 @@ void moments_decode(float *to, enum dtype type, bool second, const void *from, s
   }
   for (size_t i = 0; i < n; i++) {
     const float x = f32_from_f16(code[i]) * (1 / MOMENTS_SCALE);
-    to[i] = second ? x * x : x;
+    to[i] = state == STATE_ROOT ? x * x : x;
   }
 }
 
-void moments_encode(void *to, enum dtype type, bool second, const float *from, size_t n)
+void moments_encode(void *to, enum dtype type, enum state_code state, const float *from, size_t n)
 {
   uint16_t *code = to;
   if (type != DTYPE_F16) {
@@ -24,5 +24,6 @@ void moments_encode(void *to, enum dtype type, bool second, const float *from, s
     return;
   }
   for (size_t i = 0; i < n; i++)
-    code[i] = f16_from_f32(moments_bounded(second ? sqrtf(from[i]) : from[i]) * MOMENTS_SCALE);
+    code[i] = f16_from_f32(moments_bounded(state == STATE_ROOT ? sqrtf(from[i]) : from[i]) *
+                           MOMENTS_SCALE);
 }

@@ -1,4 +1,4 @@
-/* How AdamW's moments are kept, one bit-exact definition for all devices: C and CUDA include this.
+/* How an optimizer's states are kept, one bit-exact definition for all devices: C and CUDA include this.
  *
  * In fp32 and bf16 as they are. fp16 has a quarter of their powers of two: a second moment, about the square of the gradient, would be 0 there where the gradient is below 2e-4. So fp16
  * holds the second moment's root, which is all that the update needs and takes half as many powers of two, and both moments times 2^12:
@@ -15,10 +15,9 @@
 #define SLUICE_DEVICE_MOMENTS_H
 
 #include <float.h>
-#include <stdbool.h>
 #include <stddef.h>
 
-#include "base/dtype.h"
+#include "optim/rule/rules.h"
 
 #if defined __CUDACC__
 #define MOMENTS static inline __host__ __device__
@@ -36,8 +35,9 @@ MOMENTS float moments_bounded(float x)
   return x < -MOMENTS_MOST && x >= -FLT_MAX ? -MOMENTS_MOST : x;
 }
 
-/* n first or `second` moments, between fp32 and what is kept as fp32, bf16 or fp16; encoding rounds to nearest. Buffers do not overlap. */
-void moments_decode(float *to, enum dtype type, bool second, const void *from, size_t n);
-void moments_encode(void *to, enum dtype type, bool second, const float *from, size_t n);
+/* n elements of a state, between fp32 and what is kept as fp32, bf16 or fp16. Encoding rounds to
+ * nearest. Buffers do not overlap. */
+void moments_decode(float *to, enum dtype type, enum state_code code, const void *from, size_t n);
+void moments_encode(void *to, enum dtype type, enum state_code code, const float *from, size_t n);
 
 #endif

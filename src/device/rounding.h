@@ -1,6 +1,6 @@
 /* Stochastic rounding of fp32 to 16 bits (Gupta et al. 2015, arXiv:1502.02551), one bit-exact definition for all devices: C and CUDA include this.
  *
- * Random bits are a function of (seed, element) alone. The moments of element i share rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits;
+ * Random bits are a function of (seed, element) alone. The states of element i share rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits;
  * the master takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Rounding is of the magnitude: up (away from zero) with the probability that is the distance to the
  * lower neighbour over the distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h, and what goes up past the largest number is infinity. */
 #ifndef SLUICE_DEVICE_ROUNDING_H

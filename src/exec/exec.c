@@ -23,10 +23,15 @@ bool exec_is_beside(const struct exec *exec, enum plan_lane lane)
 
 static enum status make_segments(struct exec *exec)
 {
+  const struct optim_ops *ops = optim_ops((enum optimizer)exec->config.deck->optim.name);
   unsigned exempt = optim_exempt_kinds(exec->config.deck);
   enum status status = STATUS_OK;
+  if (ops->matrix)
+    return status_set(STATUS_UNSUPPORTED,
+                      "the plan does not update whole matrices; set optim.name to another than %s",
+                      ops->name);
   for (int u = 0; !status && u < exec->config.model->units; u++)
-    status = optim_segments_create(exec->config.model, u, exempt, &exec->segments[u]);
+    status = optim_segments_create(ops, exec->config.model, u, exempt, &exec->segments[u]);
   return status;
 }
 

@@ -465,23 +465,27 @@ enum status run_update(const struct call *call)
   const struct exec *exec = call->exec;
   const struct deck *deck = exec->config.deck;
   const int unit = call->instr->unit;
-  const struct adamw op = {
+  const struct update op = {
       .lr = call->args->lr,
       .beta1 = deck->optim.betas[0],
       .beta2 = deck->optim.betas[1],
+      .momentum = deck->optim.momentum,
+      .nesterov = deck->optim.nesterov,
       .eps = deck->optim.eps,
       .decay = deck->optim.weight_decay,
       .grad_scale = 1,
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
       .outcome = outcome_of(call),
-      .moments = buffer_of(call, UPDATE_STATE)->dtype,
+      .states = buffer_of(call, UPDATE_STATE)->dtype,
       .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op, use(call, UPDATE_MASTER),
-                      use(call, UPDATE_GRADS), use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1), use(call, UPDATE_WORKING));
+  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
+                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS),
+                      (void *[]){use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1)},
+                      use(call, UPDATE_WORKING));
 }
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

@@ -118,13 +118,13 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   void *own = piece->host ? piece->host + begin * size : state->scratch;
   enum status status = STATUS_OK;
   if (state->loads) {
-    moments_encode(own, piece->type, piece->second, data, (size_t)n);
+    moments_encode(own, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, data, (size_t)n);
     return piece->host ? STATUS_OK : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
   }
   if (!piece->host)
     status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
   if (!status)
-    moments_decode(data, piece->type, piece->second, own, (size_t)n);
+    moments_decode(data, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, own, (size_t)n);
   return status;
 }
 

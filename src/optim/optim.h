@@ -1,5 +1,6 @@
-/* The optimizer's policy: learning-rate schedule, clipping, and one AdamW pass over a rank's contiguous range with per-parameter decay.
- * The arithmetic of an element is device.h's adamw. */
+/* The optimizer's policy: learning-rate schedule, clipping, the states of each optimizer, and
+ * its pass over a rank's contiguous range with per-parameter decay. Arithmetic is in optim/rule,
+ * one file per optimizer. */
 #ifndef SLUICE_OPTIM_OPTIM_H
 #define SLUICE_OPTIM_OPTIM_H
 
@@ -11,22 +12,92 @@
 #include "layout/layout.h"
 #include "model/model.h"
 
-/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) / (warmup + 1) of lr, then constant, linear or cosine
- * (Loshchilov & Hutter 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
+/* Arithmetic of an optimizer on a whole matrix of a block. All Local. */
+struct optim_matrix {
+  /* Bytes of work that transform() takes. */
+  size_t (*workspace)(const struct device_model *device, int64_t rows, int64_t cols);
+  /* out = the step's direction from in, both [rows, cols] in the device's compute type; out may be
+   * in. On `lane`; work is of its device. */
+  enum status (*transform)(struct lane *lane, int64_t rows, int64_t cols, const void *in, void *out,
+                           void *work);
+  /* Factor of the step, besides the learning rate. */
+  double (*scale)(int64_t rows, int64_t cols);
+};
+
+/* One optimizer, from its row in optim/rule/rules.h. */
+struct optim_ops {
+  const char *name, *source; /* optim.name, where the method comes from */
+  int n_states;
+  struct state_row state[OPTIM_STATES];
+  enum optimizer rule;               /* of elements; with `matrix`, of parameters that it leaves */
+  const struct optim_matrix *matrix; /* NULL: the optimizer needs no whole matrices */
+};
+const struct optim_ops *optim_ops(enum optimizer optimizer);
+
+/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) /
+ * (warmup + 1) of lr, then constant, linear or cosine (Loshchilov & Hutter 2017,
+ * arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
 /* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
 unsigned optim_exempt_kinds(const struct deck *deck);
 
-/* Runs of trained elements of one unit with one decay: [0, used) cut at parameter boundaries, neighbours with equal decay joined. Padding between parameters goes
- * with its left neighbour (its gradients and values are zero). None where the unit is frozen. */
-struct optim_segments { int n; int64_t *begin; bool *decays; int64_t end; };
-enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out);
+/* Runs of trained elements of one unit that are updated alike. They cover [0, used). Neighbours
+ * with equal decay are one run, except that a whole matrix is a run of its own. Padding goes
+ * with the parameter before it: its gradients and values are zero. A frozen unit has no runs. */
+struct optim_segment {
+  int64_t begin, end; /* `end` is the next run's begin */
+  bool decays;
+  int64_t rows, cols; /* of a whole matrix, which begins the run; else 0 */
+};
+struct optim_segments {
+  const struct optim_ops *ops;
+  int n;
+  struct optim_segment *at;
+};
+enum status optim_segments_create(const struct optim_ops *ops, const struct model *model, int unit,
+                                  unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
 
-/* One pass over flat range r of the unit. master, grad, m, v and copy (NULL: none) point at r.begin's element, in op's types. op->decay is the decay where it applies; op->first is
- * set here: the element's place in the flat unit. Local, on `lane`. */
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master, const void *grad,
-                         void *m, void *v, void *copy);
+/* Is parameter p updated as a whole matrix? Then it has the states STATE_OF_MATRICES, else those
+ * STATE_OF_REST. */
+bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p);
+
+bool optim_segment_has(const struct optim_segments *segments, int i, int state); /* run i */
+
+/* A state packs the runs that have it, in their order, without gaps. The offset is the number of
+ * its elements before flat element `element` of the unit. It is `element` if all parameters have
+ * the state. So range r keeps state elements [offset(r.begin), offset(r.end)). Each run begins
+ * at a multiple of LAYOUT_ALIGN. */
+int64_t optim_state_offset(const struct optim_segments *segments, int state, int64_t element);
+int64_t optim_state_elements(const struct optim_segments *segments, int state,
+                             struct layout_range r);
+
+/* One pass over flat range r of the unit, except whole matrices. master, grad and copy (NULL: none)
+ * point at r.begin's element, in op's types. state[s] points at the elements that the range keeps.
+ * The call sets op's rule, its `first` to the place in the flat unit, and no decay for exempt
+ * parameters. Local, on `lane`, as the functions below. */
+enum status optim_update(struct lane *lane, const struct optim_segments *segments,
+                         struct layout_range r, const struct update *op, void *master,
+                         const void *grad, void *const *state, void *copy);
+
+/* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the device's
+ * compute type. Only elements of whole matrices are read and written.
+ *
+ * 1. The momentum's direction in range r: b = momentum b + g; window = g + momentum b (Nesterov).
+ *    grad and state[] as for optim_update(). Next, the ranks gather the window. */
+enum status optim_direction(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, const struct update *op, const void *grad,
+                            void *const *state, void *window);
+/* 2. In place, matrix->transform() of each matrix that r intersects. */
+enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, void *window, void *work);
+size_t optim_transform_workspace(const struct optim_segments *segments, const struct device_model *device,
+                                 struct layout_range r);
+/* 3. In range r: p = (1 - lr decay) p - lr scale window. Rounding and copy are those of
+ *    optim_update(). The outcome's scale is already part of the momentum: only `finite` is read. */
+enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
+                        struct layout_range r, const struct update *op, void *master,
+                        const void *window, void *copy);
 
 #endif

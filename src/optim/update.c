@@ -1,80 +1,140 @@
-#include <string.h>
-
 #include "device/lane.h"
 #include "optim/optim.h"
 
-unsigned optim_exempt_kinds(const struct deck *deck)
+/* The part of run i in range r; empty if begin >= end. */
+static struct layout_range part_of(const struct optim_segments *segments, int i,
+                                   struct layout_range r)
 {
-  static const struct {
-    const char *name;
-    enum param_kind kind;
-  } kinds[] = {{"norm", PARAM_NORM}, {"bias", PARAM_BIAS}, {"embedding", PARAM_EMBEDDING}};
-  unsigned exempt = 0;
-  for (int i = 0; i < deck->optim.no_decay.n; i++)
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-      if (strcmp(deck->optim.no_decay.item[i], kinds[k].name) == 0)
-        exempt |= 1u << kinds[k].kind;
-  return exempt;
+  const struct optim_segment *s = &segments->at[i];
+  return (struct layout_range){s->begin > r.begin ? s->begin : r.begin,
+                               s->end < r.end ? s->end : r.end};
 }
 
-enum status optim_segments_create(const struct model *model, int unit, unsigned exempt_kinds, struct optim_segments *out)
+/* Element `at` of an array of `type`; NULL stays. */
+static void *element(const void *array, enum dtype type, int64_t at)
 {
-  const struct layout_unit *layout = &model->unit[unit].layout;
-  void *begin, *decays;
-  enum status status = mem_alloc(MEM_META, (size_t)layout->params * sizeof(int64_t), &begin);
-  if (status)
-    return status;
-  status = mem_alloc(MEM_META, (size_t)layout->params * sizeof(bool), &decays);
-  if (status) {
-    mem_free(begin);
-    return status;
-  }
-  struct optim_segments segments = {.begin = begin, .decays = decays, .end = layout->used};
-  for (int p = 0; p < layout->params; p++) {
-    if (layout->frozen[p])
+  return array ? (char *)array + at * (int64_t)dtype_size(type) : NULL;
+}
+
+/* The states of run i from flat element `begin` on, one after another as its rule wants them. */
+static void states_at(const struct optim_segments *segments, int i, struct layout_range r,
+                      int64_t begin, enum dtype type, void *const *state, void *out[OPTIM_STATES])
+{
+  int n = 0;
+  for (int s = 0; s < segments->ops->n_states; s++)
+    if (optim_segment_has(segments, i, s))
+      out[n++] = element(state[s], type,
+                         optim_state_elements(segments, s, (struct layout_range){r.begin, begin}));
+}
+
+static struct update pass_of(const struct update *op, enum optimizer rule,
+                             const struct optim_segment *segment, int64_t first)
+{
+  struct update pass = *op;
+  pass.rule = rule;
+  pass.first = first;
+  pass.decay = segment->decays ? op->decay : 0;
+  return pass;
+}
+
+enum status optim_update(struct lane *lane, const struct optim_segments *segments,
+                         struct layout_range r, const struct update *op, void *master,
+                         const void *grad, void *const *state, void *copy)
+{
+  for (int i = 0; i < segments->n; i++) {
+    const struct optim_segment *segment = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    if (segment->rows || part.begin >= part.end)
       continue;
-    bool decay = model_decays(model, unit, p, exempt_kinds);
-    if (segments.n > 0 && segments.decays[segments.n - 1] == decay)
-      continue;
-    segments.begin[segments.n] = layout->offset[p];
-    segments.decays[segments.n++] = decay;
+    const struct update pass = pass_of(op, segments->ops->rule, segment, part.begin);
+    const int64_t at = part.begin - r.begin;
+    void *states[OPTIM_STATES] = {NULL};
+    states_at(segments, i, r, part.begin, op->states, state, states);
+    enum status status = lane->device->ops->update(
+        lane, part.end - part.begin, &pass, element(master, op->master, at),
+        element(grad, op->grad, at), states, element(copy, op->copy, at));
+    if (status)
+      return status;
   }
-  *out = segments;
   return STATUS_OK;
 }
 
-void optim_segments_destroy(struct optim_segments *segments)
-{
-  mem_free(segments->begin);
-  mem_free(segments->decays);
-  *segments = (struct optim_segments){0};
-}
-
-/* Element `at` of an array of `type`. */
-static void *element(void *array, enum dtype type, int64_t at)
-{
-  return (char *)array + at * (int64_t)dtype_size(type);
-}
-
-enum status optim_update(struct lane *lane, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, void *master,
-                         const void *grad, void *m, void *v, void *copy)
+/* SGD's step of length -1 from zero is the direction. */
+enum status optim_direction(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, const struct update *op, const void *grad,
+                            void *const *state, void *window)
 {
   for (int i = 0; i < segments->n; i++) {
-    int64_t begin = segments->begin[i], end = i + 1 < segments->n ? segments->begin[i + 1] : segments->end;
-    if (begin < r.begin)
-      begin = r.begin;
-    if (end > r.end)
-      end = r.end;
-    if (begin >= end)
+    const struct layout_range part = part_of(segments, i, r);
+    if (!segments->at[i].rows || part.begin >= part.end)
       continue;
-    struct adamw pass = *op;
-    pass.first = begin;
-    if (!segments->decays[i])
-      pass.decay = 0;
-    const int64_t at = begin - r.begin;
-    enum status status =
-        lane->device->ops->adamw(lane, end - begin, &pass, element(master, op->master, at), (const char *)grad + at * (int64_t)dtype_size(op->grad),
-                                 element(m, op->moments, at), element(v, op->moments, at), copy ? element(copy, op->copy, at) : NULL);
+    struct update pass = pass_of(op, OPTIM_sgd, &segments->at[i], part.begin);
+    pass.lr = -1;
+    pass.decay = 0;
+    pass.nesterov = true;
+    pass.copy = lane->device->model.compute;
+    void *states[OPTIM_STATES] = {NULL};
+    states_at(segments, i, r, part.begin, op->states, state, states);
+    enum status status = lane->device->ops->update(lane, part.end - part.begin, &pass, NULL,
+                                                   element(grad, op->grad, part.begin - r.begin),
+                                                   states, element(window, pass.copy, part.begin));
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+size_t optim_transform_workspace(const struct optim_segments *segments, const struct device_model *device,
+                                 struct layout_range r)
+{
+  size_t most = 0;
+  for (int i = 0; i < segments->n; i++) {
+    const struct optim_segment *s = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    const size_t bytes = s->rows && part.begin < part.end
+                             ? segments->ops->matrix->workspace(device, s->rows, s->cols)
+                             : 0;
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, void *window, void *work)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < segments->n && !status; i++) {
+    const struct optim_segment *s = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    void *matrix = element(window, lane->device->model.compute, s->begin);
+    if (s->rows && part.begin < part.end)
+      status = segments->ops->matrix->transform(lane, s->rows, s->cols, matrix, matrix, work);
+  }
+  return status;
+}
+
+/* SGD's step without momentum. The scale belongs to the gradient, so that it is not in the
+ * decay. */
+enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
+                        struct layout_range r, const struct update *op, void *master,
+                        const void *window, void *copy)
+{
+  for (int i = 0; i < segments->n; i++) {
+    const struct optim_segment *s = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    if (!s->rows || part.begin >= part.end)
+      continue;
+    struct update pass = pass_of(op, OPTIM_sgd, s, part.begin);
+    const int64_t at = part.begin - r.begin;
+    pass.grad = lane->device->model.compute;
+    pass.grad_scale = (float)segments->ops->matrix->scale(s->rows, s->cols);
+    pass.keep_scale = true;
+    pass.momentum = 0;
+    pass.nesterov = false;
+    enum status status = lane->device->ops->update(
+        lane, part.end - part.begin, &pass, element(master, op->master, at),
+        element(window, pass.grad, part.begin), (void *[RULE_STATES]){NULL},
+        element(copy, op->copy, at));
     if (status)
       return status;
   }

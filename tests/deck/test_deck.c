@@ -34,139 +34,213 @@ static void test_impossible_combinations(void **state)
     const char *given, *sentence;
   } known[] = {
       {"run.dir=", "run.dir (command line) must name a folder, such as runs/first"},
-      {"model.width=100",
-       "model.width (command line) is 100, which model.heads (default) = 12 does not divide; use 96 or 108, or give model.head_width"},
-      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does not divide; use 12, or give model.head_width"},
-      {"data.sequence=2048",
-       "data.sequence (command line) is 2048 tokens, more than model.context (default) = 1024; shorten the sequence or lengthen the context"},
-      {"shard.group=4",
-       "shard.group (command line) is '4', but shard.strategy (default) is full_shard, which works on all ranks; leave it out, or use "
-       "shard.strategy=hybrid_shard"},
+      {"model.width=100", "model.width (command line) is 100, which model.heads (default) = 12 "
+                          "does not divide; use 96 or 108, or give model.head_width"},
+      {"model.width=5", "model.width (command line) is 5, which model.heads (default) = 12 does "
+                        "not divide; use 12, or give model.head_width"},
+      {"data.sequence=2048", "data.sequence (command line) is 2048 tokens, more than model.context "
+                             "(default) = 1024; shorten the sequence or lengthen the context"},
+      {"shard.group=4", "shard.group (command line) is '4', but shard.strategy (default) is "
+                        "full_shard, which works on all ranks; leave it out, or use "
+                        "shard.strategy=hybrid_shard"},
       {"shard.strategy=no_shard shard.group=node",
-       "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which works on all "
+       "shard.group (command line) is 'node', but shard.strategy (command line) is no_shard, which "
+       "works on all "
        "ranks; leave it out, or use shard.strategy=hybrid_shard"},
       {"shard.strategy=hybrid_shard shard.group=world",
-       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, whose groups are smaller; leave it out, which means "
+       "shard.group (command line) is world, but shard.strategy (command line) is hybrid_shard, "
+       "whose groups are smaller; leave it out, which means "
        "node, or set shard.group=N ranks"},
-      {"shard.strategy=hybrid_shard shard.group=0", "shard.group (command line) must be auto, world, node or a number of ranks, not '0'"},
-      {"shard.strategy=hybrid_shard shard.group=two", "shard.group (command line) must be auto, world, node or a number of ranks, not 'two'"},
-      {"shard.group=", "shard.group (command line) must be auto, world, node or a number of ranks, not ''"},
-      {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number of ranks, not '9999999999'"},
-      {"tiers.activations=recompute:13", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
-                                         "with :K (K from 1 to 12) for every K-th block, "
-                                         "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
-      {"tiers.activations=recompute:0", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
-                                        "with :K (K from 1 to 12) for every K-th block, "
-                                        "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
-      {"tiers.activations=recompute:", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with "
-                                       ":K (K from 1 to 12) for every K-th block, "
-                                       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
+      {"shard.strategy=hybrid_shard shard.group=0",
+       "shard.group (command line) must be auto, world, node or a number of ranks, not '0'"},
+      {"shard.strategy=hybrid_shard shard.group=two",
+       "shard.group (command line) must be auto, world, node or a number of ranks, not 'two'"},
+      {"shard.group=",
+       "shard.group (command line) must be auto, world, node or a number of ranks, not ''"},
+      {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number "
+                                 "of ranks, not '9999999999'"},
+      {"tiers.activations=recompute:13",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four "
+       "with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
+      {"tiers.activations=recompute:0",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four "
+       "with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
+      {"tiers.activations=recompute:",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four with "
+       ":K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
       {"tiers.activations=offload",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'offload'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; "
+       "not 'offload'"},
       {"tiers.activations=keep:2",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'keep:2'"},
-      {"tiers.activations=host,",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'host,'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four with :K (K from 1 "
+       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; "
+       "not 'keep:2'"},
+      {"tiers.activations=host,", "tiers.activations (command line) must be keep, keep_host, "
+                                  "recompute, host or nvme, one of the last four with :K (K from 1 "
+                                  "to 12) for every K-th block, or up to 12 words for blocks in "
+                                  "turn, as in recompute,host; not 'host,'"},
       {"tiers.activations=",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 to 12) "
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four with :K (K from 1 to 12) "
        "for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not ''"},
-      {"tiers.activations=host:2,keep", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
-                                        "with :K (K from 1 to 12) for every K-th block, "
-                                        "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
-      {"tiers.activations=recompute,,host", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four "
-                                            "with :K (K from 1 to 12) for every K-th block, "
-                                            "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
-      {"tiers.activations=nvmes",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not 'nvmes'"},
-      {"tiers.activations=keep,host,nvme model.layers=2", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-                                                          "the last four with :K (K from 1 to 2) for every K-th block, "
-                                                          "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
-      {"tiers.activations=host:129 model.layers=200", "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of the "
-                                                      "last four with :K (K from 1 to 128) for every K-th "
-                                                      "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
-      {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is device, but parameters live where they are "
+      {"tiers.activations=host:2,keep",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four "
+       "with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
+      {"tiers.activations=recompute,,host",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four "
+       "with :K (K from 1 to 12) for every K-th block, "
+       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
+      {"tiers.activations=nvmes", "tiers.activations (command line) must be keep, keep_host, "
+                                  "recompute, host or nvme, one of the last four with :K (K from 1 "
+                                  "to 12) for every K-th block, or up to 12 words for blocks in "
+                                  "turn, as in recompute,host; not 'nvmes'"},
+      {"tiers.activations=keep,host,nvme model.layers=2",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the last four with :K (K from 1 to 2) for every K-th block, "
+       "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
+      {"tiers.activations=host:129 model.layers=200",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
+       "the "
+       "last four with :K (K from 1 to 128) for every K-th "
+       "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
+      {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is "
+                            "device, but parameters live where they are "
                             "updated: set both to the same"},
-      {"tiers.optimizer=host", "tiers.params (default) is device and tiers.optimizer (command line) is host, but parameters live where they are "
+      {"tiers.optimizer=host", "tiers.params (default) is device and tiers.optimizer (command "
+                               "line) is host, but parameters live where they are "
                                "updated: set both to the same"},
-      {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for masters in host memory: set tiers.params=host and "
+      {"transfer.grads=cpu_reduce", "transfer.grads (command line) is cpu_reduce, which is for "
+                                    "masters in host memory: set tiers.params=host and "
                                     "tiers.optimizer=host, or leave it out"},
       {"tiers.params=host tiers.optimizer=host tiers.resident=2 transfer.params=full",
-       "tiers.resident (command line) is 2: what is updated on the devices is gathered and reduced by them, "
+       "tiers.resident (command line) is 2: what is updated on the devices is gathered and reduced "
+       "by them, "
        "so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
       {"tiers.params=host tiers.optimizer=host tiers.resident=1 transfer.grads=cpu_reduce",
-       "tiers.resident (command line) is 1: what is updated on the devices is gathered and reduced by "
+       "tiers.resident (command line) is 1: what is updated on the devices is gathered and reduced "
+       "by "
        "them, so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
-      {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of all gradients first: set "
+      {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip "
+                                 "(default) = 1 needs the norm of all gradients first: set "
                                  "optim.clip=0, or optim.update=deferred"},
       {"optim.state=nvme",
-       "optim.state (command line) is nvme, which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or leave it out"},
+       "optim.state (command line) is nvme, which is for masters in host memory: set "
+       "tiers.params=host and tiers.optimizer=host, or leave it out"},
       {"tiers.params=host tiers.optimizer=host optim.update=immediate",
-       "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of all gradients first: set optim.clip=0, or "
+       "optim.update (command line) is immediate, but optim.clip (default) = 1 needs the norm of "
+       "all gradients first: set optim.clip=0, or "
        "optim.update=deferred"},
-      {"tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.nonfinite=skip",
-       "optim.update (command line) is immediate, but optim.nonfinite (command line) is skip, and a step whose units are updated already cannot be "
+      {"tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 "
+       "optim.nonfinite=skip",
+       "optim.update (command line) is immediate, but optim.nonfinite (command line) is skip, and "
+       "a step whose units are updated already cannot be "
        "skipped: set optim.nonfinite=stop, or optim.update=deferred"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=shard_grad_op",
-       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not shard_grad_op"},
+       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "shard.strategy=full_shard or hybrid_shard, not shard_grad_op"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=shard_optim",
-       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not shard_optim"},
+       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "shard.strategy=full_shard or hybrid_shard, not shard_optim"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=no_shard",
-       "tiers.optimizer (command line) is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not no_shard"},
+       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "shard.strategy=full_shard or hybrid_shard, not no_shard"},
       {"tiers.params=host tiers.optimizer=host shard.reduce=step",
-       "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host gradients go to the host after each micro-batch: set "
+       "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host "
+       "gradients go to the host after each micro-batch: set "
        "shard.reduce=micro or leave it out"},
-      {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but optim.moments (default) is fp32, to which nothing is rounded: "
+      {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but "
+                                    "optim.moments (default) is fp32, to which nothing is rounded: "
                                     "set optim.moments=bf16 or fp16, or leave it out"},
-      {"tiers.params=host tiers.optimizer=host optim.state_share=0.5", "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
-                                                                       "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
-      {"tiers.optimizer=nvme", "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
-      {"transfer.params=half", "command line: transfer.params must be one of shard, full, not 'half'"},
-      {"transfer.grads=gpu", "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
-      {"transfer.rate=-1", "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
-      {"optim.moments=fp8", "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
-      {"optim.rounding=up", "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
-      {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
+      {"tiers.params=host tiers.optimizer=host optim.state_share=0.5",
+       "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
+       "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
+      {"tiers.optimizer=nvme",
+       "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
+      {"transfer.params=half",
+       "command line: transfer.params must be one of shard, full, not 'half'"},
+      {"transfer.grads=gpu",
+       "command line: transfer.grads must be one of gpu_reduce, cpu_reduce, not 'gpu'"},
+      {"transfer.rate=-1",
+       "command line: transfer.rate must be a number from 0 to 1000000, not '-1'"},
+      {"optim.moments=fp8",
+       "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
+      {"optim.rounding=up",
+       "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
+      {"optim.update=late",
+       "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
       {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
-      {"optim.state_share=1.5", "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},
-      {"checkpoint.background=maybe", "command line: checkpoint.background must be true or false, not 'maybe'"},
-      {"optim.moment=bf16", "command line: unknown key 'optim.moment'; the nearest known key is 'optim.moments'"},
-      {"tiers.nvmes=/x", "command line: unknown key 'tiers.nvmes'; the nearest known key is 'tiers.nvme'"},
-      {"transfer.grad=gpu_reduce", "command line: unknown key 'transfer.grad'; the nearest known key is 'transfer.grads'"},
-      {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the nearest known key is 'checkpoint.background'"},
-      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]"},
+      {"optim.state_share=1.5",
+       "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},
+      {"checkpoint.background=maybe",
+       "command line: checkpoint.background must be true or false, not 'maybe'"},
+      {"optim.moment=bf16",
+       "command line: unknown key 'optim.moment'; the nearest known key is 'optim.moments'"},
+      {"tiers.nvmes=/x",
+       "command line: unknown key 'tiers.nvmes'; the nearest known key is 'tiers.nvme'"},
+      {"transfer.grad=gpu_reduce",
+       "command line: unknown key 'transfer.grad'; the nearest known key is 'transfer.grads'"},
+      {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the "
+                                     "nearest known key is 'checkpoint.background'"},
+      {"optim.momentum=1", "optim.momentum (command line) must be below 1: the momentum would only "
+                           "grow; usual is 0.95"},
+      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never "
+                            "decays never starts; usual are [0.9, 0.95]"},
       {"optim.warmup=50 optim.decay_steps=40",
-       "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = 40, which counts from "
+       "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = "
+       "40, which counts from "
        "the first step and includes it; shorten the warm-up"},
       {"checkpoint.keep_every=100",
-       "checkpoint.keep_every (command line) is 100, but no checkpoints are written during training; set checkpoint.every too"},
+       "checkpoint.keep_every (command line) is 100, but no checkpoints are written during "
+       "training; set checkpoint.every too"},
       {"checkpoint.every=30 checkpoint.keep_every=100",
-       "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command line) = 30, so "
+       "checkpoint.keep_every (command line) is 100, not a multiple of checkpoint.every (command "
+       "line) = 30, so "
        "most of those checkpoints are never written; use 90 or 120"},
       {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
       {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
       {"comm.gradients=fp16", "command line: comm.gradients must be one of fp32, bf16, not 'fp16'"},
-      {"comm.backend=gloo", "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
-      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, but 1 was given"},
-      {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, or an empty one, not '-1'"},
-      {"train.trace=7,7",
-       "train.trace (command line) is [7, 7], which holds no step: the first number is the first step, the second the one behind the last"},
-      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: say none or auto alone, or name events"},
-      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: say none or auto alone, or name events"},
+      {"comm.backend=gloo",
+       "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
+      {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or "
+                        "an empty one, but 1 was given"},
+      {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, "
+                           "or an empty one, not '-1'"},
+      {"train.trace=7,7", "train.trace (command line) is [7, 7], which holds no step: the first "
+                          "number is the first step, the second the one behind the last"},
+      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: say none "
+                                   "or auto alone, or name events"},
+      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: say none or "
+                                 "auto alone, or name events"},
       {"run.counters=a,b,c,d,e,f,g,h,i",
-       "run.counters (command line) names 9 events, and at most 8 are counted at a time: run it once for each part of them"},
-      {"train.trace=[8,7]",
-       "train.trace (command line) is [8, 7], which holds no step: the first number is the first step, the second the one behind the last"},
-      {"optim.no_decay=norms", "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
+       "run.counters (command line) names 9 events, and at most 8 are counted at a time: run it "
+       "once for each part of them"},
+      {"train.trace=[8,7]", "train.trace (command line) is [8, 7], which holds no step: the first "
+                            "number is the first step, the second the one behind the last"},
+      {"optim.no_decay=norms",
+       "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
       {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},
-      {"run.steps=4294967297", "command line: run.steps must be an integer from 1 to 4294967296, not '4294967297'"},
-      {"model.layers=65537", "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
-      {"model.window_from=65537", "command line: model.window_from must be an integer from 0 to 65536, not '65537'"},
-      {"model.layer=2", "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
-      {"trainer.steps=2", "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
+      {"run.steps=4294967297",
+       "command line: run.steps must be an integer from 1 to 4294967296, not '4294967297'"},
+      {"model.layers=65537",
+       "command line: model.layers must be an integer from 1 to 65536, not '65537'"},
+      {"model.window_from=65537",
+       "command line: model.window_from must be an integer from 0 to 65536, not '65537'"},
+      {"model.layer=2",
+       "command line: unknown key 'model.layer'; the nearest known key is 'model.layers'"},
+      {"trainer.steps=2",
+       "command line: unknown key 'trainer.steps'; the nearest known key is 'run.steps'"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;

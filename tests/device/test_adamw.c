@@ -13,23 +13,23 @@
 
 enum { N = 2 * 32768 + 77, STEPS = 25 };
 
-static struct adamw settings(int step, double decay)
+static struct update settings(int step, double decay)
 {
-  return (struct adamw){.lr = 1e-2,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .decay = decay,
-                        .grad_scale = 0.5f,
-                        .bias1 = 1 - pow(0.9, step),
-                        .bias2 = 1 - pow(0.95, step)};
+  return (struct update){.lr = 1e-2,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps = 1e-8,
+                         .decay = decay,
+                         .grad_scale = 0.5f,
+                         .bias1 = 1 - pow(0.9, step),
+                         .bias2 = 1 - pow(0.95, step)};
 }
 
 struct state64 {
   double *p, *m, *v;
 };
 
-static void step64(const struct adamw *op, int64_t n, const float *grad, struct state64 s)
+static void step64(const struct update *op, int64_t n, const float *grad, struct state64 s)
 {
   for (int64_t i = 0; i < n; i++) {
     double g = (double)grad[i] * op->grad_scale;
@@ -51,10 +51,10 @@ static void many_steps_stay_with_the_formula(void **state)
     for (int i = 0; i < FEW; i++)
       want.p[i] = p[i];
     for (int step = 1; step <= STEPS; step++) {
-      struct adamw op = settings(step, with_decay ? 0.1 : 0);
+      struct update op = settings(step, with_decay ? 0.1 : 0);
       float *grad = normals(FEW, step % 2 ? 1e-3f : 10);
       grad[0] = 0; /* never any gradient: only the decay acts */
-      assert_ok(ops->adamw(lanes[1], FEW, &op, p, grad, m, v, copy));
+      assert_ok(ops->update(lanes[1], FEW, &op, p, grad, (void *[]){m, v}, copy));
       step64(&op, FEW, grad, want);
       assert_same_bits(copy, p, FEW * sizeof *p);
     }
@@ -71,7 +71,7 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
   (void)state;
   float *p = normals(N, 1), *m = normals(N, 0.1f), *v = normals(N, 0.1f), *grad = normals(N, 1), *want_p = copy_of(p, N), *want_m = copy_of(m, N),
         *want_v = nans(N);
-  struct adamw op = settings(3, 0.1);
+  struct update op = settings(3, 0.1);
   const float shrink = (float)(1 - op.lr * op.decay), rest1 = (float)(1 - op.beta1), beta2 = (float)op.beta2, rest2 = (float)(1 - op.beta2),
               eps = (float)op.eps;
   const float root2 = (float)sqrt(op.bias2), step = (float)(op.lr / op.bias1);
@@ -89,8 +89,9 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
   for (int l = 0; l < LANE_SIZES; l++)
     for (int64_t cut = 0; cut < N; cut += 29989) {
       float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy = nans(N);
-      assert_ok(ops->adamw(lanes[l], cut, &op, p2, grad, m2, v2, copy));
-      assert_ok(ops->adamw(lanes[l], N - cut, &op, p2 + cut, grad + cut, m2 + cut, v2 + cut, copy + cut));
+      assert_ok(ops->update(lanes[l], cut, &op, p2, grad, (void *[]){m2, v2}, copy));
+      assert_ok(ops->update(lanes[l], N - cut, &op, p2 + cut, grad + cut,
+                            (void *[]){m2 + cut, v2 + cut}, copy + cut));
       assert_same_bits(p2, want_p, N * sizeof *p);
       assert_same_bits(m2, want_m, N * sizeof *m);
       assert_same_bits(v2, want_v, N * sizeof *v);
@@ -104,18 +105,18 @@ static void outcome_scales_or_stops(void **state)
   float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v), *copy = normals(N, 1);
   float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy2 = copy_of(copy, N);
   struct outcome outcome = {.grad_norm = INFINITY, .scale = 0.375, .finite = 0};
-  struct adamw by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
+  struct update by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
   by_hand.grad_scale = 0.375f;
   by_outcome.grad_scale = NAN; /* not read */
   by_outcome.outcome = &outcome;
-  assert_ok(ops->adamw(lanes[1], N, &by_outcome, p, grad, m, v, copy));
+  assert_ok(ops->update(lanes[1], N, &by_outcome, p, grad, (void *[]){m, v}, copy));
   assert_same_bits(p, p2, N * sizeof *p);
   assert_same_bits(m, m2, N * sizeof *m);
   assert_same_bits(v, v2, N * sizeof *v);
   assert_same_bits(copy, copy2, N * sizeof *copy);
   outcome.finite = 1;
-  assert_ok(ops->adamw(lanes[1], N, &by_outcome, p, grad, m, v, copy));
-  assert_ok(ops->adamw(lanes[1], N, &by_hand, p2, grad, m2, v2, copy2));
+  assert_ok(ops->update(lanes[1], N, &by_outcome, p, grad, (void *[]){m, v}, copy));
+  assert_ok(ops->update(lanes[1], N, &by_hand, p2, grad, (void *[]){m2, v2}, copy2));
   assert_same_bits(p, p2, N * sizeof *p);
   assert_same_bits(m, m2, N * sizeof *m);
   assert_same_bits(v, v2, N * sizeof *v);
@@ -144,13 +145,13 @@ static struct arrays arrays_create(int64_t n)
 }
 
 /* From fp32 arrays, to the types of op; what the copy holds is not a number. */
-static void arrays_set(const struct arrays *to, const struct adamw *op, const struct arrays *from)
+static void arrays_set(const struct arrays *to, const struct update *op, const struct arrays *from)
 {
   const size_t n = (size_t)to->n;
   dtype_convert(to->master, op->master, from->master, DTYPE_F32, n);
   dtype_convert(to->grad, op->grad, from->grad, DTYPE_F32, n);
-  moments_encode(to->m, op->moments, false, from->m, n);
-  moments_encode(to->v, op->moments, true, from->v, n);
+  moments_encode(to->m, op->states, STATE_LINEAR, from->m, n);
+  moments_encode(to->v, op->states, STATE_ROOT, from->v, n);
   memset(to->copy, 0xff, n * sizeof(float));
 }
 
@@ -173,22 +174,24 @@ static struct arrays some_arrays(int64_t n)
   return a;
 }
 
-static struct arrays arrays_part(const struct arrays *a, const struct adamw *op, int64_t from, int64_t n)
+static struct arrays arrays_part(const struct arrays *a, const struct update *op, int64_t from,
+                                 int64_t n)
 {
   return (struct arrays){n,
                          at(a->master, op->master, from),
                          at(a->grad, op->grad, from),
-                         at(a->m, op->moments, from),
-                         at(a->v, op->moments, from),
+                         at(a->m, op->states, from),
+                         at(a->v, op->states, from),
                          at(a->copy, op->copy, from)};
 }
 
-static void assert_same_states(const struct adamw *op, const struct arrays *a, const struct arrays *b)
+static void assert_same_states(const struct update *op, const struct arrays *a,
+                               const struct arrays *b)
 {
   const size_t n = (size_t)a->n;
   assert_same_bits(a->master, b->master, n * dtype_size(op->master));
-  assert_same_bits(a->m, b->m, n * dtype_size(op->moments));
-  assert_same_bits(a->v, b->v, n * dtype_size(op->moments));
+  assert_same_bits(a->m, b->m, n * dtype_size(op->states));
+  assert_same_bits(a->v, b->v, n * dtype_size(op->states));
 }
 
 static float get(void *array, enum dtype type, int64_t i)
@@ -224,36 +227,39 @@ static void put_moment(void *array, enum dtype type, bool second, int64_t i, flo
   put(array, type, i, x, stochastic, bits);
 }
 
-static void step_twin(const struct adamw *op, const struct arrays *a)
+static void step_twin(const struct update *op, const struct arrays *a)
 {
   const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1), beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2),
               eps = (float)op->eps, root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
   for (int64_t i = 0; i < a->n; i++) {
-    float g = get(a->grad, op->grad, i) * op->grad_scale, m = get_moment(a->m, op->moments, false, i), v = get_moment(a->v, op->moments, true, i),
+    float g = get(a->grad, op->grad, i) * op->grad_scale,
+          m = get_moment(a->m, op->states, false, i), v = get_moment(a->v, op->states, true, i),
           p = get(a->master, op->master, i);
     m += rest1 * (g - m);
     v = beta2 * v + rest2 * g * g;
     p = shrink * p - step * m / (sqrtf(v) / root2 + eps);
     const uint32_t bits = rounding_bits(op->seed, op->first + i);
-    put_moment(a->m, op->moments, false, i, m, op->stochastic, bits & 0xffff);
-    put_moment(a->v, op->moments, true, i, v, op->stochastic, bits >> 16);
+    put_moment(a->m, op->states, false, i, m, op->stochastic, bits & 0xffff);
+    put_moment(a->v, op->states, true, i, v, op->stochastic, bits >> 16);
     put(a->master, op->master, i, p, op->stochastic, rounding_bits(op->seed ^ ROUNDING_MASTER, op->first + i) & 0xffff);
     put(a->copy, op->copy, i, p, false, 0);
   }
 }
 
-static enum status step_host(struct lane *lane, const struct adamw *op, const struct arrays *a, bool copies)
+static enum status step_host(struct lane *lane, const struct update *op, const struct arrays *a,
+                             bool copies)
 {
-  return ops->adamw(lane, a->n, op, a->master, a->grad, a->m, a->v, copies ? a->copy : NULL);
+  return ops->update(lane, a->n, op, a->master, a->grad, (void *[]){a->m, a->v},
+                     copies ? a->copy : NULL);
 }
 
 /* The combination of types number `kind`; false behind the last. */
-static bool choose_types(int kind, struct adamw *op)
+static bool choose_types(int kind, struct update *op)
 {
   const int rest = kind / (TYPES * TYPES * TYPES * TYPES);
   op->master = types[kind % TYPES];
   op->grad = types[kind / TYPES % TYPES];
-  op->moments = types[kind / (TYPES * TYPES) % TYPES];
+  op->states = types[kind / (TYPES * TYPES) % TYPES];
   op->copy = types[kind / (TYPES * TYPES * TYPES) % TYPES];
   op->stochastic = rest == 1;
   return rest < 2;
@@ -266,7 +272,7 @@ static void every_kind_gives_the_bits_of_the_twin(void **state)
   static const int64_t lengths[] = {0, 1, 3, 8, 17, 31, 64, 100, MOST - 41};
   enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
   const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), want = arrays_create(MOST), before = arrays_create(MOST);
-  struct adamw op = settings(3, 0.1);
+  struct update op = settings(3, 0.1);
   op.seed = 0x123456789abcdef;
   op.first = ((int64_t)3 << 32) - 500; /* the upper half of the number changes on the way */
   for (int kind = 0; choose_types(kind, &op); kind++)
@@ -295,26 +301,32 @@ static void every_number_is_rounded_like_the_twin_s(void **state)
   static const uint32_t low[] = {0, 1, 0x2aaa, 0x7fff, 0x8000, 0xffff};
   enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
   const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS), want = arrays_create(WORDS);
-  struct adamw op = {.beta2 = 0.5, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .copy = DTYPE_BF16, .stochastic = true};
+  struct update op = {.beta2 = 0.5,
+                      .eps = 1e-8,
+                      .grad_scale = 1,
+                      .bias1 = 1,
+                      .bias2 = 1,
+                      .copy = DTYPE_BF16,
+                      .stochastic = true};
   for (uint32_t i = 0; i < WORDS; i++)
     ((uint32_t *)input.grad)[i] = i / LOW << 16 | low[i % LOW];
   for (int type = 1; type < TYPES; type++)
     for (op.seed = 0; op.seed < 3; op.seed++) {
-      op.moments = types[type];
+      op.states = types[type];
       arrays_set(&want, &op, &input);
       step_twin(&op, &want);
       for (int variant = 0; fixture_use(variant); variant++) {
         arrays_set(&got, &op, &input);
         assert_ok(step_host(lanes[1], &op, &got, true));
-        assert_same_bits(got.m, want.m, WORDS * dtype_size(op.moments));
-        assert_same_bits(got.v, want.v, WORDS * dtype_size(op.moments));
+        assert_same_bits(got.m, want.m, WORDS * dtype_size(op.states));
+        assert_same_bits(got.v, want.v, WORDS * dtype_size(op.states));
       }
     }
   fixture_use(-1);
 }
 
 /* Half the distance of two neighbours of `type` at x, rounded to nearest, all of it stochastically; and a few roundings of fp32. */
-static double rounding_error(const struct adamw *op, enum dtype type, double x, double terms)
+static double rounding_error(const struct update *op, enum dtype type, double x, double terms)
 {
   double distance = 0;
   if (type != DTYPE_F32) {
@@ -326,10 +338,10 @@ static double rounding_error(const struct adamw *op, enum dtype type, double x, 
 }
 
 /* The same of a moment: in fp16 of 4096 times it, where the second one is as far off as its root's bound makes it. */
-static double moment_error(const struct adamw *op, bool second, double x, double terms)
+static double moment_error(const struct update *op, bool second, double x, double terms)
 {
-  if (op->moments != DTYPE_F16)
-    return rounding_error(op, op->moments, x, terms);
+  if (op->states != DTYPE_F16)
+    return rounding_error(op, op->states, x, terms);
   if (!second)
     return rounding_error(op, DTYPE_F16, x * 4096, terms * 4096) / 4096;
   const double root = sqrt(x), error = rounding_error(op, DTYPE_F16, root * 4096, root * 4096) / 4096;
@@ -337,9 +349,9 @@ static double moment_error(const struct adamw *op, bool second, double x, double
 }
 
 /* What fp16 can hold of a moment. */
-static double moment_within(const struct adamw *op, bool second, double x)
+static double moment_within(const struct update *op, bool second, double x)
 {
-  const double most = op->moments != DTYPE_F16 ? INFINITY : second ? 255.7500610352 : 15.9921875;
+  const double most = op->states != DTYPE_F16 ? INFINITY : second ? 255.7500610352 : 15.9921875;
   return x > most ? most : x < -most ? -most : x;
 }
 
@@ -347,23 +359,26 @@ static void one_step_is_the_formula_rounded_once(void **state)
 {
   (void)state;
   const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), start = arrays_create(MOST);
-  struct adamw op = settings(3, 0.1);
+  struct update op = settings(3, 0.1);
   for (int kind = 0; choose_types(kind, &op); kind++) {
     arrays_set(&got, &op, &input);
     arrays_set(&start, &op, &input);
     assert_ok(step_host(lanes[2], &op, &got, true));
     for (int64_t i = 0; i < MOST; i++) {
-      const double old_p = (double)get(start.master, op.master, i), old_m = (double)get_moment(start.m, op.moments, false, i);
-      double p = old_p, m = old_m, v = (double)get_moment(start.v, op.moments, true, i);
+      const double old_p = (double)get(start.master, op.master, i),
+                   old_m = (double)get_moment(start.m, op.states, false, i);
+      double p = old_p, m = old_m, v = (double)get_moment(start.v, op.states, true, i);
       const float grad = get(start.grad, op.grad, i);
       step64(&op, 1, &grad, (struct state64){&p, &m, &v});
       const double parts = fabs(old_m) + fabs((double)grad), terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
       m = moment_within(&op, false, m);
       v = moment_within(&op, true, v);
-      assert_true(fabs((double)get_moment(got.m, op.moments, false, i) - m) <= moment_error(&op, false, m, parts));
-      assert_true(fabs((double)get_moment(got.v, op.moments, true, i) - v) <= moment_error(&op, true, v, v));
+      assert_true(fabs((double)get_moment(got.m, op.states, false, i) - m) <=
+                  moment_error(&op, false, m, parts));
+      assert_true(fabs((double)get_moment(got.v, op.states, true, i) - v) <=
+                  moment_error(&op, true, v, v));
       assert_true(fabs((double)get(got.master, op.master, i) - p) <= rounding_error(&op, op.master, p, terms));
-      struct adamw nearest = op;
+      struct update nearest = op;
       nearest.stochastic = false;
       assert_true(fabs((double)get(got.copy, op.copy, i) - p) <= rounding_error(&nearest, op.copy, p, terms));
     }
@@ -376,17 +391,17 @@ static void random_bits_do_not_depend_on_cuts(void **state)
   (void)state;
   enum { LONG = 3 * 32768 + 11 };
   const struct arrays input = some_arrays(LONG), want = arrays_create(LONG), got = arrays_create(LONG);
-  struct adamw op = settings(3, 0.1);
+  struct update op = settings(3, 0.1);
   op.stochastic = true;
   op.first = ((int64_t)1 << 32) - 40000;
-  op.master = op.moments = op.copy = DTYPE_BF16;
+  op.master = op.states = op.copy = DTYPE_BF16;
   arrays_set(&want, &op, &input);
   assert_ok(step_host(lanes[0], &op, &want, true));
   for (int l = 0; l < LANE_SIZES; l++) {
     arrays_set(&got, &op, &input);
     for (int64_t from = 0, n = 1; from < LONG; from += n, n = n * 7 % 30011 + 1) {
       n = n < LONG - from ? n : LONG - from;
-      struct adamw cut = op;
+      struct update cut = op;
       cut.first += from;
       const struct arrays part = arrays_part(&got, &op, from, n);
       assert_ok(step_host(lanes[l], &cut, &part, true));
@@ -417,12 +432,12 @@ static void stochastic_rounding_is_unbiased(void **state)
   enum { DRAWS = 1 << 20 };
   static const float numbers[] = {1.001f, -0.7f, 3e-5f, 1.7e-3f, 7e-8f, 12.3f, 3e-10f};
   const struct arrays a = arrays_create(DRAWS);
-  struct adamw op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .stochastic = true};
+  struct update op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .stochastic = true};
   for (int type = 1; type < TYPES; type++)
     for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
       const bool coded = types[type] == DTYPE_F16;
       const float g = numbers[k], first = coded ? g * 4096 : g, second = coded ? sqrtf(g * g) * 4096 : g * g; /* what is rounded */
-      op.moments = types[type];
+      op.states = types[type];
       op.seed = k;
       for (int i = 0; i < DRAWS; i++)
         ((float *)a.grad)[i] = g;
@@ -433,8 +448,8 @@ static void stochastic_rounding_is_unbiased(void **state)
           least_v = coded ? rounding_fp16(second, 0) : rounding_bf16(second, 0);
       uint16_t codes[2] = {least_m, (uint16_t)(least_m + 1)}, squares[2] = {least_v, (uint16_t)(least_v + 1)};
       float near[2], near_square[2];
-      dtype_convert(near, DTYPE_F32, codes, op.moments, 2);
-      dtype_convert(near_square, DTYPE_F32, squares, op.moments, 2);
+      dtype_convert(near, DTYPE_F32, codes, op.states, 2);
+      dtype_convert(near_square, DTYPE_F32, squares, op.states, 2);
       const double up_m = ((double)first - near[0]) / ((double)near[1] - near[0]),
                    up_v = ((double)second - near_square[0]) / ((double)near_square[1] - near_square[0]);
       double ups_m = 0, ups_v = 0, both = 0, again = 0;
@@ -459,7 +474,7 @@ static void small_steps_arrive_on_average(void **state)
   (void)state;
   enum { MASTERS = 1 << 16, FEW_STEPS = 40 };
   const struct arrays a = arrays_create(MASTERS);
-  struct adamw op = settings(1, 0);
+  struct update op = settings(1, 0);
   op.lr = 1e-4; /* every step is this long, since the gradient stays the same; neighbours of 1 are 0.0078 above it and 0.0039 below */
   op.master = DTYPE_BF16;
   for (int stochastic = 0; stochastic < 2; stochastic++) {
@@ -501,8 +516,8 @@ static void every_code_of_a_moment_comes_back(void **state)
   for (int i = 0; i < CODES; i++)
     code[i] = (uint16_t)i;
   for (int second = 0; second < 2; second++) {
-    moments_decode(value, DTYPE_F16, second, code, CODES);
-    moments_encode(back, DTYPE_F16, second, value, CODES);
+    moments_decode(value, DTYPE_F16, second ? STATE_ROOT : STATE_LINEAR, code, CODES);
+    moments_encode(back, DTYPE_F16, second ? STATE_ROOT : STATE_LINEAR, value, CODES);
     for (int i = 0; i < CODES; i++) {
       const double x = (double)f32_from_f16(code[i]) / 4096;
       if (magnitude(code[i]) > 0x7c00) {
@@ -520,7 +535,13 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
 {
   (void)state;
   const struct arrays got = arrays_create(CODES), want = arrays_create(CODES);
-  struct adamw op = {.beta1 = 1, .beta2 = 1, .eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .moments = DTYPE_F16};
+  struct update op = {.beta1 = 1,
+                      .beta2 = 1,
+                      .eps = 1e-8,
+                      .grad_scale = 1,
+                      .bias1 = 1,
+                      .bias2 = 1,
+                      .states = DTYPE_F16};
   for (int i = 0; i < CODES; i++) {
     ((uint16_t *)want.m)[i] = (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */
     ((uint16_t *)want.v)[i] = magnitude(((uint16_t *)want.m)[i]);
@@ -544,8 +565,8 @@ static void finite_moments_never_become_infinite(void **state)
   enum { LARGE = sizeof large / sizeof large[0] };
   uint16_t code[LARGE];
   const struct arrays got = arrays_create(LARGE);
-  struct adamw op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .moments = DTYPE_F16};
-  moments_encode(code, DTYPE_F16, false, large, LARGE);
+  struct update op = {.eps = 1e-8, .grad_scale = 1, .bias1 = 1, .bias2 = 1, .states = DTYPE_F16};
+  moments_encode(code, DTYPE_F16, STATE_LINEAR, large, LARGE);
   for (op.seed = 0; op.seed < 4; op.seed++)
     for (int variant = 0; fixture_use(variant); variant++) {
       op.stochastic = op.seed > 0;
@@ -573,12 +594,12 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
   uint16_t *code = bytes(FEW * sizeof *code);
   double most = 0;
   for (int step = 1; step <= LONG; step++) {
-    struct adamw op = settings(step, 0), other;
+    struct update op = settings(step, 0), other;
     op.lr = 1e-3;
     op.grad_scale = 1;
     op.seed = (uint64_t)step;
     other = op;
-    other.moments = moments;
+    other.states = moments;
     other.stochastic = stochastic;
     float *grad = normals(FEW, size);
     memcpy(exact.grad, grad, FEW * sizeof *grad);
@@ -616,19 +637,21 @@ static void unknown_types_and_counts_are_refused(void **state)
   (void)state;
   float x[32] = {0};
   for (int i = 0; i < 4; i++) {
-    struct adamw op = settings(1, 0);
-    enum dtype *type[] = {&op.master, &op.grad, &op.moments, &op.copy};
+    struct update op = settings(1, 0);
+    enum dtype *type[] = {&op.master, &op.grad, &op.states, &op.copy};
     *type[i] = DTYPE_F8_E4M3;
-    assert_int_equal(ops->adamw(lanes[0], 1, &op, x, x, x, x, x), STATUS_UNSUPPORTED);
+    assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_UNSUPPORTED);
     assert_non_null(strstr(status_text(), "fp8_e4m3"));
-    assert_int_equal(host_adamw_traffic(lanes[0], 32, &op, x, x, x, x, x), STATUS_UNSUPPORTED);
+    assert_int_equal(host_update_traffic(lanes[0], 32, &op, x, x, (void *[]){x, x}, x),
+                     STATUS_UNSUPPORTED);
   }
-  struct adamw op = settings(1, 0);
-  assert_int_equal(ops->adamw(lanes[0], -1, &op, x, x, x, x, x), STATUS_INTERNAL);
+  struct update op = settings(1, 0);
+  assert_int_equal(ops->update(lanes[0], -1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
   op.first = -1;
-  assert_int_equal(ops->adamw(lanes[0], 1, &op, x, x, x, x, x), STATUS_INTERNAL);
+  assert_int_equal(ops->update(lanes[0], 1, &op, x, x, (void *[]){x, x}, x), STATUS_INTERNAL);
   op.first = 0;
-  assert_int_equal(host_adamw_traffic(lanes[0], 33, &op, x, x, x, x, x), STATUS_INTERNAL);
+  assert_int_equal(host_update_traffic(lanes[0], 33, &op, x, x, (void *[]){x, x}, x),
+                   STATUS_INTERNAL);
 }
 
 /* What is measured against it must be harmless. */
@@ -638,13 +661,14 @@ static void traffic_changes_the_copy_alone(void **state)
   enum { LINES = 992 };
   const float *zeros = bytes(LINES * sizeof *zeros);
   const struct arrays input = some_arrays(LINES), before = arrays_create(LINES), got = arrays_create(LINES);
-  struct adamw op = settings(3, 0.1);
+  struct update op = settings(3, 0.1);
   for (int variant = 0; fixture_use(variant); variant++)
     for (int kind = 0; choose_types(kind, &op); kind++)
       for (int copies = 0; copies < 2; copies++) {
         arrays_set(&before, &op, &input);
         arrays_set(&got, &op, &input);
-        assert_ok(host_adamw_traffic(lanes[1], LINES, &op, got.master, got.grad, got.m, got.v, copies ? got.copy : NULL));
+        assert_ok(host_update_traffic(lanes[1], LINES, &op, got.master, got.grad,
+                                      (void *[]){got.m, got.v}, copies ? got.copy : NULL));
         assert_same_states(&op, &got, &before);
         assert_same_bits(got.copy, copies ? zeros : before.copy, LINES * dtype_size(op.copy));
       }

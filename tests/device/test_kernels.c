@@ -22,7 +22,14 @@ struct result {
 
 static void run_all(const struct kernels *k, int64_t n, const struct material *in, struct result *out)
 {
-  const struct adamw_pass adamw = {.scalars = {0.999f, 0.1f, 0.95f, 0.05f, 0.9f, 1e-8f, 1e-3f, 0.7f}};
+  struct update_pass pass = {.op = {.lr = 1e-3,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8,
+                                    .decay = 1,
+                                    .bias1 = 1,
+                                    .bias2 = 0.81},
+                             .grad_scale = 0.7f};
   size_t row = (size_t)n * sizeof(float);
   memset(out, 0, sizeof *out);
   out->scalar[0] = k->dot(n, in->x, in->y);
@@ -65,8 +72,10 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   memcpy(master, in->x, row);
   memcpy(m, in->y, row);
   memcpy(v, in->positive, row);
-  k->adamw(n, &adamw, 0, &(struct adamw_arrays){master, in->gamma, m, v, NULL});
-  k->adamw(n, &adamw, 0, &(struct adamw_arrays){master, in->beta, m, v, copy});
+  for (pass.op.rule = 0; pass.op.rule < OPTIM_COUNT; pass.op.rule++) {
+    k->update(n, &pass, 0, &(struct update_arrays){master, in->gamma, {m, v}, NULL});
+    k->update(n, &pass, 0, &(struct update_arrays){master, in->beta, {m, v}, copy});
+  }
 }
 
 static void variants_give_the_same_bits(void **state)

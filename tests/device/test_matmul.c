@@ -219,8 +219,9 @@ static void few_rows_are_the_first_of_many(void **state)
   fixture_use(-1);
 }
 
-/* c = c + add behind the product, in one call. Oracle: the bits of the two calls. */
-static void check_add(struct product p)
+/* c = scale c + add_scale add after the product, in one call. Oracle: the bits of two calls, or of
+ * the same operations. */
+static void check_add(struct product p, float scale, float add_scale)
 {
   make(&p);
   const int64_t n = p.op.m * p.op.ldc;
@@ -228,7 +229,14 @@ static void check_add(struct product p)
   p.op.c = two;
   assert_ok(ops->matmul(lanes[0], &p.op));
   for (int64_t i = 0; i < p.op.m; i++)
-    assert_ok(ops->add(lanes[0], p.op.n, two + i * p.op.ldc, plus + i * p.op.ldc, two + i * p.op.ldc));
+    if (scale == 0)
+      assert_ok(
+          ops->add(lanes[0], p.op.n, two + i * p.op.ldc, plus + i * p.op.ldc, two + i * p.op.ldc));
+    else
+      for (int64_t j = i * p.op.ldc; j < i * p.op.ldc + p.op.n; j++)
+        two[j] = (two[j] * (scale / add_scale) + plus[j]) * add_scale;
+  p.op.scale = scale;
+  p.op.add_scale = add_scale;
   for (int l = 0; l < LANE_SIZES; l++) {
     float *one = copy_of(p.c, n), *onto = copy_of(plus, n);
     p.op.c = one;
@@ -250,12 +258,36 @@ static void something_is_added(void **state)
   (void)state;
   for (int epilogue = EPILOGUE_NONE; epilogue <= EPILOGUE_BIAS; epilogue++)
     for (int trans_b = 0; trans_b < 2; trans_b++) {
-      check_add((struct product){.sequences = 3, .T = 77, .columns = 101, .depth = 523, .trans_b = trans_b, .epilogue = (enum epilogue)epilogue});
-      check_add((struct product){.sequences = 1, .T = 5, .columns = 301, .depth = 40, .trans_b = trans_b, .epilogue = (enum epilogue)epilogue});
+      check_add((struct product){.sequences = 3,
+                                 .T = 77,
+                                 .columns = 101,
+                                 .depth = 523,
+                                 .trans_b = trans_b,
+                                 .epilogue = (enum epilogue)epilogue},
+                0, 0);
+      check_add((struct product){.sequences = 1,
+                                 .T = 5,
+                                 .columns = 301,
+                                 .depth = 40,
+                                 .trans_b = trans_b,
+                                 .epilogue = (enum epilogue)epilogue},
+                0, 0);
     }
-  check_add((struct product){.sequences = 3, .T = 50, .columns = 40, .rows = 30, .trans_a = true});
-  check_add((struct product){.sequences = 1, .T = 700, .columns = 700, .depth = 20}); /* more than half of the room, where it lies in c */
-  check_add((struct product){.sequences = 1, .T = 2, .columns = 300000, .depth = 2, .trans_b = true, .epilogue = EPILOGUE_BIAS}); /* than a row */
+  for (int scaled = 0; scaled < 2; scaled++) {
+    check_add((struct product){.sequences = 3, .T = 50, .columns = 40, .rows = 30, .trans_a = true},
+              3 * scaled, -0.5f * scaled);
+    check_add((struct product){.sequences = 1, .T = 5, .columns = 301, .depth = 40}, 3 * scaled,
+              -0.5f * scaled);
+  }
+  check_add((struct product){.sequences = 1, .T = 700, .columns = 700, .depth = 20}, 0,
+            0); /* more than half of the room, where it lies in c */
+  check_add((struct product){.sequences = 1,
+                             .T = 2,
+                             .columns = 300000,
+                             .depth = 2,
+                             .trans_b = true,
+                             .epilogue = EPILOGUE_BIAS},
+            0, 0); /* than a row */
 }
 
 static void nothing_to_do(void **state)
@@ -291,6 +323,10 @@ static void guards_fire(void **state)
   op = good;
   op.accumulate = true;
   op.add = x;
+  assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
+  op = good;
+  op.accumulate = true;
+  op.scale = 2;
   assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
   op = good;
   op.epilogue = EPILOGUE_DGELU;

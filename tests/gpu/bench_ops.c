@@ -489,23 +489,25 @@ static size_t copied_bytes(const int64_t *n)
 static void adamw(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t all = n[ELEMENTS];
-  const struct adamw op = {.lr = 1e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .decay = 0.1,
-                           .grad_scale = 1,
-                           .bias1 = 0.5,
-                           .bias2 = 0.5,
-                           .grad = (enum dtype)n[GRADIENT],
-                           .moments = (enum dtype)n[MOMENTS],
-                           .copy = n[COPY] < 0 ? DTYPE_F32 : (enum dtype)n[COPY],
-                           .stochastic = n[STOCHASTIC]};
-  void *master = single(cut, all), *grad = take(cut, all, dtype_size(op.grad)), *first = take(cut, all, dtype_size(op.moments)),
-       *second = take(cut, all, dtype_size(op.moments)), *working = take(cut, all, copied_bytes(n));
+  const struct update op = {.lr = 1e-4,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .decay = 0.1,
+                            .grad_scale = 1,
+                            .bias1 = 0.5,
+                            .bias2 = 0.5,
+                            .grad = (enum dtype)n[GRADIENT],
+                            .states = (enum dtype)n[MOMENTS],
+                            .copy = n[COPY] < 0 ? DTYPE_F32 : (enum dtype)n[COPY],
+                            .stochastic = n[STOCHASTIC]};
+  void *master = single(cut, all), *grad = take(cut, all, dtype_size(op.grad)),
+       *first = take(cut, all, dtype_size(op.states)),
+       *second = take(cut, all, dtype_size(op.states)), *working = take(cut, all, copied_bytes(n));
   (void)m;
   if (cut->at)
-    must(ops->adamw(lane, all, &op, master, grad, first, second, n[COPY] < 0 ? NULL : working));
+    must(ops->update(lane, all, &op, master, grad, (void *[]){first, second},
+                     n[COPY] < 0 ? NULL : working));
 }
 
 static void zeros(const struct model *m, struct cut *cut, const int64_t *n)

@@ -212,7 +212,7 @@ static void check_greedy(struct fixture *f)
 /* What adamw.json says. */
 enum { MOST_STEPS = 16 };
 struct series {
-  struct adamw adamw;
+  struct update adamw;
   int64_t steps;
   double loss[MOST_STEPS + 1];
 };
@@ -242,16 +242,19 @@ static void read_series(const struct fixture *f, const char *key, struct series 
   json_tree_free(tree);
 }
 
-static void update(struct fixture *f, const struct adamw *op, unsigned exempt, float **m, float **v)
+static void update(struct fixture *f, const struct update *op, unsigned exempt, float **m,
+                   float **v)
 {
   struct engine *e = &f->engine;
   for (int u = 0; u < e->model->units; u++)
     for (int p = 0; p < e->model->unit[u].params; p++) {
       const struct layout_unit *layout = &e->model->unit[u].layout;
-      struct adamw mine = *op;
+      struct update mine = *op;
       mine.decay = model_decays(e->model, u, p, exempt) ? op->decay : 0;
-      must(e->device->ops->adamw(e->lane, layout->elements[p], &mine, engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p),
-                                 m[u] + layout->offset[p], v[u] + layout->offset[p], NULL));
+      must(e->device->ops->update(e->lane, layout->elements[p], &mine,
+                                  engine_param(e, e->params, u, p), engine_param(e, e->grads, u, p),
+                                  (void *[]){m[u] + layout->offset[p], v[u] + layout->offset[p]},
+                                  NULL));
     }
 }
 

@@ -55,23 +55,23 @@ static void check_segments(const struct model *model, int unit, unsigned exempt)
 {
   struct optim_segments segments;
   const struct layout_unit *layout = &model->unit[unit].layout;
-  must(optim_segments_create(model, unit, exempt, &segments));
-  assert_int_equal(segments.begin[0], 0);
-  assert_int_equal(segments.end, layout->used);
+  must(optim_segments_create(optim_ops(OPTIM_adamw), model, unit, exempt, &segments));
+  assert_int_equal(segments.at[0].begin, 0);
+  assert_int_equal(segments.at[segments.n - 1].end, layout->used);
   for (int i = 1; i < segments.n; i++) {
-    assert_true(segments.begin[i] > segments.begin[i - 1]);
-    assert_true(segments.decays[i] != segments.decays[i - 1]);
+    assert_true(segments.at[i].begin == segments.at[i - 1].end);
+    assert_true(segments.at[i].decays != segments.at[i - 1].decays);
   }
   for (int p = 0; p < layout->params; p++)
     for (int64_t e = layout->offset[p]; e < layout->offset[p] + layout->elements[p]; e++) {
       if (layout->frozen[p]) {
-        assert_true(e >= segments.end);
+        assert_true(e >= layout->used);
         continue;
       }
       int i = 0;
-      while (i + 1 < segments.n && segments.begin[i + 1] <= e)
+      while (segments.at[i].end <= e)
         i++;
-      assert_int_equal(segments.decays[i], !(exempt & 1u << model->unit[unit].param[p].kind));
+      assert_int_equal(segments.at[i].decays, !(exempt & 1u << model->unit[unit].param[p].kind));
     }
   optim_segments_destroy(&segments);
 }
@@ -83,7 +83,7 @@ static void test_segments(void **state)
     for (int unit = 0; unit < f->model->units; unit++)
       check_segments(f->model, unit, exempt);
   struct optim_segments one = {0};
-  must(optim_segments_create(f->model, 1, 0, &one));
+  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, 0, &one));
   assert_int_equal(one.n, 1);
   optim_segments_destroy(&one);
   optim_segments_destroy(&one);
@@ -101,7 +101,7 @@ static void test_frozen_segments(void **state)
     for (unsigned exempt = 0; exempt <= ALL; exempt++)
       for (int unit = 0; unit < f->model->units - (n - 1); unit++)
         check_segments(model, unit, exempt);
-    must(optim_segments_create(model, 1, 0, &none));
+    must(optim_segments_create(optim_ops(OPTIM_adamw), model, 1, 0, &none));
     assert_int_equal(none.n, n == 1 ? 1 : 0);
     optim_segments_destroy(&none);
     model_destroy(model);
@@ -139,18 +139,20 @@ static void owned_destroy(struct owned *o)
   free(o->v);
 }
 
-static const struct adamw some_step = {.lr = 0.01f,
-                                       .beta1 = 0.9f,
-                                       .beta2 = 0.95f,
-                                       .eps = 1e-8f,
-                                       .decay = 0.1f,
-                                       .grad_scale = 0.5f,
-                                       .bias1 = 1 - 0.9 * 0.9 * 0.9,
-                                       .bias2 = 1 - 0.95 * 0.95 * 0.95};
+static const struct update some_step = {.lr = 0.01f,
+                                        .beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .decay = 0.1f,
+                                        .grad_scale = 0.5f,
+                                        .bias1 = 1 - 0.9 * 0.9 * 0.9,
+                                        .bias2 = 1 - 0.95 * 0.95 * 0.95};
 
-static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r, const struct adamw *op, struct owned *o)
+static void update(struct fixture *f, const struct optim_segments *segments, struct layout_range r,
+                   const struct update *op, struct owned *o)
 {
-  must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin, o->m + r.begin, o->v + r.begin, NULL));
+  must(optim_update(f->lane, segments, r, op, o->master + r.begin, o->grad + r.begin,
+                    (void *[]){o->m + r.begin, o->v + r.begin}, NULL));
 }
 
 static void assert_same(const struct owned *a, const struct owned *b)
@@ -166,16 +168,17 @@ static void test_update_of_ranges(void **state)
 {
   struct fixture *f = *state;
   struct optim_segments segments;
-  must(optim_segments_create(f->model, 1, NORM_BIAS, &segments));
+  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
   assert_true(segments.n > 2);
-  int64_t flat = f->model->unit[1].layout.flat + 512;
+  int64_t flat = f->model->unit[1].layout.flat + 512, used = f->model->unit[1].layout.used;
   struct owned whole = owned_create(flat), parts = owned_create(flat), before = owned_create(flat);
   update(f, &segments, (struct layout_range){0, flat}, &some_step, &whole);
   for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1)
     update(f, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &some_step, &parts);
   assert_same(&whole, &parts);
   assert_memory_not_equal(whole.master, before.master, sizeof(float));
-  assert_memory_equal(whole.master + segments.end, before.master + segments.end, (size_t)(flat - segments.end) * sizeof(float));
+  assert_memory_equal(whole.master + used, before.master + used,
+                      (size_t)(flat - used) * sizeof(float));
   owned_destroy(&whole);
   owned_destroy(&parts);
   owned_destroy(&before);
@@ -188,11 +191,11 @@ static void test_update_of_small_types(void **state)
   enum { ARRAYS = 5 };
   struct fixture *f = *state;
   struct optim_segments segments;
-  must(optim_segments_create(f->model, 1, NORM_BIAS, &segments));
+  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
   const int64_t flat = f->model->unit[1].layout.flat;
   struct owned start = owned_create(flat);
-  struct adamw op = some_step;
-  op.grad = op.moments = DTYPE_BF16;
+  struct update op = some_step;
+  op.grad = op.states = DTYPE_BF16;
   op.copy = DTYPE_F16;
   op.stochastic = true;
   op.seed = 7;
@@ -206,14 +209,16 @@ static void test_update_of_small_types(void **state)
     dtype_convert(whole[i], type[i], from[i], DTYPE_F32, (size_t)flat);
     dtype_convert(parts[i], type[i], from[i], DTYPE_F32, (size_t)flat);
   }
-  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1], whole[2], whole[3], whole[4]));
+  must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1],
+                    (void **)&whole[2], whole[4]));
   for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1) {
     char *at[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
       at[i] = parts[i] + begin * (int64_t)dtype_size(type[i]);
     op.first = 12345; /* is set by the call */
-    must(optim_update(f->lane, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &op, at[0], at[1], at[2],
-                      at[3], at[4]));
+    must(optim_update(f->lane, &segments,
+                      (struct layout_range){begin, begin + length < flat ? begin + length : flat},
+                      &op, at[0], at[1], (void **)&at[2], at[4]));
   }
   for (int i = 0; i < ARRAYS; i++) {
     assert_memory_equal(whole[i], parts[i], (size_t)flat * sizeof(float));
@@ -245,7 +250,7 @@ static void test_ten_steps(void **state)
   struct fixture *f = *state;
   const struct model_unit *unit = &f->model->unit[1];
   struct optim_segments segments;
-  must(optim_segments_create(f->model, 1, NORM_BIAS, &segments));
+  must(optim_segments_create(optim_ops(OPTIM_adamw), f->model, 1, NORM_BIAS, &segments));
   int64_t flat = unit->layout.flat;
   struct owned o = owned_create(flat);
   memset(o.m, 0, (size_t)flat * sizeof *o.m);
@@ -257,7 +262,12 @@ static void test_ten_steps(void **state)
 
   for (int t = 1; t <= STEPS; t++) {
     double lr = 0.1 / t, scale = 1.0 / (1 + t % 3);
-    struct adamw op = {.lr = (float)lr, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.5f, .grad_scale = (float)scale};
+    struct update op = {.lr = (float)lr,
+                        .beta1 = 0.9f,
+                        .beta2 = 0.95f,
+                        .eps = 1e-8f,
+                        .decay = 0.5f,
+                        .grad_scale = (float)scale};
     op.bias1 = 1 - pow(0.9, t);
     op.bias2 = 1 - pow(0.95, t);
     rng_fill_normal(rng_key_make(2, "grad"), (uint64_t)t, 0, flat, 0, 1, o.grad);

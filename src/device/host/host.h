@@ -144,9 +144,11 @@ enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, str
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
-enum status host_adamw(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
-/* As kernels' adamw_traffic(), by all threads of the lane. */
-enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw *op, void *master, const void *grad, void *m, void *v, void *copy);
+enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *copy);
+/* As kernels' update_traffic(), by all threads of the lane. */
+enum status host_update_traffic(struct lane *lane, int64_t n, const struct update *op, void *master,
+                                const void *grad, void *const *state, void *copy);
 
 /* Slots that do not depend on what the device computes in. */
 #define HOST_COMMON_OPS                                                                                                                      \
@@ -159,6 +161,6 @@ enum status host_adamw_traffic(struct lane *lane, int64_t n, const struct adamw 
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .sum_parts = host_sum_parts, .sum_exact = host_sum_exact,                                 \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
-  .sum_squares = host_sum_squares, .adamw = host_adamw
+  .sum_squares = host_sum_squares, .update = host_update
 
 #endif

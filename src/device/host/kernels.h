@@ -1,5 +1,5 @@
 /* The inner loops, once for each instruction set; the best that the processor has is chosen when the device is created. All variants of a loop over a row, and of
- * AdamW, give the same bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted
+ * an optimizer, give the same bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted
  * into fused multiply-adds. So the variants are each other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
@@ -10,24 +10,20 @@
 #include "base/dtype.h"
 #include "device/moments.h"
 #include "device/rounding.h"
+#include "optim/rule/rules.h"
 
-/* A step of AdamW with everything that does not depend on the element folded in double, then rounded. */
-struct adamw_scalars {
-  float shrink, rest1, beta2, rest2, root2, eps, step, grad_scale;
+/* `op` and what a range of its elements shares. */
+struct update_pass {
+  struct update op;
+  float grad_scale; /* in place of op's, and of the outcome's */
+  struct rounding_key states_key, master_key;
 };
 
-/* Of struct adamw what a range needs. The types are fp32, bf16 or fp16; moments are kept as device/moments.h has it. */
-struct adamw_pass {
-  struct adamw_scalars scalars;
-  enum dtype master, grad, moments, copy;
-  bool stochastic;
-  struct rounding_key moments_key, master_key;
-};
-
-struct adamw_arrays {
+/* As device.h's update() has them. */
+struct update_arrays {
   void *master;
   const void *grad;
-  void *m, *v, *copy; /* copy NULL: none */
+  void *state[RULE_STATES], *copy;
 };
 
 enum { LANES = 16, STRIP = 4 * LANES, NARROW = 8 }; /* STRIP: columns that the column sums take at once */
@@ -77,11 +73,14 @@ struct kernels {
   /* Between fp32, bf16 and fp16, to nearest; not in place */
   void (*convert)(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
-  /* One pass over n elements, which count as `first` and those behind it: they do not go past 2^32. The copy is stored around the caches. */
-  void (*adamw)(int64_t n, const struct adamw_pass *pass, uint32_t first, const struct adamw_arrays *a);
-  /* The loads and stores of adamw() without its arithmetic, to measure what memory gives: only the copy is changed, to zeros. n is a multiple of 32, arrays begin lines of the
-   * cache. */
-  void (*adamw_traffic)(int64_t n, const struct adamw_pass *pass, const struct adamw_arrays *a);
+  /* One pass over n elements, which count as `first` and the following numbers; these do not go
+   * past 2^32. The copy is stored around the caches. */
+  void (*update)(int64_t n, const struct update_pass *pass, uint32_t first,
+                 const struct update_arrays *a);
+  /* The loads and stores of update() without its arithmetic, to measure what memory gives. Only
+   * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, none is NULL
+   * but copy. */
+  void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
    * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */

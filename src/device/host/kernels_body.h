@@ -43,7 +43,8 @@ INLINE vec vec_min(vec a, vec b)
 INLINE vec vec_sqrt(vec x)
 {
 #if defined __AVX512F__
-  return (vec)_mm512_sqrt_ps((__m512)x);
+  /* _mm512_sqrt_ps() has an undefined operand, so that equal roots would be computed twice. */
+  return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);
 #elif defined __AVX2__
   return (vec)_mm256_sqrt_ps((__m256)x);
 #elif defined __SSE2__
@@ -538,7 +539,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
-#include "device/host/kernels_adamw.h"
+#include "device/host/kernels_update.h"
 #include "device/host/kernels_gemm.h"
 
 const struct kernels KERNELS = {
@@ -564,8 +565,8 @@ const struct kernels KERNELS = {
     .softmax_backward = softmax_backward,
     .log_sum_exp = log_sum_exp,
     .convert = convert,
-    .adamw = adamw,
-    .adamw_traffic = adamw_traffic,
+    .update = update,
+    .update_traffic = update_traffic,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,

@@ -115,11 +115,15 @@ static void run_pack(void *arg, int64_t task, int worker)
 static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t column, int64_t rows, int64_t columns)
 {
   const struct matmul *op = job->op;
-  if (op->epilogue == EPILOGUE_NONE && !job->add)
+  const float share = job->add && op->add_scale ? op->add_scale : 1;
+  const float scale = (op->scale ? op->scale : 1) / share; /* before the sum is scaled by share */
+  if (op->epilogue == EPILOGUE_NONE && !job->add && scale == 1)
     return;
   for (int64_t r = row; r < row + rows; r++) {
     float *c = (float *)op->c + r * op->ldc + column, *aux = op->aux ? (float *)op->aux + r * op->ldc + column : NULL;
     const float *bias = op->bias ? (const float *)op->bias + column : NULL;
+    if (scale != 1)
+      job->kernels->scale(columns, scale, c);
     if (op->epilogue == EPILOGUE_BIAS)
       job->kernels->add(columns, c, bias, c);
     else if (op->epilogue == EPILOGUE_BIAS_GELU)
@@ -128,6 +132,8 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
       job->kernels->dgelu(columns, aux, c);
     if (job->add)
       job->kernels->add(columns, c, job->add + r * job->add_ld + column, c);
+    if (share != 1)
+      job->kernels->scale(columns, share, c);
   }
 }
 
@@ -290,6 +296,9 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
     return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
   if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
     return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
+  if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that accumulates or has an epilogue cannot be scaled");
   if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
     return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k);
   if (op->m == 0 || op->n == 0)

@@ -1,0 +1,113 @@
+#include "device/host/host.h"
+
+enum { GRAIN = 1 << 15 }; /* elements: half a megabyte of four arrays */
+
+struct update_job {
+  const struct kernels *kernels;
+  struct update_pass pass;
+  struct update_arrays arrays;
+  bool traffic;
+};
+
+/* Element i of an array of `type`; NULL stays. */
+static void *at(const void *array, enum dtype type, int64_t i)
+{
+  return array ? (char *)array + i * (int64_t)dtype_size(type) : NULL;
+}
+
+static struct update_arrays arrays_at(const struct update_job *job, int64_t i)
+{
+  const struct update *op = &job->pass.op;
+  const struct update_arrays *a = &job->arrays;
+  struct update_arrays out = {.master = at(a->master, op->master, i),
+                              .grad = at(a->grad, op->grad, i),
+                              .copy = at(a->copy, op->copy, i)};
+  for (int s = 0; s < RULE_STATES; s++)
+    out.state[s] = at(a->state[s], op->states, i);
+  return out;
+}
+
+/* In pieces that share the keys of their random bits. */
+static void run_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct update_job *job = arg;
+  struct update_pass pass = job->pass;
+  for (int64_t i = begin, n; i < end; i += n) {
+    const int64_t element = pass.op.first + i,
+                  left = ((int64_t)1 << 32) - (int64_t)(uint32_t)element;
+    const struct update_arrays arrays = arrays_at(job, i);
+    n = end - i < left ? end - i : left;
+    pass.states_key = rounding_key_make(pass.op.seed, element);
+    pass.master_key = rounding_key_make(pass.op.seed ^ ROUNDING_MASTER, element);
+    if (job->traffic)
+      job->kernels->update_traffic(n, &pass, &arrays);
+    else
+      job->kernels->update(n, &pass, (uint32_t)element, &arrays);
+  }
+}
+
+static enum status check_type(const char *what, enum dtype type)
+{
+  if (type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16)
+    return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED,
+                    "an optimizer's %s are kept in fp32, bf16 or fp16, not in %s", what,
+                    dtype_name(type));
+}
+
+static enum status check(int64_t n, const struct update *op)
+{
+  enum status status = check_type("masters", op->master);
+  if (!status)
+    status = check_type("gradients", op->grad);
+  if (!status)
+    status = check_type("states", op->states);
+  if (!status)
+    status = check_type("copies", op->copy);
+  if (!status && optim_states(op->rule) == 0)
+    status = status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
+  if (!status && (n < 0 || op->first < 0))
+    status = status_set(STATUS_INTERNAL, "an update of %lld elements from number %lld",
+                        (long long)n, (long long)op->first);
+  return status;
+}
+
+static struct update_job job_make(struct lane *lane, const struct update *op, void *master,
+                                  const void *grad, void *const *state, void *copy)
+{
+  const bool scaled = op->outcome && !op->keep_scale;
+  struct update_job job = {
+      .kernels = host_kernels(lane),
+      .pass = {.op = *op, .grad_scale = scaled ? (float)op->outcome->scale : op->grad_scale},
+      .arrays = {.master = master, .grad = grad, .copy = copy}};
+  for (int s = 0; s < optim_states(op->rule); s++)
+    job.arrays.state[s] = state[s];
+  return job;
+}
+
+enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
+                        const void *grad, void *const *state, void *copy)
+{
+  enum status status = check(n, op);
+  if (status || (op->outcome && !op->outcome->finite))
+    return status;
+  struct update_job job = job_make(lane, op, master, grad, state, copy);
+  host_run_ranges(lane, n, GRAIN, run_range, &job);
+  return STATUS_OK;
+}
+
+enum status host_update_traffic(struct lane *lane, int64_t n, const struct update *op, void *master,
+                                const void *grad, void *const *state, void *copy)
+{
+  enum status status = check(n, op);
+  if (!status && n % 32 != 0)
+    status =
+        status_set(STATUS_INTERNAL,
+                   "the traffic of %lld elements: it is measured in multiples of 32", (long long)n);
+  if (status)
+    return status;
+  struct update_job job = job_make(lane, op, master, grad, state, copy);
+  job.traffic = true;
+  host_run_ranges(lane, n, GRAIN, run_range, &job);
+  return STATUS_OK;
+}
