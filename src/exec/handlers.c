@@ -350,8 +350,8 @@ enum status run_encode(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const int parts = comm_group_size(group_of(call));
-  return codec->ops->encode(codec, call->lane, buffer_of(call, ENCODE_GRADS)->elements / parts, parts,
-                            use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
+  return codec->ops->encode(codec, call->lane, buffer_of(call, ENCODE_GRADS)->elements / parts,
+                            parts, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
 }
 
 enum status run_exchange(const struct call *call)
@@ -363,7 +363,8 @@ enum status run_exchange(const struct call *call)
 }
 
 /* Messages from all members for operand `shard`, `stride` bytes apart. */
-static enum status decode_sum(const struct call *call, const void *messages, int64_t stride, int shard)
+static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
+                              int shard)
 {
   const struct codec *codec = &call->instr->attr.codec;
   return codec->ops->decode_sum(codec, call->lane, buffer_of(call, shard)->elements,
@@ -388,7 +389,8 @@ enum status run_sum_shared(const struct call *call)
   const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
   enum status status = comm_group_barrier(group);
   if (!status)
-    status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes, SUM_SHARED_SHARD);
+    status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
+                        SUM_SHARED_SHARD);
   return status ? status : comm_group_barrier(group);
 }
 

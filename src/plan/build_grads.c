@@ -18,7 +18,8 @@ static void add_staging(struct builder *b)
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
-/* Of resident units, which are few, each has one of its own: the embedding's is larger than what there is room for behind the first block's backward pass. */
+/* Each resident unit has a buffer of its own, because these are few. The embedding's is larger than
+ * the room after the first block's backward pass. */
 static int staging_of(struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   if (!b->host)
@@ -79,8 +80,8 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
     sent = messages_in(b, "sent", u, staging, 0, bytes, &unit->sent[group]);
     build_encode(b, group, u, micro, whole, sent);
   }
-  const int received = messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes,
-                                   &unit->received[group]);
+  const int received =
+      messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes, &unit->received[group]);
   struct instr *exchange = build_emit(b, OP_EXCHANGE, u, micro);
   exchange->attr.group = group;
   build_use(exchange, EXCHANGE_SENT, sent);

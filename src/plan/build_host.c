@@ -92,15 +92,16 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
  * worked on. */
-static int land(struct builder *b, const char *name, int u, enum plan_tier tier, enum plan_purpose purpose,
-                enum dtype dtype, int64_t elements)
+static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
+                enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
   const int buffer = build_transient(b, name, u, tier, purpose, dtype, elements);
   b->plan->buffer[buffer].first = tier == TIER_DEVICE ? b->unit[u].since : b->unit[u].landing;
   return buffer;
 }
 
-static void reduce_scatter(struct builder *b, enum plan_group group, int u, int micro, int whole, int part, bool adds)
+static void reduce_scatter(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                           int part, bool adds)
 {
   const int64_t bytes = build_staging_bytes(b, group, u, b->plan->buffer[whole].elements);
   const int staging =
@@ -135,8 +136,8 @@ static void reduce_on_host(struct builder *b, int u, int m)
   const struct unit_buffers *unit = &b->unit[u];
   const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
   const enum plan_tier tier = shares && build_sends_gradients(b, u) ? TIER_SHARED : TIER_HOST;
-  const int micro = b->reduce_micros ? m : -1,
-            landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32, b->plan->layout[u].trained);
+  const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, tier, PURPOSE_LANDED,
+                                                             DTYPE_F32, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
   leave(b, u, unit->dparams);
   if (shares)
@@ -171,7 +172,9 @@ static void reduce_on_device(struct builder *b, int u, int m)
   }
   if (b->replicas > 1)
     build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
-  const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, DTYPE_F32, build_shard(b, u)) : unit->grads;
+  const int landed =
+      m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, DTYPE_F32, build_shard(b, u))
+            : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
   leave(b, u, shard);
   if (m > 0) {

@@ -32,7 +32,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   struct unit_policy policy = {.host = is_on_host(shape, full || reduces, unit),
                                .window = input->device->compute,
                                .state = shape->moments,
-                               .each_micro = shape->host_state || (group > 1 && shape->reduce_every_micro),
+                               .each_micro =
+                                   shape->host_state || (group > 1 && shape->reduce_every_micro),
                                .immediate = shape->immediate,
                                .tight = shape->tight,
                                .keep = keep_of(input, unit)};

@@ -168,7 +168,8 @@ struct cost cost_gather(const struct plan *plan, const struct instr *instr, cons
   return (struct cost){exchange_s(plan, instr, rates) + local, 0, local};
 }
 
-struct cost cost_exchange(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_exchange(const struct plan *plan, const struct instr *instr,
+                          const struct plan_rates *rates)
 {
   return (struct cost){.seconds = exchange_s(plan, instr, rates)};
 }

@@ -342,7 +342,8 @@ static enum status start(struct verifier *v)
 static bool meets_group(const struct instr *instr)
 {
   const bool exchanges = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REDUCE;
-  return instr->op == OP_PUBLISH || exchanges || instr->op == OP_SUM_SHARED || instr->op == OP_METRICS;
+  return instr->op == OP_PUBLISH || exchanges || instr->op == OP_SUM_SHARED ||
+         instr->op == OP_METRICS;
 }
 
 /* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That

@@ -133,7 +133,8 @@ int due_exchange(const struct plan *plan, int unit, int micro, const struct tall
 
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  const int sums = due_exchange(plan, unit, micro, tally) + due_sum_shared(plan, unit, micro, tally);
+  const int sums =
+      due_exchange(plan, unit, micro, tally) + due_sum_shared(plan, unit, micro, tally);
   return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
 }
 

@@ -111,7 +111,8 @@ static unsigned reduce_tiers(const struct plan *plan)
 }
 
 /* The tiers, as bits, of a place. */
-static unsigned tiers_of(const struct plan *plan, enum operand_place place, const struct instr *instr)
+static unsigned tiers_of(const struct plan *plan, enum operand_place place,
+                         const struct instr *instr)
 {
   const int unit = instr->unit;
   switch (place) {
@@ -125,14 +126,17 @@ static unsigned tiers_of(const struct plan *plan, enum operand_place place, cons
   case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
   case PLACE_SOURCE: return HOST | SHARED;
   case PLACE_WORKING: return verify_on_host(plan, unit) ? HOST | SHARED : DEVICE;
-  case PLACE_LANDED: return verify_sums_shared(plan, unit) && verify_sends_gradients(plan, unit) ? SHARED : HOST;
-  case PLACE_ENCODED: return verify_sums_shared(plan, unit) && instr->attr.group == GROUP_REDUCE ? SHARED : reduce_tiers(plan);
+  case PLACE_LANDED:
+    return verify_sums_shared(plan, unit) && verify_sends_gradients(plan, unit) ? SHARED : HOST;
+  case PLACE_ENCODED:
+    return verify_sums_shared(plan, unit) && instr->attr.group == GROUP_REDUCE ? SHARED
+                                                                               : reduce_tiers(plan);
   }
   return 0;
 }
 
-/* In shared host memory only landed gradients and their messages are private to each rank. Everything
- * else is one copy for the group. */
+/* In shared host memory only landed gradients and their messages are private to each rank.
+ * Everything else is one copy for the group. */
 static bool lands(enum op op)
 {
   return op == OP_FETCH_GRAD || op == OP_ENCODE || op == OP_SUM_SHARED;

@@ -60,7 +60,7 @@ static int64_t owned_elements(const struct plan *plan, int unit)
   return plan->layout[unit].trained / (whole ? 1 : plan->input.shape.group);
 }
 
-/* What a member gets of a sum over its group: a shard of the unit, or over replicas a piece of that. */
+/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that. */
 static int64_t part_elements(const struct plan *plan, const struct instr *instr)
 {
   const bool shard = verify_group(plan, instr) == GROUP_REDUCE;
@@ -68,7 +68,8 @@ static int64_t part_elements(const struct plan *plan, const struct instr *instr)
 }
 
 /* Messages are counted in bytes. */
-static int64_t message_elements(const struct plan *plan, const struct instr *instr, const struct operand *operand)
+static int64_t message_elements(const struct plan *plan, const struct instr *instr,
+                                const struct operand *operand)
 {
   const struct codec *codec = &instr->attr.codec;
   const bool plain = operand->type == TYPE_SENT && codec->ops->traits & CODEC_IDENTITY;
@@ -117,8 +118,8 @@ static enum status check_facts(const struct plan *plan, int i, int k)
   return status || operand->type == TYPE_ANY ? status : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
-/* Ranks that send messages of one codec and receive those of another would add up noise. What encodes
- * and decodes has the codec of what is sent: see verify_values(). */
+/* Ranks that send messages of one codec and receive messages of another would add up noise.
+ * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages. */
 static enum status check_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -126,9 +127,9 @@ static enum status check_codec(const struct plan *plan, int i)
   const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].codec;
   if (mine->ops && (!sends || codec_equal(codec, mine)))
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s sends gradients by codec %s, and its unit's travel by codec %s",
-                    verify_name(plan, i, i).text, mine->ops ? mine->ops->name : "(absent)",
-                    codec->ops->name);
+  return status_set(
+      STATUS_PLAN, "%s sends gradients by codec %s, and its unit's travel by codec %s",
+      verify_name(plan, i, i).text, mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
 }
 
 static enum status check_attributes(const struct plan *plan, int i)

@@ -10,15 +10,16 @@ enum kind {
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
   VALUE_GRADIENT,
-  VALUE_ENCODED,  /* one message for each member of a group */
-  VALUE_RECEIVED, /* one message of each member of a group */
+  VALUE_ENCODED,   /* one message for each member of a group */
+  VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
   VALUE_WORKING
 };
 
-/* What a buffer holds. Of a gradient: the sum over so many ranks and micro-batches, from `micro` on, of what the unit itself and of what the
- * embedding contributes; of messages: the sum that each sender had; of a block's input: whether it has gone on to another tier, so that it is no longer here. */
+/* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on, of
+ * the parts of the unit itself and of the embedding. Messages hold the sum that each sender had. A
+ * block's input may have gone on to another tier: then it is no longer here. */
 struct value {
   enum kind kind;
   int unit, micro;
@@ -160,8 +161,8 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect_sum(w, k, VALUE_GRADIENT);
 }
 
-/* What members of the instruction's group send is each member's own sum: over no rank but itself in a shard
- * group, and over the shard group's ranks between replicas. */
+/* Members of a group send their own sums. In a shard group a member's sum is over itself alone, and
+ * between replicas it is over the ranks of the shard group. */
 static enum status expect_own_sum(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
@@ -169,7 +170,9 @@ static enum status expect_own_sum(const struct walker *w, int k)
   const enum status status = expect_gradient(w, k);
   if (status || value_of(w, k).ranks == ranks)
     return status;
-  return status_set(STATUS_PLAN, "%s reads %s, the sum over %d ranks where its group adds up sums over %d", verify_name(w->plan, w->now, w->now).text,
+  return status_set(STATUS_PLAN,
+                    "%s reads %s, the sum over %d ranks where its group adds up sums over %d",
+                    verify_name(w->plan, w->now, w->now).text,
                     w->plan->buffer[buffer_of(w, k)].name, value_of(w, k).ranks, ranks);
 }
 
@@ -181,15 +184,18 @@ static enum status expect_messages(const struct walker *w, int k, enum kind kind
   const enum status status = expect_sum(w, k, kind);
   if (status || (value.group == attr->group && codec_equal(&value.codec, &attr->codec)))
     return status;
-  return status_set(STATUS_PLAN, "%s reads %s, messages of another %s than its own", verify_name(w->plan, w->now, w->now).text,
-                    w->plan->buffer[buffer_of(w, k)].name, value.group == attr->group ? "codec" : "group");
+  return status_set(STATUS_PLAN, "%s reads %s, messages of another %s than its own",
+                    verify_name(w->plan, w->now, w->now).text,
+                    w->plan->buffer[buffer_of(w, k)].name,
+                    value.group == attr->group ? "codec" : "group");
 }
 
-/* What is sent: messages, or the gradient itself if they are no other. */
+/* Messages, or the gradient itself if the codec sends it as it is. */
 static enum status expect_sent(const struct walker *w, int k)
 {
   const struct codec *codec = &w->plan->instr[w->now].attr.codec;
-  return codec->ops->traits & CODEC_IDENTITY ? expect_own_sum(w, k) : expect_messages(w, k, VALUE_ENCODED);
+  return codec->ops->traits & CODEC_IDENTITY ? expect_own_sum(w, k)
+                                             : expect_messages(w, k, VALUE_ENCODED);
 }
 
 static void set_messages(const struct walker *w, int from, int to, enum kind kind)

@@ -166,7 +166,8 @@ static void sums(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_EXCHANGE), adam = find_op(plan, OP_UPDATE);
+  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER),
+            reduce = find_op(plan, OP_EXCHANGE), adam = find_op(plan, OP_UPDATE);
   open_trace(plan, 1e9, &run);
   happened(run, 5, forward, 0, 10);
   happened(run, 5, gather, 2, 3);
@@ -232,7 +233,8 @@ static void narrow_sums(const struct plan *plan)
   happened(run, 5, reduce, 1, 2);
   check(trace_run_close(run, &sum));
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
-               reduced = (double)plan->buffer[plan->instr[reduce].use[EXCHANGE_RECEIVED].buffer].bytes,
+               reduced =
+                   (double)plan->buffer[plan->instr[reduce].use[EXCHANGE_RECEIVED].buffer].bytes,
                rate = reduced * 2 / 3 / 0.001;
   near(sum.kind[OP_GATHER].wire_bytes, gathered * 2 / 3);
   near(sum.kind[OP_EXCHANGE].wire_bytes, reduced * 2 / 3);

@@ -98,7 +98,8 @@ int broken_view(struct plan *plan, int parent, int64_t elements)
 {
   void *buffer = plan->buffer;
   const int view = plan->buffers;
-  assert_int_equal(mem_resize(MEM_META, ((size_t)view + 1) * sizeof *plan->buffer, &buffer), STATUS_OK);
+  assert_int_equal(mem_resize(MEM_META, ((size_t)view + 1) * sizeof *plan->buffer, &buffer),
+                   STATUS_OK);
   plan->buffer = buffer;
   plan->buffers++;
   plan->buffer[view] = plan->buffer[parent];

@@ -366,7 +366,9 @@ static struct members members_of(const struct machine *m, int rank, int i)
   const struct deck_shape *shape = &plan->input.shape;
   if (plan->instr[i].op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
     return (struct members){rank, 1, 1, 0};
-  bool replicas = (plan->instr[i].op == OP_EXCHANGE && plan->instr[i].attr.group == GROUP_REPLICAS) || (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
+  bool replicas =
+      (plan->instr[i].op == OP_EXCHANGE && plan->instr[i].attr.group == GROUP_REPLICAS) ||
+      (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
     return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
   return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
@@ -406,7 +408,8 @@ static void exchange(struct machine *m, int i)
     for (int k = 0; k < members.n; k++) {
       const struct words sent = use_words(m, members.first + k * members.stride, i, EXCHANGE_SENT);
       assert_int_equal(sent.n, received.n);
-      memcpy(received.at + k * part, sent.at + members.index * part, (size_t)part * sizeof(uint32_t));
+      memcpy(received.at + k * part, sent.at + members.index * part,
+             (size_t)part * sizeof(uint32_t));
     }
   }
 }
@@ -439,7 +442,8 @@ static void sum_shared(struct machine *m, int i)
     for (int64_t e = 0; e < shard.n; e++) {
       uint32_t sum = m->plan[rank]->instr[i].use[1].access == ACCESS_ADD ? shard.at[e] : 0;
       for (int k = 0; k < members.n; k++)
-        sum += decoded(&m->plan[rank]->instr[i], peer_words(m, rank, i, members.first + k).at[members.index * shard.n + e]);
+        sum += decoded(&m->plan[rank]->instr[i],
+                       peer_words(m, rank, i, members.first + k).at[members.index * shard.n + e]);
       shard.at[e] = sum;
     }
   }

@@ -237,8 +237,10 @@ static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
   for (int m = 0; m < 2; m++) {
     const struct instr *embed = &plan->instr[fixture_find(plan, OP_EMBED_BACKWARD, 0, m)];
     assert_int_equal(embed->use[2].access, ACCESS_WRITE);
-    assert_true(fixture_find(plan, OP_EXCHANGE, mine.head, m) < fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
-    assert_true(fixture_find(plan, OP_EXCHANGE, 0, m) > fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
+    assert_true(fixture_find(plan, OP_EXCHANGE, mine.head, m) <
+                fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
+    assert_true(fixture_find(plan, OP_EXCHANGE, 0, m) >
+                fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
   }
   plan_destroy(plan);
   fixture_free(&mine);
@@ -454,13 +456,20 @@ static void messages_take_no_more_than_gradients(void **state)
       plan[coded] = fixture_plan(&fixture_small, &point, 0);
     }
     for (int tier = 0; tier < TIER_COUNT; tier++)
-      assert_int_equal(most_in(plan[1], tier, PURPOSE_STAGING), most_in(plan[0], tier, PURPOSE_STAGING));
-    assert_true(most_in(plan[0], plan[0]->on_host[LANE_REDUCE] ? TIER_HOST : TIER_DEVICE, PURPOSE_STAGING) > 0);
+      assert_int_equal(most_in(plan[1], tier, PURPOSE_STAGING),
+                       most_in(plan[0], tier, PURPOSE_STAGING));
+    assert_true(most_in(plan[0], plan[0]->on_host[LANE_REDUCE] ? TIER_HOST : TIER_DEVICE,
+                        PURPOSE_STAGING) > 0);
     plan_destroy(plan[0]);
     plan_destroy(plan[1]);
   }
-  struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .micros = 1,
-                        .host = true, .cpu_reduce = true, .one_node = true};
+  struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                        .ranks = 4,
+                        .group = 4,
+                        .micros = 1,
+                        .host = true,
+                        .cpu_reduce = true,
+                        .one_node = true};
   struct plan *plain = fixture_plan(&fixture_small, &point, 0);
   point.codec = "bf16";
   struct plan *coded = fixture_plan(&fixture_small, &point, 0);

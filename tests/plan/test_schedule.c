@@ -238,7 +238,11 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       int next = fixture_find(plan, OP_BACKWARD, u - 1, 0);
       assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
-      assert_true(independent(plan, fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_EXCHANGE, u, -1), next));
+      assert_true(independent(
+          plan,
+          fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_EXCHANGE, u,
+                       -1),
+          next));
       const int update = fixture_find(plan, OP_UPDATE, u, -1);
       if (u == 6) /* every fourth, from the last one on, waits for the next forward pass */
         assert_true(update > fixture_find(plan, OP_METRICS, -1, -1));
@@ -318,7 +322,8 @@ static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state
     for (int m = 0; m < point.micros; m++) {
       const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
       const int fetch = host ? fixture_find(plan, OP_FETCH_GRAD, head, micro) : -1;
-      const int reduce = point.cpu_reduce || alone ? fetch : fixture_find(plan, OP_EXCHANGE, head, micro);
+      const int reduce =
+          point.cpu_reduce || alone ? fetch : fixture_find(plan, OP_EXCHANGE, head, micro);
       assert_true(choice == 0 ? reduce > first : reduce < first);
       if (!host)
         continue;

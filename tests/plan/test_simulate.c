@@ -162,7 +162,8 @@ static void updates_and_norms_take_their_traffic(void **state)
   /* gradient read, master and moments read and written; and the metrics once a unit */
   expect_near(f.busy_s[LANE_HOST], (7 * shards + (BLOCKS + 1) * (double)sizeof(struct plan_metrics)) / 1e9);
   /* the sum reads two messages and writes the shard, whose squares are read */
-  assert_true(f.busy_s[LANE_REDUCE] >= 4 * shards / 1e9 && f.busy_s[LANE_REDUCE] < 4.1 * shards / 1e9 + 1e-4);
+  assert_true(f.busy_s[LANE_REDUCE] >= 4 * shards / 1e9 &&
+              f.busy_s[LANE_REDUCE] < 4.1 * shards / 1e9 + 1e-4);
 }
 
 /* ---- plans by hand, whose times are sums on paper ---- */

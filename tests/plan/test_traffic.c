@@ -38,7 +38,8 @@ static int members_of(const struct plan *plan, bool replicas, int rank, int *out
 
 static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
 {
-  return (instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS) || (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
+  return (instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS) ||
+         (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
 }
 
 static void send_collective(const struct plan *plan, const struct instr *instr,
@@ -56,8 +57,10 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
     const bool shards = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS;
-    const int64_t gradient = plan->layout[instr->unit].trained / (shards ? plan->input.shape.group : 1);
-    const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes : gradient * (plan->input.shape.codec ? 2 : 4);
+    const int64_t gradient =
+        plan->layout[instr->unit].trained / (shards ? plan->input.shape.group : 1);
+    const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
+                                  : gradient * (plan->input.shape.codec ? 2 : 4);
     const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
@@ -115,7 +118,9 @@ static void every_message_is_counted(void **state)
                                     .group = known[i].group,
                                     .micros = 2,
                                     .codec = way & 2 ? "bf16" : NULL,
-                                    .reduce_every_micro = known[i].strategy != STRATEGY_SHARD_OPTIM && known[i].strategy != STRATEGY_NO_SHARD};
+                                    .reduce_every_micro =
+                                        known[i].strategy != STRATEGY_SHARD_OPTIM &&
+                                        known[i].strategy != STRATEGY_NO_SHARD};
         const struct traffic_bytes got = check(&point, &by);
         assert_true((got.all == 0) == (known[i].ranks <= local));
       }

@@ -140,14 +140,19 @@ static void what_is_missing_is_said(void **state)
   broken_without(&broken_full_shard, OP_SQUARES, 1, "h.0 has no SQUARES: the gradient norm would lack a part");
   broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0, "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
   broken_without(&broken_full_shard, OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
-  broken_without(&broken_full_shard, OP_DECODE_SUM, 2, "changes grads.h.1 before anything has written it in this step");
-  broken_without(&broken_no_shard, OP_DECODE_SUM, 2, "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part");
-  broken_without(&broken_no_shard, OP_EXCHANGE, 2, "DECODE_SUM h.1 (#7, reduce) reads staging, but");
-  broken_without(&broken_no_shard, OP_EXCHANGE, 1, "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
+  broken_without(&broken_full_shard, OP_DECODE_SUM, 2,
+                 "changes grads.h.1 before anything has written it in this step");
+  broken_without(&broken_no_shard, OP_DECODE_SUM, 2,
+                 "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part");
+  broken_without(&broken_no_shard, OP_EXCHANGE, 2,
+                 "DECODE_SUM h.1 (#7, reduce) reads staging, but");
+  broken_without(&broken_no_shard, OP_EXCHANGE, 1,
+                 "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
   broken_without(&broken_no_shard, OP_GATHER_GRADS, 1, "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
   broken_without(&broken_no_shard, OP_BACKWARD, 1, "grads.h.0 before anything has written it in this step");
   broken_without(&broken_full_shard, OP_METRICS, -1, "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
-  broken_without(hybrid, OP_EXCHANGE, 1, "h.0 has 1 EXCHANGE for the whole step where there must be 2");
+  broken_without(hybrid, OP_EXCHANGE, 1,
+                 "h.0 has 1 EXCHANGE for the whole step where there must be 2");
 
   struct plan *plan = broken_start(hybrid);
   int second = fixture_find(plan, OP_BACKWARD, 2, -1);
@@ -173,7 +178,8 @@ static void what_is_done_twice_is_said(void **state)
   struct point coded = broken_no_shard;
   coded.codec = "bf16";
   plan = broken_start(&coded);
-  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] = plan->instr[fixture_find(plan, OP_ENCODE, 1, -1)];
+  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] =
+      plan->instr[fixture_find(plan, OP_ENCODE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 ENCODE for the whole step where there must be 1");
 
@@ -210,13 +216,15 @@ static void collectives_have_their_sizes(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
   const struct plan_use *use = plan->instr[fixture_find(plan, OP_EXCHANGE, 0, -1)].use;
-  broken_resize(plan, use[EXCHANGE_RECEIVED].buffer, plan->buffer[use[EXCHANGE_RECEIVED].buffer].elements - 1);
+  broken_resize(plan, use[EXCHANGE_RECEIVED].buffer,
+                plan->buffer[use[EXCHANGE_RECEIVED].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "elements of staging where there must be");
 
   plan = broken_start(&broken_no_shard);
   use = plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use;
-  broken_resize(plan, use[DECODE_SUM_SHARD].buffer, plan->buffer[use[DECODE_SUM_SHARD].buffer].elements - 1);
+  broken_resize(plan, use[DECODE_SUM_SHARD].buffer,
+                plan->buffer[use[DECODE_SUM_SHARD].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "shard.h.0 where there must be");
 }
@@ -374,7 +382,7 @@ static void keys_and_values_have_their_place(void **state)
   broken_refused(plan, "uses cache.h.0, which belongs to another unit");
 }
 
-/* What is sent has the job's codec. What encodes and decodes has the codec of what is sent. The other
+/* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
  * codec has messages of the same size. */
 static void gradients_travel_by_one_codec(void **state)
 {
@@ -443,7 +451,8 @@ static void messages_stay_in_their_group(void **state)
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
   broken_refused(plan, "reads sent.h.0, messages of another group than its own");
 
-  plan = broken_start(&broken_hybrid_shard); /* what only this rank has would be added up over replicas */
+  plan = broken_start(
+      &broken_hybrid_shard); /* what only this rank has would be added up over replicas */
   int first = fixture_find(plan, OP_EXCHANGE, 1, -1), second = first + 1;
   while (plan->instr[second].op != OP_EXCHANGE)
     second++;
@@ -484,7 +493,8 @@ int main(void)
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
-      cmocka_unit_test(gradients_travel_by_one_codec), cmocka_unit_test(messages_stay_in_their_group),
+      cmocka_unit_test(gradients_travel_by_one_codec),
+      cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);
