@@ -109,7 +109,7 @@ static void reduce_scatter(struct builder *b, enum plan_group group, int u, int 
   build_reduce(b, group, u, micro, whole, staging, part, adds);
 }
 
-/* What members read of each other lies in memory that they share. */
+/* Members read each other's messages, or gradients, in memory that they share. */
 static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
   int sent = landed;

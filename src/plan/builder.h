@@ -71,7 +71,7 @@ enum status build_end(const struct builder *b);
 
 /* Elements. */
 int64_t build_length(struct layout_range range);
-int64_t build_shard(const struct builder *b, int u); /* of the unit's gradient, per rank of its group */
+int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);

@@ -43,8 +43,8 @@ enum operand_type {
 };
 
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
- * part that no other rank has, or as many as operand 0 has. Of a sum over a group: of the gradient
- * of a member, of the part that a member gets, and of the messages by which it gets it. */
+ * part that no other rank has, or as many as operand 0 has. A sum over a group has three
+ * more: a member's gradient, the part that a member gets, and the messages that bring it. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,

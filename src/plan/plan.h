@@ -109,8 +109,9 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - The transient arena of TIER_SHARED has a region for each member of the group, with the same
  *     offsets. Others read it during SUM_SHARED alone, which waits for all members first and last.
  * Frozen parameters: a unit's window has a trained and a frozen part, each gathered from a shard of
- * its own. Gradients, moments, their reductions, SQUARES and UPDATE are of trained parts only. No BACKWARD runs
- * for a block if nothing in it and before it is trained. RELEASE does nothing by itself. */
+ * its own. Gradients, moments, reductions, SQUARES and UPDATE are of trained parts only. No
+ * BACKWARD runs for a block if nothing in it and before it is trained. RELEASE does nothing by
+ * itself. */
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
 /* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };

@@ -166,6 +166,9 @@ static void impossible_plans_are_refused(void **state)
   bad.shape.moments = DTYPE_F64;
   expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
   bad = good;
+  bad.shape.codec = "zip";
+  expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");
 }

@@ -277,8 +277,7 @@ static void what_tiers_exchange_takes_their_rates(void **state)
   }
 }
 
-/* An exchange takes the link between hosts. What is encoded, and the sum, pass through the host's
- * memory. */
+/* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
 static void a_reduce_on_the_host_takes_its_link_and_its_memory(void **state)
 {
   (void)state;
