@@ -26,8 +26,9 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
     between = " ";
   }
-  if (instr->attr.wire != DTYPE_F32)
-    fprintf(to, " in %s", dtype_name(instr->attr.wire));
+  const struct codec_ops *codec = instr->attr.codec.ops;
+  if (codec && !(codec->traits & CODEC_IDENTITY))
+    fprintf(to, " in %s", codec->name);
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)
