@@ -33,7 +33,8 @@ static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
-static const char *const wire_types[] = {"fp32", "bf16", NULL};
+/* Codecs by name, after fp32, which sends gradients as they are. */
+static const char *const gradients[] = {"fp32", "bf16", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
@@ -208,7 +209,7 @@ const struct option deck_table[] = {
              "  mpi  MPI\n"
              "  nccl  NCCL, for GPUs only"},
     {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32",
-     .effect = EFFECT_MATH, .choices = wire_types,
+     .effect = EFFECT_MATH, .choices = gradients,
      .text = "Data type in which gradients are sent.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16: half the bytes; the sum is still computed in fp32"},
@@ -837,7 +838,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
   shape.replicas = ranks / shape.group;
   shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
   shape.reduce_every_micro = reduce_every_micro(deck);
-  shape.wire = deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
+  shape.codec = deck->comm.gradients > 0 ? gradients[deck->comm.gradients] : NULL;
   status = resolve_tiers(deck, local_ranks, &shape);
   if (!status)
     *out = shape;

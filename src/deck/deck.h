@@ -31,7 +31,6 @@ enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
-enum deck_gradients { DECK_GRADIENTS_FP32, DECK_GRADIENTS_BF16 };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
@@ -121,7 +120,7 @@ struct deck_shape {
   bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
-  enum dtype wire;         /* type in which gradients are sent between ranks: fp32 or bf16 */
+  const char *codec;       /* of gradients between ranks, by its name in src/compress; NULL: none */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
   int64_t resident;        /* with host_state: the first so many units have masters, moments and reduced gradients on the device; 0 with params_full or cpu_reduce */
 };

@@ -152,8 +152,8 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
-  if (op_rows[op].sums)
-    instr->attr.wire = b->plan->policy[unit].wire;
+  if (op_rows[op].coded)
+    instr->attr.codec = b->plan->policy[unit].codec;
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   return instr;

@@ -26,8 +26,9 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
     between = " ";
   }
-  if (instr->attr.wire != DTYPE_F32)
-    fprintf(to, " in %s", dtype_name(instr->attr.wire));
+  const struct codec_ops *codec = instr->attr.codec.ops;
+  if (codec && !(codec->traits & CODEC_IDENTITY))
+    fprintf(to, " in %s", codec->name);
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)
@@ -72,32 +73,6 @@ static bool counts(const struct plan_buffer *b, enum plan_tier tier)
   return b->tier == tier && b->parent < 0;
 }
 
-/* The first instruction at which most transient bytes are in use; 0 if there is no memory to add them
- * up. */
-static int peak_instr(const struct plan *plan, enum plan_tier tier)
-{
-  int64_t *change, bytes = 0, most = 0;
-  int peak = 0;
-  if (mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof *change, (void **)&change))
-    return 0;
-  for (int i = 0; i < plan->buffers; i++) {
-    const struct plan_buffer *b = &plan->buffer[i];
-    if (!counts(b, tier) || b->persistent || b->first > b->last)
-      continue;
-    change[b->first] += b->bytes;
-    change[b->last + 1] -= b->bytes;
-  }
-  for (int i = 0; i < plan->n; i++) {
-    bytes += change[i];
-    if (bytes > most) {
-      most = bytes;
-      peak = i;
-    }
-  }
-  mem_free(change);
-  return peak;
-}
-
 static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent, int instr)
 {
   int64_t bytes = 0;
@@ -112,7 +87,7 @@ static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, en
 
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent)
 {
-  return purpose_bytes_at(plan, tier, purpose, persistent, persistent ? 0 : peak_instr(plan, tier));
+  return purpose_bytes_at(plan, tier, purpose, persistent, plan->fullest[tier]);
 }
 
 static void print_row(const char *name, int64_t persistent, int64_t transient, FILE *to)
@@ -134,7 +109,7 @@ static void print_frozen(const struct plan *plan, enum plan_tier tier, FILE *to)
 
 static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
 {
-  int peak = peak_instr(plan, tier);
+  int peak = plan->fullest[tier];
   int64_t sum = 0;
   char name[128];
   plan_instr_name(plan, peak, name, sizeof name);

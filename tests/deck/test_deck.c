@@ -398,7 +398,7 @@ static void test_tiers(void **state)
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
       {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
-      {false, "comm.gradients=bf16", 2, 2, {.wire = DTYPE_BF16}},
+      {false, "comm.gradients=bf16", 2, 2, {.codec = "bf16"}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -415,7 +415,7 @@ static void test_tiers(void **state)
     assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(shape.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(shape.immediate, expected->immediate);
-    assert_int_equal(shape.wire, expected->wire);
+    assert_string_equal(shape.codec ? shape.codec : "", expected->codec ? expected->codec : "");
     assert_int_equal(shape.moments, expected->moments);
     assert_true(shape.nvme_state == expected->nvme_state);
     deck_destroy(&deck);
