@@ -1,6 +1,6 @@
 /* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start with the same ones agree on them. Transient ones are
  * packed by lifetime, each at the lowest free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the activations that
- * the backward pass takes down again, largest first, largest product of the two first, and in order of use; the tightest result is kept, the first one of
+ * the backward pass takes down again, largest first, largest product of the two first, in order of use, and from the end of the step back; the tightest result is kept, the first one of
  * equals, and nothing more is tried where that is as tight as can be. */
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +120,13 @@ static int earlier_first(const void *left, const void *right)
   return in_order(left, right);
 }
 
+static int latest_first(const void *left, const void *right)
+{
+  const struct block *a = left, *b = right;
+  int order = compare(b->last, a->last);
+  return order != 0 ? order : larger_first(left, right);
+}
+
 static enum status list_transient(const struct plan *plan, enum plan_tier tier, struct block *block, int *n)
 {
   *n = 0;
@@ -185,7 +192,7 @@ static enum status pack(struct plan *plan, struct free_space *space, struct bloc
 
 static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct packer *p)
 {
-  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first};
+  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first, latest_first};
   int n, when;
   int64_t bytes = INT64_MAX;
   enum status status = list_transient(plan, tier, p->block, &n);
