@@ -47,7 +47,6 @@ struct exec {
   int *parts;                 /* of each buffer: how many windows are it or parts of it */
   struct held *held;          /* the windows that are held now, under `mutex` */
   int n_held;
-  struct optim_segments *segments; /* of each unit, for UPDATE */
   struct comm_group *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */

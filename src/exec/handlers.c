@@ -234,7 +234,7 @@ enum status run_read_act(const struct call *call)
 enum status run_read_state(const struct call *call)
 {
   enum status status = STATUS_OK;
-  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+  for (int s = 0; s < RULE_STATES && !status; s++)
     if (use(call, STATE_TO + s))
       status = from_disk(call, STATE_FROM + s, STATE_TO + s);
   return status;
@@ -243,7 +243,7 @@ enum status run_read_state(const struct call *call)
 enum status run_write_state(const struct call *call)
 {
   enum status status = STATUS_OK;
-  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+  for (int s = 0; s < RULE_STATES && !status; s++)
     if (use(call, STATE_FROM + s))
       status = to_disk(call, STATE_FROM + s, STATE_TO + s);
   return status;
@@ -493,14 +493,16 @@ enum status run_update(const struct call *call)
       .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
       .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
       .outcome = outcome_of(call),
-      .states = buffer_of(call, UPDATE_STATE)->dtype,
+      .states = exec->plan->policy[unit].state,
       .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
       .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
       .seed = rounding_seed(call),
   };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
-                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS),
-                      (void *[]){use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1)},
+  void *state[PLAN_MAX_STATE];
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(call, UPDATE_STATE + s);
+  return optim_update(call->lane, &exec->plan->segments[unit], exec->plan->owned[unit], &op,
+                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
                       use(call, UPDATE_WORKING));
 }
 

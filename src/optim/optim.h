@@ -39,8 +39,18 @@ const struct optim_ops *optim_ops(enum optimizer optimizer);
  * arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
-/* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
-unsigned optim_exempt_kinds(const struct deck *deck);
+/* Everything about an update that is equal for all steps and ranks. Zero: AdamW without decay. */
+struct optim_settings {
+  enum optimizer name;
+  unsigned exempt_kinds; /* bits (1 << param_kind) of the kinds without weight decay */
+  double beta1, beta2, eps, decay, momentum;
+  bool nesterov;
+  bool stochastic; /* rounding of 16 bits */
+  uint64_t seed;   /* of its random bits */
+  double clip;     /* largest norm of the gradient; 0: any */
+};
+/* From the keys of `optim`, and run.seed. */
+struct optim_settings optim_settings(const struct deck *deck);
 
 /* Runs of trained elements of one unit that are updated alike. They cover [0, used). Neighbours
  * with equal decay are one run, except that a whole matrix is a run of its own. Padding goes

@@ -61,7 +61,7 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
     gather->attr.group = GROUP_REDUCE;
 }
 
-void build_update(struct builder *b, int u, const int state[])
+void build_update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
@@ -72,18 +72,14 @@ void build_update(struct builder *b, int u, const int state[])
   if (plan->working[u] >= 0)
     build_use(update, UPDATE_WORKING, plan->working[u]);
   for (int s = 0; s < plan->states; s++)
-    build_use(update, UPDATE_STATE + s, state[s]);
+    if (plan->state[s].buffer[u] >= 0)
+      build_use(update, UPDATE_STATE + s, plan->policy[u].disk ? b->unit[u].state[s] : plan->state[s].buffer[u]);
 }
 
 static void emit_update(struct builder *b, int u)
 {
-  const struct plan *plan = b->plan;
-  int state[PLAN_MAX_STATE];
-  if (plan->master[u] < 0)
-    return;
-  for (int s = 0; s < plan->states; s++)
-    state[s] = plan->state[s].buffer[u];
-  build_update(b, u, state);
+  if (b->plan->master[u] >= 0)
+    build_update(b, u);
 }
 
 /* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update where it waits for no other unit. */

@@ -41,13 +41,14 @@ enum operand_type {
 };
 
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
- * part that no other rank has, or as many as operand 0 has. */
+ * part that no other rank has, of an optimizer state, or as many as operand 0 has. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,
   EXTENT_TRAINED,
   EXTENT_OWNED,
   EXTENT_PIECE,
+  EXTENT_STATE,
   EXTENT_FIRST
 };
 
@@ -77,7 +78,7 @@ struct operand {
   enum operand_extent extent;
   enum operand_role role;
   int index;              /* of TYPE_STATE: which state */
-  operand_wanted *wanted; /* NULL: always */
+  operand_wanted *wanted; /* NULL: always, or of TYPE_STATE, if the unit has that state */
 };
 
 /* How an operation moves data between ranks. */
@@ -126,7 +127,6 @@ extern const struct op_row op_rows[OP_COUNT];
 /* ---- verify_shape.c: operands that depend on the input ---- */
 operand_wanted verify_wants_saved, verify_wants_stream_gradient, verify_wants_gradient;
 operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
-operand_wanted verify_wants_state1, verify_wants_state2;
 
 /* ---- verify_counts.c ---- */
 op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
@@ -136,7 +136,7 @@ op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_
 
 /* ---- verify_roles.c ---- */
 op_check check_gather, check_decode, check_reduce, check_sum_shared, check_gather_grads;
-op_check check_metrics, check_update, check_stored_state, check_publish;
+op_check check_metrics, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;

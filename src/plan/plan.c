@@ -158,6 +158,9 @@ void plan_destroy(struct plan *plan)
     return;
   for (int u = 0; plan->layout && u < plan->input.model->units; u++)
     layout_unit_free(&plan->layout[u]);
+  for (int u = 0; plan->segments && u < plan->input.model->units; u++)
+    optim_segments_destroy(&plan->segments[u]);
+  mem_free(plan->segments);
   mem_free(plan->policy);
   mem_free(plan->instr);
   mem_free(plan->buffer);

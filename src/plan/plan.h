@@ -17,6 +17,7 @@
 #include "deck/deck.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "optim/optim.h"
 #include "plan/policy.h"
 
 /* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of verify,
@@ -60,7 +61,7 @@ enum op {
 };
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
-enum { PLAN_MAX_STATE = 2 }; /* kinds of optimizer state */
+enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
 enum { LOAD_TOKENS };
 enum { GATHER_SHARD, GATHER_WHOLE };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
@@ -78,7 +79,7 @@ enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
 enum { UPDATE_METRICS, UPDATE_GRADS, UPDATE_MASTER, UPDATE_WORKING, UPDATE_STATE };
 enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
-enum { STATE_FROM, STATE_TO = STATE_FROM + PLAN_MAX_STATE }; /* READ_STATE and WRITE_STATE */
+enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_LANDED, SUM_SHARED_SHARD };
 
 /* An access is a read, a write of a new value, or a change of the value that is there. For the
@@ -187,14 +188,16 @@ struct plan_input {
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   const struct device_model *device; /* that the plan is for */
   int threads;                /* of the compute lane, for workspace sizes */
+  struct optim_settings optim;
 };
 
 /* One kind of optimizer state. */
 struct plan_state {
-  const char *name;    /* "m" */
+  const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
   enum plan_scope scope;
-  int *buffer;         /* of each unit, -1: none */
+  int *buffer;         /* of each unit, -1: none. Packed as optim_state_offset() says, with room
+                        * for the most that a rank of the group keeps: all place buffers alike. */
 };
 
 struct plan {
@@ -207,6 +210,7 @@ struct plan {
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
+  struct optim_segments *segments;     /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */

@@ -68,6 +68,7 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_TRAINED: return layout->trained;
   case EXTENT_OWNED: return owned_elements(plan, instr->unit);
   case EXTENT_PIECE: return layout->trained / plan->input.ranks;
+  case EXTENT_STATE: return verify_state_elements(plan, instr->unit, operand->index);
   case EXTENT_FIRST: return plan->buffer[instr->use[0].buffer].elements;
   default: return -1;
   }
@@ -135,23 +136,7 @@ enum status check_update(const struct plan *plan, int i)
                 begin = mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
-  enum status status = STATUS_OK;
-  for (int s = 0; s < plan->states && !status; s++)
-    status = check_elements(plan, i, UPDATE_STATE + s, mine);
-  return status || !verify_has_working(plan, unit) ? status : check_working(plan, i);
-}
-
-enum status check_stored_state(const struct plan *plan, int i)
-{
-  const struct instr *instr = &plan->instr[i];
-  enum status status = STATUS_OK;
-  for (int s = 0; s < plan->states && !status; s++) {
-    const int64_t elements = plan->buffer[plan->state[s].buffer[instr->unit]].elements;
-    status = check_elements(plan, i, STATE_FROM + s, elements);
-    if (!status)
-      status = check_elements(plan, i, STATE_TO + s, elements);
-  }
-  return status;
+  return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
 }
 
 enum status check_publish(const struct plan *plan, int i)
@@ -268,10 +253,25 @@ static enum status check_sums(const struct plan *plan, int i, int *begun)
   return STATUS_OK;
 }
 
+/* The states are those of the optimizer. */
+static enum status check_states(const struct plan *plan)
+{
+  const struct optim_ops *ops = optim_ops(plan->input.optim.name);
+  const int n = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
+  bool equal = plan->states == n;
+  for (int s = 0; s < n && equal; s++)
+    equal = plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->policy[0].state;
+  if (equal)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n, ops->name);
+}
+
 enum status verify_roles(const struct plan *plan)
 {
   void *begun;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
+  enum status status = check_states(plan);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
   if (status)
     return status;
   for (int i = 0; i < plan->n && !status; i++) {

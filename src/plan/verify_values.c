@@ -231,6 +231,8 @@ enum status value_update(const struct walker *w)
   const bool on_disk = verify_state_on_disk(w->plan, instr->unit);
   enum status status = expect_whole_sum(w, UPDATE_GRADS);
   for (int s = 0; s < w->plan->states && !status; s++) {
+    if (instr->use[UPDATE_STATE + s].buffer < 0)
+      continue;
     if (on_disk)
       status = expect_state(w, UPDATE_STATE + s, VALUE_OLD_STATE, s);
     if (!status)
@@ -249,7 +251,8 @@ enum status value_publish(const struct walker *w)
 enum status value_read_state(const struct walker *w)
 {
   for (int s = 0; s < w->plan->states; s++)
-    set_state(w, STATE_TO + s, VALUE_OLD_STATE, s);
+    if (w->plan->instr[w->now].use[STATE_TO + s].buffer >= 0)
+      set_state(w, STATE_TO + s, VALUE_OLD_STATE, s);
   return STATUS_OK;
 }
 
@@ -257,7 +260,8 @@ enum status value_write_state(const struct walker *w)
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < w->plan->states && !status; s++)
-    status = expect_state(w, STATE_FROM + s, VALUE_STATE, s);
+    if (w->plan->instr[w->now].use[STATE_FROM + s].buffer >= 0)
+      status = expect_state(w, STATE_FROM + s, VALUE_STATE, s);
   return status;
 }
 

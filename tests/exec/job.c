@@ -139,6 +139,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .model = job->model,
       .device = &job->device->model,
       .threads = setup->threads ? setup->threads : 1,
+      .optim = optim_settings(&job->deck),
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};

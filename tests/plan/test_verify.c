@@ -70,7 +70,7 @@ static void buffers_must_lie_where_they_belong(void **state)
 
   plan = broken_start(&broken_full_shard);
   plan->buffer[plan->state[0].buffer[1]].offset = plan->buffer[plan->state[0].buffer[2]].offset;
-  broken_refused(plan, "m.h.0 and m.h.1 are persistent and share bytes");
+  broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
 
   plan = broken_start(&broken_no_shard);
   plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -= PLAN_ALIGN;
@@ -173,6 +173,29 @@ static void what_is_done_twice_is_said(void **state)
   broken_refused(plan, "unknown operation, unit or micro-batch");
 }
 
+static void states_are_those_of_the_optimizer(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_no_shard);
+  plan->input.optim.name = OPTIM_lion;
+  broken_refused(plan, "the plan's 2 states are not the 1 of lion");
+
+  plan = broken_start(&broken_no_shard);
+  plan->state[1].row = plan->state[0].row;
+  broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
+
+  plan = broken_start(&broken_no_shard);
+  plan->state[1].dtype = DTYPE_BF16;
+  broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
+
+  plan = broken_start(&broken_no_shard);
+  struct plan_buffer *buffer = &plan->buffer[plan->state[1].buffer[1]];
+  buffer->elements -= 64;
+  buffer->bytes -= 64 * (int64_t)sizeof(float);
+  broken_settle(plan);
+  broken_refused(plan, "elements of exp_avg_sq.h.0 where there must be");
+}
+
 static void buffers_have_their_roles(void **state)
 {
   (void)state;
@@ -181,7 +204,7 @@ static void buffers_have_their_roles(void **state)
   adam->use[UPDATE_STATE].buffer = plan->state[1].buffer[1];
   adam->use[UPDATE_STATE + 1].buffer = plan->state[0].buffer[1];
   broken_settle(plan);
-  broken_refused(plan, "changes v.h.0 in the place of m.h.0");
+  broken_refused(plan, "changes exp_avg_sq.h.0 in the place of exp_avg.h.0");
 
   plan = broken_start(&broken_no_shard);
   struct instr *squares = &plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)];
@@ -403,6 +426,7 @@ int main(void)
       cmocka_unit_test(a_value_must_be_written_in_its_step),
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
+      cmocka_unit_test(states_are_those_of_the_optimizer),
       cmocka_unit_test(buffers_have_their_roles),
       cmocka_unit_test(collectives_have_their_sizes),
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
