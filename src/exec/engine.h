@@ -50,7 +50,7 @@ struct exec {
   struct comm_group *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
-  int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
+  int64_t (*spent)[OP_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
   struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */

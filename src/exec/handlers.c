@@ -183,11 +183,11 @@ enum status run_gather(const struct call *call)
   return status;
 }
 
-/* Between tiers. Where they are one memory a deck may say how fast a link would be. */
+/* Between tiers. */
 enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  const double rate = config->device->model.host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  const double rate = config->device->model.host_memory ? config->copy_rate : 0, start = clock_s();
   enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
@@ -456,7 +456,7 @@ enum status run_metrics(const struct call *call)
   if (!status)
     status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
   if (!status)
-    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, exec->config.deck->optim.clip, &metrics->outcome);
+    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip, &metrics->outcome);
   return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
@@ -472,30 +472,31 @@ static const struct outcome *outcome_of(const struct call *call)
 /* The random bits of a step and unit. */
 static uint64_t rounding_seed(const struct call *call)
 {
-  const int64_t word[] = {call->exec->config.deck->run.seed, call->args->update, call->instr->unit};
+  const int64_t word[] = {(int64_t)call->instr->attr.seed, call->args->update, call->instr->unit};
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
 enum status run_update(const struct call *call)
 {
   const struct exec *exec = call->exec;
-  const struct deck *deck = exec->config.deck;
+  const struct optim_settings *optim = &exec->plan->input.optim;
   const int unit = call->instr->unit;
   const struct update op = {
+      .rule = call->instr->attr.optimizer,
       .lr = call->args->lr,
-      .beta1 = deck->optim.betas[0],
-      .beta2 = deck->optim.betas[1],
-      .momentum = deck->optim.momentum,
-      .nesterov = deck->optim.nesterov,
-      .eps = deck->optim.eps,
-      .decay = deck->optim.weight_decay,
+      .beta1 = optim->beta1,
+      .beta2 = optim->beta2,
+      .momentum = optim->momentum,
+      .nesterov = optim->nesterov,
+      .eps = optim->eps,
+      .decay = optim->decay,
       .grad_scale = 1,
-      .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
-      .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
+      .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
+      .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
       .outcome = outcome_of(call),
       .states = exec->plan->policy[unit].state,
       .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
-      .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
+      .stochastic = call->instr->attr.stochastic,
       .seed = rounding_seed(call),
   };
   void *state[PLAN_MAX_STATE];

@@ -193,7 +193,7 @@ const struct op_row op_rows[OP_COUNT] = {
         .due = due_metrics, .check = check_metrics, .cost = cost_tree, .run = run_metrics,
     },
     [OP_UPDATE] = {
-        .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE,
+        .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
         .without = "its parameters would never change",
         .operand = {
             [UPDATE_METRICS] = READS("metrics", .type = TYPE_BYTES, .place = PLACE_REDUCE,

@@ -112,6 +112,7 @@ struct op_row {
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
   bool sums;            /* gradients over ranks: they travel as attr.wire */
+  bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];

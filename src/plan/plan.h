@@ -145,6 +145,11 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
 struct attributes {
   enum plan_group group; /* GROUP_NONE: no other rank takes part */
   enum dtype wire;       /* of op_rows[].sums: the type in which gradients are sent */
+  double clip;           /* METRICS: largest norm of the gradient; 0: any */
+  /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
+  enum optimizer optimizer;
+  bool stochastic;       /* rounding of masters and states of 16 bits */
+  uint64_t seed;         /* of its random bits, with the update and the unit */
 };
 
 struct instr {
@@ -188,7 +193,7 @@ struct plan_input {
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   const struct device_model *device; /* that the plan is for */
   int threads;                /* of the compute lane, for workspace sizes */
-  struct optim_settings optim;
+  struct optim_settings optim; /* equal on all ranks */
 };
 
 /* One kind of optimizer state. */
@@ -245,8 +250,9 @@ enum status plan_order(struct plan *plan);
 /* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
 enum status plan_verify(const struct plan *plan);
 
-/* A 64-bit hash of all collectives in order: op, unit, group, bytes, type on the wire, lane, and
- * the offset of memory that members read from each other. Equal on all ranks of a sound job. */
+/* A 64-bit hash of all collectives and updates in order: op, unit, lane, group, bytes, attributes,
+ * the optimizer's settings, and the offset of memory that members read from each other. Equal on
+ * all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */

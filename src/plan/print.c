@@ -28,6 +28,12 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
   }
   if (instr->attr.wire != DTYPE_F32)
     fprintf(to, " in %s", dtype_name(instr->attr.wire));
+  if (instr->attr.clip > 0)
+    fprintf(to, " clipped to %g", instr->attr.clip);
+  if (instr->attr.optimizer != OPTIM_adamw)
+    fprintf(to, " by %s", optim_ops(instr->attr.optimizer)->name);
+  if (instr->attr.stochastic)
+    fprintf(to, " rounded at random");
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)

@@ -98,6 +98,23 @@ static enum status check_facts(const struct plan *plan, int i, int k)
   return status || operand->type == TYPE_ANY ? status : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
+/* An update by other rules than the input's, or with other random bits. */
+static enum status check_optimizer(const struct plan *plan, int i)
+{
+  const struct attributes *attr = &plan->instr[i].attr;
+  const struct optim_settings *optim = &plan->input.optim;
+  const bool updates = op_rows[plan->instr[i].op].updates;
+  const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
+  if (attr->clip != clip)
+    return status_set(STATUS_PLAN, "%s clips to a norm of %g, where %g is asked for",
+                      verify_name(plan, i, i).text, attr->clip, clip);
+  if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
+    return verify_fail(plan, i, "updates by another optimizer than the plan's");
+  if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (updates ? optim->seed : 0))
+    return verify_fail(plan, i, "rounds in another way, or with another seed, than the plan");
+  return STATUS_OK;
+}
+
 /* Ranks that send in one type and receive in another would add up noise. */
 static enum status check_attributes(const struct plan *plan, int i)
 {
@@ -106,7 +123,7 @@ static enum status check_attributes(const struct plan *plan, int i)
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
   if (instr->attr.wire == wire)
-    return STATUS_OK;
+    return check_optimizer(plan, i);
   return status_set(STATUS_PLAN, "%s sends gradients in %s, and this job's travel in %s", verify_name(plan, i, i).text,
                     dtype_name(instr->attr.wire), dtype_name(wire));
 }

@@ -155,7 +155,7 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
       .host = job->host,
       .comm = job->comm,
       .memory = &job->memory,
-      .deck = &job->deck,
+      .copy_rate = setup->rate * 1e9,
       .load = load,
       .load_arg = job,
       .threads = setup->threads ? setup->threads : 1,

@@ -108,6 +108,34 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   assert_true(bf16 != hash); /* type on the wire */
   plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].attr.wire = DTYPE_F16;
   assert_true(plan_collective_hash(plan) != bf16); /* also where the bytes are the same */
+  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].attr.wire = DTYPE_F32;
+  struct attributes *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr;
+  metrics->clip = 1;
+  assert_true(plan_collective_hash(plan) != hash);
+  metrics->clip = 0;
+  struct attributes *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr, attr = *update;
+  update->optimizer = OPTIM_lion;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  update->stochastic = true;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  update->seed++;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  assert_true(plan_collective_hash(plan) == hash);
+  struct optim_settings *optim = &plan->input.optim;
+  double *const number[] = {&optim->beta1, &optim->beta2, &optim->eps, &optim->decay, &optim->momentum};
+  for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+    *number[i] += 0.5;
+    assert_true(plan_collective_hash(plan) != hash);
+    *number[i] -= 0.5;
+  }
+  optim->nesterov = !optim->nesterov;
+  assert_true(plan_collective_hash(plan) != hash);
+  optim->nesterov = !optim->nesterov;
+  optim->exempt_kinds ^= 1;
+  assert_true(plan_collective_hash(plan) != hash);
   plan_destroy(plan);
 }
 

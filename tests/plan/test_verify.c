@@ -388,6 +388,26 @@ static void keys_and_values_have_their_place(void **state)
   broken_refused(plan, "uses cache.h.0, which belongs to another unit");
 }
 
+static void attributes_are_the_inputs(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr.clip = 1;
+  broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
+  broken_refused(plan, "updates by another optimizer than the plan's");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.stochastic = true;
+  broken_refused(plan, "rounds in another way, or with another seed");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.seed = 5;
+  broken_refused(plan, "rounds in another way, or with another seed");
+}
+
 /* One reduction in bf16 among others in fp32, and the other way round. */
 static void gradients_travel_in_one_type(void **state)
 {
@@ -434,6 +454,7 @@ int main(void)
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
+      cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_in_one_type),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
