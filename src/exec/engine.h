@@ -84,6 +84,8 @@ enum status exec_place_buffers(struct exec *exec);
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
 /* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
+/* And what UPDATE `index`, of whole matrices, makes of their direction. */
+enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);
 
 /* Run the instructions of one lane for step n, each after what it waits for. */
 enum status driver_step(struct driver *driver, int64_t n);

@@ -96,10 +96,6 @@ static enum status prepare(struct exec *exec)
     status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
   if (!status)
     status = exec_place_buffers(exec);
-  if (!status && plan->input.mode == PLAN_TRAIN && optim_ops(plan->input.optim.name)->matrix)
-    status = status_set(STATUS_UNSUPPORTED,
-                        "the plan does not update whole matrices; set optim.name to another than %s",
-                        optim_ops(plan->input.optim.name)->name);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)

@@ -476,12 +476,12 @@ static uint64_t rounding_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-enum status run_update(const struct call *call)
+/* One pass, as far as it does not depend on operands. */
+static struct update update_of(const struct call *call)
 {
-  const struct exec *exec = call->exec;
-  const struct optim_settings *optim = &exec->plan->input.optim;
-  const int unit = call->instr->unit;
-  const struct update op = {
+  const struct plan *plan = call->exec->plan;
+  const struct optim_settings *optim = &plan->input.optim;
+  return (struct update){
       .rule = call->instr->attr.optimizer,
       .lr = call->args->lr,
       .beta1 = optim->beta1,
@@ -494,17 +494,73 @@ enum status run_update(const struct call *call)
       .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
       .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
       .outcome = outcome_of(call),
-      .states = exec->plan->policy[unit].state,
-      .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
+      .states = plan->policy[call->instr->unit].state,
       .stochastic = call->instr->attr.stochastic,
       .seed = rounding_seed(call),
   };
+}
+
+_Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
+
+enum status run_direction(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const struct layout_range mine = plan->owned[unit];
+  const struct update op = update_of(call);
+  char *const out = use(call, DIRECTION_OUT);
+  void *const state[PLAN_MAX_STATE] = {use(call, DIRECTION_STATE)};
+  return optim_direction(call->lane, &plan->segments[unit], mine, &op, use(call, DIRECTION_GRADS),
+                         state, out - mine.begin * (int64_t)dtype_size(plan->policy[unit].window));
+}
+
+enum status run_gather_direction(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
+                         use_bytes(call, GATHER_DIRECTION_PIECE), use(call, GATHER_DIRECTION_WHOLE));
+}
+
+static enum status update_matrices(const struct call *call, const struct update *op)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct optim_segments *segments = &plan->segments[call->instr->unit];
+  const struct layout_range mine = plan->owned[call->instr->unit];
+  void *const direction = use(call, UPDATE_DIRECTION);
+  const enum status status =
+      optim_transform(call->lane, segments, mine, direction, use(call, UPDATE_WORK));
+  return status ? status
+                : optim_apply(call->lane, segments, mine, op, use(call, UPDATE_MASTER), direction,
+                              use(call, UPDATE_WORKING));
+}
+
+enum status run_update(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  struct update op = update_of(call);
+  enum status status = STATUS_OK;
   void *state[PLAN_MAX_STATE];
   for (int s = 0; s < PLAN_MAX_STATE; s++)
     state[s] = use(call, UPDATE_STATE + s);
-  return optim_update(call->lane, &exec->plan->segments[unit], exec->plan->owned[unit], &op,
-                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
-                      use(call, UPDATE_WORKING));
+  if (use(call, UPDATE_WORKING))
+    op.copy = buffer_of(call, UPDATE_WORKING)->dtype;
+  if (use(call, UPDATE_DIRECTION))
+    status = update_matrices(call, &op);
+  return status ? status
+                : optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &op,
+                               use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
+                               use(call, UPDATE_WORKING));
+}
+
+/* The products of an update of whole matrices, which change no parameter. */
+enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
+{
+  const struct plan *plan = exec->plan;
+  const struct instr *instr = &plan->instr[index];
+  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
+  const struct layout_range all = {0, plan->layout[instr->unit].trained};
+  return optim_transform(lane, &plan->segments[instr->unit], all, use(&call, UPDATE_DIRECTION),
+                         use(&call, UPDATE_WORK));
 }
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

@@ -22,6 +22,7 @@ struct optim_matrix {
                            void *work);
   /* Factor of the step, besides the learning rate. */
   double (*scale)(int64_t rows, int64_t cols);
+  double (*flops)(int64_t rows, int64_t cols); /* of transform() */
 };
 
 /* One optimizer, from its row in optim/rule/rules.h. */
@@ -73,6 +74,7 @@ void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed 
  * STATE_OF_REST. */
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p);
 
+bool optim_has_matrices(const struct optim_segments *segments);
 bool optim_segment_has(const struct optim_segments *segments, int i, int state); /* run i */
 
 /* A state packs the runs that have it, in their order, without gaps. The offset is the number of
@@ -102,8 +104,9 @@ enum status optim_direction(struct lane *lane, const struct optim_segments *segm
 /* 2. In place, matrix->transform() of each matrix that r intersects. */
 enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, void *window, void *work);
-size_t optim_transform_workspace(const struct optim_segments *segments, const struct device_model *device,
-                                 struct layout_range r);
+size_t optim_transform_workspace(const struct optim_segments *segments,
+                                 const struct device_model *device, struct layout_range r);
+double optim_transform_flops(const struct optim_segments *segments, struct layout_range r);
 /* 3. In range r: p = (1 - lr decay) p - lr scale window. Rounding and copy are those of
  *    optim_update(). The outcome's scale is already part of the momentum: only `finite` is read. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,

@@ -83,6 +83,14 @@ void optim_segments_destroy(struct optim_segments *segments)
   *segments = (struct optim_segments){0};
 }
 
+bool optim_has_matrices(const struct optim_segments *segments)
+{
+  for (int i = 0; i < segments->n; i++)
+    if (segments->at[i].rows)
+      return true;
+  return false;
+}
+
 bool optim_segment_has(const struct optim_segments *segments, int i, int state)
 {
   const enum state_of of = segments->ops->state[state].of;

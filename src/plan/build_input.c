@@ -32,7 +32,8 @@ enum status build_check_input(const struct plan_input *input)
                       "tiers.resident is %lld, but the model has %d units, of which one at least is to be in host memory: lower it, or set "
                       "tiers.params=device and tiers.optimizer=device",
                       (long long)shape->resident, input->model->units);
-  if (optim_ops(input->optim.name)->matrix && (shape->host_state || shape->immediate))
+  if (input->mode == PLAN_TRAIN && optim_ops(input->optim.name)->matrix &&
+      (shape->host_state || shape->immediate))
     return status_set(STATUS_UNSUPPORTED,
                       "optim.name=%s updates whole matrices, on the device and after the norm: set "
                       "tiers.optimizer and tiers.params to device and optim.update to deferred",

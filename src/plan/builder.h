@@ -25,6 +25,7 @@ struct unit_buffers {
   int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
   int since;    /* the instruction from which on the gradient of the micro-batch at hand may be reduced */
   int landing;  /* and that from which on there is room for it on the host */
+  int direction; /* of the update, of an optimizer of whole matrices */
   int x, saved; /* of the micro-batch at hand: output and activations */
   int act;      /* of the micro-batch at hand, the block's input or activations in host memory; on NVMe, once it has been written */
   int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */

@@ -128,32 +128,33 @@ extern const struct op_row op_rows[OP_COUNT];
 /* ---- verify_shape.c: operands that depend on the input ---- */
 operand_wanted verify_wants_saved, verify_wants_stream_gradient, verify_wants_gradient;
 operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
+operand_wanted verify_wants_direction;
 
 /* ---- verify_counts.c ---- */
 op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
 op_due due_embed_backward, due_reduce, due_sum_shared, due_replica_reduce, due_gather_grads;
-op_due due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
+op_due due_direction, due_gather_direction, due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
 op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_loss;
 
 /* ---- verify_roles.c ---- */
 op_check check_gather, check_decode, check_reduce, check_sum_shared, check_gather_grads;
-op_check check_metrics, check_update, check_publish;
+op_check check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_value value_logits, value_backward, value_kept, value_reduce, value_sum_shared, value_gradient;
 op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
-op_value value_write_state;
+op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
 op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_reduce;
-op_cost cost_sum_shared;
+op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_reduce, run_gather_grads;
-op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
+op_run run_direction, run_gather_direction, run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
 op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_sum_shared;
 
 #endif

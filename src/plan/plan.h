@@ -41,6 +41,9 @@ enum op {
                       * shard group */
   OP_SQUARES,        /* this rank's part of the squared global norm */
   OP_METRICS,        /* exact sums over all ranks; clip factor; finite or not */
+  /* Of an optimizer of whole matrices: */
+  OP_DIRECTION,      /* the momentum of this rank's range, in the compute type */
+  OP_GATHER_DIRECTION, /* all-gather of it over the shard group: UPDATE wants whole matrices */
   OP_UPDATE,         /* the optimizer's step. Without METRICS it waits for no other unit. */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,          /* parameters to the device: a unit's window, or this rank's part of it */
@@ -76,7 +79,17 @@ enum { REDUCE_FULL, REDUCE_STAGING, REDUCE_SHARD }; /* and REPLICA_REDUCE */
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
 enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
-enum { UPDATE_METRICS, UPDATE_GRADS, UPDATE_MASTER, UPDATE_WORKING, UPDATE_STATE };
+enum { DIRECTION_METRICS, DIRECTION_GRADS, DIRECTION_OUT, DIRECTION_STATE };
+enum { GATHER_DIRECTION_PIECE, GATHER_DIRECTION_WHOLE };
+enum {
+  UPDATE_METRICS,
+  UPDATE_GRADS,
+  UPDATE_MASTER,
+  UPDATE_WORKING,
+  UPDATE_DIRECTION, /* of the whole trained part */
+  UPDATE_WORK,
+  UPDATE_STATE
+};
 enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
@@ -124,7 +137,8 @@ enum plan_purpose {
   PURPOSE_STATE,       /* of the optimizer */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* receive side of the reduce; moments on their way from and to the disk */
+  PURPOSE_STAGING,     /* receive side of the reduce; states on their way from and to the disk;
+                        * directions of whole matrices */
   PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
@@ -135,7 +149,7 @@ enum plan_purpose {
   PURPOSE_COUNT
 };
 
-enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = 7 };
+enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = UPDATE_STATE + PLAN_MAX_STATE };
 
 struct plan_use { int buffer; enum plan_access access; }; /* buffer -1: absent */
 struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step, 1: of the step before */

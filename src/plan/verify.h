@@ -51,6 +51,7 @@ bool verify_embedding_learns(const struct plan *plan);      /* the embedding's m
 /* Somebody needs the gradient with respect to a block's output: it, a block before it, or the
  * embedding. */
 bool verify_passes_back(const struct plan *plan, int block);
+bool verify_has_matrices(const struct plan *plan, int unit); /* that are updated as a whole */
 /* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Must this operand be there? */

@@ -153,7 +153,26 @@ enum status check_update(const struct plan *plan, int i)
                 begin = mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
+  const struct layout_range all = {0, plan->layout[unit].trained};
+  if (instr->use[UPDATE_WORK].buffer >= 0 &&
+      plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
+          (int64_t)optim_transform_workspace(&plan->segments[unit], input->device, all))
+    return verify_fail(plan, i, "has too little room for a matrix of the unit");
   return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
+}
+
+/* The direction of this rank's range, at its place in that of the trained part. */
+enum status check_gather_direction(const struct plan *plan, int i)
+{
+  const struct plan_use *use = plan->instr[i].use;
+  const int piece = use[GATHER_DIRECTION_PIECE].buffer, whole = use[GATHER_DIRECTION_WHOLE].buffer;
+  int64_t at, begin;
+  const bool inside = plan_root(plan, piece, &at) == plan_root(plan, whole, &begin);
+  const int64_t place = plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
+  if (!inside || at - begin != place)
+    return status_set(STATUS_PLAN, "%s gathers %s, which is not at its place in the unit",
+                      verify_name(plan, i, i).text, plan->buffer[piece].name);
+  return STATUS_OK;
 }
 
 enum status check_publish(const struct plan *plan, int i)

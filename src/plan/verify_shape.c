@@ -72,6 +72,11 @@ bool verify_state_on_disk(const struct plan *plan, int unit)
   return verify_learns(plan, unit) && plan->states > 0 && plan->policy[unit].disk;
 }
 
+bool verify_has_matrices(const struct plan *plan, int unit)
+{
+  return verify_learns(plan, unit) && optim_has_matrices(&plan->segments[unit]);
+}
+
 int64_t verify_state_elements(const struct plan *plan, int unit, int s)
 {
   const struct plan_input *input = &plan->input;
@@ -125,10 +130,18 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
 
 /* ---- optional operands ---- */
 
+/* DIRECTION changes the state of matrices, UPDATE all others, and moves of state all. */
+static bool works_on_state(const struct plan *plan, enum op op, int s)
+{
+  const bool of_matrices = plan->state[s].row->of == STATE_OF_MATRICES;
+  return op == OP_DIRECTION ? of_matrices : op != OP_UPDATE || !of_matrices;
+}
+
 bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand)
 {
   if (operand->type == TYPE_STATE)
-    return verify_state_elements(plan, instr->unit, operand->index) > 0;
+    return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
+           works_on_state(plan, instr->op, operand->index);
   return !operand->wanted || operand->wanted(plan, instr);
 }
 
@@ -158,6 +171,11 @@ bool verify_wants_squares(const struct plan *plan, const struct instr *instr)
 bool verify_wants_metrics(const struct plan *plan, const struct instr *instr)
 {
   return instr->unit >= 0 && !plan->policy[instr->unit].immediate;
+}
+
+bool verify_wants_direction(const struct plan *plan, const struct instr *instr)
+{
+  return verify_has_matrices(plan, instr->unit);
 }
 
 bool verify_wants_working(const struct plan *plan, const struct instr *instr)

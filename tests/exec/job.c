@@ -92,9 +92,12 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->comm = comm;
   job->deck.optim.betas[0] = 0.9;
   job->deck.optim.betas[1] = 0.95;
-  job->deck.optim.eps = 1e-5;
+  job->deck.optim.name = setup->optim;
+  job->deck.optim.momentum = 0.9;
+  job->deck.optim.nesterov = true;
+  job->deck.optim.eps = setup->eps > 0 ? setup->eps : 1e-5;
   job->deck.optim.weight_decay = 0.1;
-  job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
+  job->deck.optim.clip = setup->clip > 0 ? setup->clip : setup->no_clip ? 0 : 0.5;
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};

@@ -174,6 +174,13 @@ static void impossible_plans_are_refused(void **state)
   bad.shape.micros = 1 << 20;
   expect_refusal(bad, STATUS_USAGE, "data.micro_batch");
   bad = good;
+  bad.optim.name = OPTIM_muon;
+  bad.shape.host_state = true;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "optim.name=muon updates whole matrices, on the device");
+  bad.shape.host_state = false;
+  bad.shape.immediate = true;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "optim.update to deferred");
+  bad = good;
   bad.mode = PLAN_GENERATE;
   expect_refusal(bad, STATUS_USAGE, "generation works on one micro-batch");
   bad = good;

@@ -132,6 +132,29 @@ static void a_value_must_be_written_in_its_step(void **state)
 
 /* ---- counts, roles, sizes ---- */
 
+/* Each rank must have whole matrices, of this step, in an order that the ranks share. */
+static void matrices_are_whole(void **state)
+{
+  (void)state;
+  struct point point = broken_full_shard;
+  point.optim = OPTIM_muon;
+  broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
+  broken_without(&point, OP_DIRECTION, 1, "GATHER_DIRECTION h.0 (#46, reduce) reads direction_mine, but");
+
+  struct plan *plan = broken_start(&point);
+  const int update = fixture_find(plan, OP_UPDATE, 1, -1);
+  broken_resize(plan, plan->instr[update].use[UPDATE_WORK].buffer, 64);
+  broken_refused(plan, "has too little room for a matrix of the unit");
+
+  plan = broken_start(&point);
+  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_DIRECTION, 1, -1)];
+  struct plan_buffer *piece = &plan->buffer[gather->use[GATHER_DIRECTION_PIECE].buffer];
+  const int64_t move = piece->parent_offset > 0 ? -piece->bytes : piece->bytes;
+  piece->parent_offset += move;
+  piece->offset += move;
+  broken_refused(plan, "which is not at its place in the unit");
+}
+
 static void what_is_missing_is_said(void **state)
 {
   (void)state;
@@ -444,6 +467,7 @@ int main(void)
       cmocka_unit_test(one_instruction_may_not_meet_itself),
       cmocka_unit_test(windows_are_gathered_used_and_released),
       cmocka_unit_test(a_value_must_be_written_in_its_step),
+      cmocka_unit_test(matrices_are_whole),
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
       cmocka_unit_test(states_are_those_of_the_optimizer),
