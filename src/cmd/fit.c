@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "deck/options.h"
 #include "job/state.h"
-#include "plan/cures.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
  * driver's context, to the libraries' workspaces and to NCCL. */
@@ -88,7 +87,7 @@ static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
   return room->local_ranks * rank + groups * plan_shared_bytes(plan);
 }
 
-static void judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
+void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
   const struct fit_room *room = arg;
   (void)n; /* one */
@@ -112,35 +111,39 @@ struct page {
 };
 
 /* A line: changes, what is then needed of what the plan is short of, and whether all fits. */
-static void print_cure(void *to, const struct cure *cure)
+static void print_advice(void *to, const struct advice *advice)
 {
   const struct page *page = to;
-  const double *need = cure->rooms.need;
-  fprintf(page->to, "with %s", vary_name(&cure->variant).text);
+  const double *need = advice->measure.rooms.need;
+  char name[sizeof advice->name + 64] = "";
+  advise_append_name(advice, name, sizeof name);
+  fprintf(page->to, "with %s", name);
   if (!rooms_is_short(&page->rooms, ROOM_DEVICE))
     fprintf(page->to, " a node needs %s", mem_amount(need[ROOM_HOST]).text);
   else
     fprintf(page->to, " a rank needs %s of its GPU", mem_amount(need[ROOM_DEVICE]).text);
-  if (rooms_is_short(&page->rooms, ROOM_DEVICE) && (page->rooms.have[ROOM_HOST] >= 0 || cure->variant.made & VARY_BIT(VARY_STATE_HOST)))
+  if (rooms_is_short(&page->rooms, ROOM_DEVICE) &&
+      (page->rooms.have[ROOM_HOST] >= 0 || need[ROOM_HOST] > page->rooms.need[ROOM_HOST]))
     fprintf(page->to, ", and a node %s", mem_amount(need[ROOM_HOST]).text);
-  fprintf(page->to, ": %s\n", cure->fits ? "fits" : "does not fit either");
+  fprintf(page->to, ": %s\n", advice->fits ? "fits" : "does not fit either");
 }
 
 /* Besides keys. */
-static void print_hopes(const struct cure_hopes *hopes, const struct fit_room *room, bool fits, FILE *to)
+static void print_hopes(const struct advise_hopes *hopes, const struct rooms *rooms, bool fits,
+                        FILE *to)
 {
   const char *use = fits ? "or use" : "use";
-  const char *more = room->gpu_bytes == 0 ? "more nodes" : hopes->nodes ? "more ranks on more nodes" : "more ranks";
-  if (!hopes->wanted)
-    return;
+  const bool gpu = rooms->have[ROOM_DEVICE] >= 0;
+  const char *more = !gpu                              ? "more nodes"
+                     : rooms_is_short(rooms, ROOM_HOST) ? "more ranks on more nodes"
+                                                        : "more ranks";
   if (hopes->ranks)
-    fprintf(to, "%s %s%s\n", use, more, hopes->sequence ? ", or a shorter data.sequence" : "");
-  else if (hopes->sequence)
-    fprintf(to, "%s a shorter data.sequence\n", use);
+    fprintf(to, "%s %s\n", use, more);
   else if (hopes->both)
     fprintf(to, "%s %s with a shorter data.sequence\n", use, more);
   else if (!fits)
-    fprintf(to, "neither %s nor a much shorter data.sequence would do: use %s with more memory\n", more, room->gpu_bytes > 0 ? "GPUs" : "nodes");
+    fprintf(to, "neither %s nor a much shorter data.sequence would do: use %s with more memory\n",
+            more, gpu ? "GPUs" : "nodes");
 }
 
 static void print_besides_on_node(const struct plan *plan, const struct fit_room *room, bool fits, FILE *to)
@@ -152,32 +155,30 @@ static void print_besides_on_node(const struct plan *plan, const struct fit_room
             mem_amount(node_bytes(plan, room) - moving).text);
 }
 
-static enum status print_cures(const struct plan *plan, const struct fit_room *room, const struct rooms *rooms, FILE *to)
+static enum status print_cures(const struct advise_case *job, const struct rooms *rooms, FILE *to)
 {
-  const struct cure_case job = {.n = 1, .plans = &plan, .judge = judge, .arg = room, .apart = room->gpu_bytes > 0, .most = 1};
-  const bool device = rooms_is_short(rooms, ROOM_DEVICE), node = !device && room->gpu_bytes > 0;
+  const struct fit_room *room = job->arg;
+  const bool node = !rooms_is_short(rooms, ROOM_DEVICE) && room->gpu_bytes > 0;
   struct page page = {to, *rooms};
-  struct cure_hopes hopes;
+  struct advise_hopes hopes;
   bool fits;
-  if (plan->input.mode == PLAN_GENERATE) {
-    fprintf(to, "use more %s, or a shorter data.sequence (context= of sluice generate)\n", device ? "ranks" : "nodes");
-    return STATUS_OK;
-  }
   if (node)
     fprintf(to, "the node's memory is %s short:\n", mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
-  const enum status status = cures_find(&job, print_cure, &page, &fits, &hopes);
+  const enum status status = advise_fit(job, print_advice, &page, &fits, &hopes);
   if (!status && node)
-    print_besides_on_node(plan, room, fits, to);
-  if (!status)
-    print_hopes(&hopes, room, fits, to);
+    print_besides_on_node(job->plans[0], room, fits, to);
+  else if (!status)
+    print_hopes(&hopes, rooms, fits, to);
   return status;
 }
 
-enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits)
+enum status fit_print(const struct advise_case *job, FILE *to, bool *fits)
 {
+  const struct fit_room *room = job->arg;
+  const struct plan *plan = job->plans[0];
   char who[96];
   struct rooms rooms;
-  judge(room, 1, &plan, &rooms);
+  fit_judge(room, 1, job->plans, &rooms);
   fprintf(to,
           "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
           dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
@@ -189,5 +190,5 @@ enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE
     print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);
   }
   *fits = rooms_fit(&rooms);
-  return *fits ? STATUS_OK : print_cures(plan, room, &rooms, to);
+  return *fits ? STATUS_OK : print_cures(job, &rooms, to);
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "plan/plan.h"
+#include "job/advise.h"
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
@@ -20,9 +20,14 @@ struct fit_room {
 enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_host(const char *text, struct fit_room *room);
 
-/* A line a memory: need, have, verdict; and for what does not fit, the keys that would make it fit, those that cost least alone if they do. *fits: all do. Without a GPU all of the
- * plan is in host memory; with one, its host tiers, and what moves the state between it and files. Local. */
-enum status fit_print(const struct plan *plan, const struct fit_room *room, FILE *to, bool *fits);
+/* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
+ * fit_room. Without a GPU all of the plan is in host memory. With one, the node has its host tiers,
+ * and what moves the state between it and files. Local. */
+void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
+
+/* A line per memory: need, have, verdict. For what does not fit, the keys that would make it fit.
+ * *fits: all do. Local. */
+enum status fit_print(const struct advise_case *job, FILE *to, bool *fits);
 
 /* 8030261248 as "8,030,261,248". */
 struct fit_count { char text[32]; };

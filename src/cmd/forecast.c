@@ -1,5 +1,7 @@
 #include "cmd/forecast.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "cmd/fit.h"
 
@@ -12,117 +14,64 @@ static double tokens_of(const struct plan *plan)
 /* Whether anything goes between tiers. */
 static bool has_tiers(const struct plan_forecast *forecast, const struct plan *plan)
 {
-  return plan->input.shape.host_state || forecast->busy_s[LANE_H2D] + forecast->busy_s[LANE_D2H] + forecast->busy_s[LANE_DISK] > 0;
+  return plan_is_on_host(plan, -1) ||
+         forecast->busy_s[LANE_H2D] + forecast->busy_s[LANE_D2H] + forecast->busy_s[LANE_DISK] > 0;
 }
 
 static void print_step(const struct plan *plan, const struct plan_forecast *forecast, FILE *to)
 {
-  fprintf(to, "\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s", forecast->step_s,
-          tokens_of(plan) / forecast->step_s, forecast->exposed_comm_s);
+  fprintf(to, "\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s",
+          forecast->step_s, tokens_of(plan) / forecast->step_s, forecast->exposed_comm_s);
   if (has_tiers(forecast, plan))
-    fprintf(to, ", copies %.4f s, updates %.4f s, disk %.4f s", forecast->exposed_copy_s, forecast->exposed_update_s, forecast->exposed_disk_s);
+    fprintf(to, ", copies %.4f s, updates %.4f s, disk %.4f s", forecast->exposed_copy_s,
+            forecast->exposed_update_s, forecast->exposed_disk_s);
   fputc('\n', to);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (forecast->busy_s[lane] > 0)
-      fprintf(to, "  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast->busy_s[lane]);
-}
-
-/* What a line of a table is of: the deck's plan as it is, or another one, which was made for the line. */
-struct choice {
-  const struct plan *plan;
-  struct plan *other; /* NULL: the deck's */
-  struct plan_forecast forecast;
-};
-
-/* By the keys that the tables change. */
-static bool is_same(const struct deck_shape *a, const struct deck_shape *b)
-{
-  return a->params_full == b->params_full && a->cpu_reduce == b->cpu_reduce && a->resident == b->resident;
-}
-
-/* out->other is to be destroyed, whatever the status. */
-static enum status choose(const struct choice *deck, const struct deck_shape *shape, const struct plan_rates *rates, struct choice *out)
-{
-  struct plan_input input = deck->plan->input;
-  *out = *deck;
-  if (is_same(shape, &input.shape))
-    return STATUS_OK;
-  input.shape = *shape;
-  const enum status status = plan_create(&input, &out->other);
-  out->plan = out->other;
-  return status ? status : plan_simulate(out->plan, rates, &out->forecast);
+      fprintf(to, "  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane),
+              forecast->busy_s[lane]);
 }
 
 /* ---- the four ways ---- */
 
 enum { WAYS = 4 };
+static const char *const params_names[] = {"shard", "full"};
+static const char *const grads_names[] = {"gpu_reduce", "cpu_reduce"};
 
-struct way {
-  bool params_full, cpu_reduce;
-  bool possible; /* else those who would share parameters are not on one node */
-  struct plan_forecast forecast;
-  double fetch, land; /* bytes of this rank a step: parameters copied to the device, gradients copied from it */
-  bool gathers;
-};
-
-static const char *params_name(const struct way *way)
+/* Bit 1: parameters, bit 0: gradients. */
+static const char *params_of(int way)
 {
-  return way->params_full ? "full" : "shard";
+  return params_names[way >> 1];
 }
 
-static const char *grads_name(const struct way *way)
+static const char *grads_of(int way)
 {
-  return way->cpu_reduce ? "cpu_reduce" : "gpu_reduce";
+  return grads_names[way & 1];
 }
 
-static void count_bytes(const struct plan *plan, struct way *way)
+/* Resident units need the first way: the others are without them. */
+static enum status try_way(const struct advise_case *job, int way, const struct plan_rates *rates,
+                           struct advice *out)
 {
-  for (int i = 0; i < plan->n; i++) {
-    const struct instr *instr = &plan->instr[i];
-    switch (instr->op) {
-    case OP_FETCH: way->fetch += (double)plan->buffer[instr->use[1].buffer].bytes; break;
-    case OP_GATHER: way->gathers = true; break;
-    case OP_FETCH_GRAD: way->land += (double)plan->buffer[instr->use[1].buffer].bytes; break;
-    default: break;
-    }
-  }
+  char set[96];
+  snprintf(set, sizeof set, "transfer.params=%s transfer.grads=%s%s", params_of(way), grads_of(way),
+           way ? " tiers.resident=0" : "");
+  return advise_try(job, set, rates, out);
 }
 
-static enum status predict(const struct choice *deck, const struct plan_rates *rates, int local_ranks, struct way *way)
+static void print_way(const struct advice *way, int index, int best, FILE *to)
 {
-  struct deck_shape shape = deck->plan->input.shape;
-  struct choice choice;
-  way->possible = !way->params_full || local_ranks % shape.group == 0;
-  if (!way->possible)
-    return STATUS_OK;
-  shape.params_full = way->params_full;
-  shape.cpu_reduce = way->cpu_reduce;
-  const enum status status = choose(deck, &shape, rates, &choice);
-  if (!status) {
-    way->forecast = choice.forecast;
-    count_bytes(choice.plan, way);
-  }
-  plan_destroy(choice.other);
-  return status;
-}
-
-static void print_way(const struct plan *plan, const struct way *way, const struct way *best, FILE *to)
-{
-  const struct deck_shape *shape = &plan->input.shape;
-  const bool chosen = way->params_full == shape->params_full && way->cpu_reduce == shape->cpu_reduce;
-  fprintf(to, "  %-15s %-15s ", params_name(way), grads_name(way));
+  const struct plan_forecast *forecast = &way->measure.forecast;
+  fprintf(to, "  %-15s %-15s ", params_of(index), grads_of(index));
   if (way->possible)
-    fprintf(to, "%11.4f s  %11.4f s  %11.4f s  %11.4f s", way->forecast.step_s, way->forecast.exposed_comm_s, way->forecast.exposed_copy_s,
-            way->forecast.exposed_update_s);
+    fprintf(to, "%11.4f s  %11.4f s  %11.4f s  %11.4f s", forecast->step_s,
+            forecast->exposed_comm_s, forecast->exposed_copy_s, forecast->exposed_update_s);
   else
     fprintf(to, "a group spans nodes");
-  const bool gone = shape->resident > 0 && (way->params_full || way->cpu_reduce); /* plan_create() lets none stay */
-  fprintf(to, "%s%s%s\n", way == best ? "  fastest" : "", chosen ? "  (this deck)" : "", gone ? "  (without tiers.resident)" : "");
-}
-
-static double seconds(double bytes, double rate)
-{
-  return rate > 0 ? bytes / rate : 0;
+  const bool gone = strstr(way->name, "tiers.resident=0");
+  const bool same = !*way->name && way->possible;
+  fprintf(to, "%s%s%s\n", index == best ? "  fastest" : "", same ? "  (this deck)" : "",
+          gone ? "  (without tiers.resident)" : "");
 }
 
 static enum plan_lane busiest(const struct plan_forecast *forecast)
@@ -132,21 +81,6 @@ static enum plan_lane busiest(const struct plan_forecast *forecast)
     if (forecast->busy_s[lane] > forecast->busy_s[most])
       most = lane;
   return (enum plan_lane)most;
-}
-
-static void print_params(const struct way *way, const struct plan_rates *rates, FILE *to)
-{
-  fprintf(to, "%s: a rank copies %s a step to its device in %.3f s", params_name(way), mem_amount(way->fetch).text,
-          seconds(way->fetch, rates->h2d_bytes));
-  if (way->gathers)
-    fprintf(to, ", and the link carries the rest in %.3f s", way->forecast.busy_s[LANE_GATHER]);
-}
-
-static void print_grads(const struct way *way, const struct plan_rates *rates, FILE *to)
-{
-  fprintf(to, "%s: it copies %s to the host in %.3f s, and %s reduce%s in %.3f s", grads_name(way), mem_amount(way->land).text,
-          seconds(way->land, rates->d2h_bytes), way->cpu_reduce ? "hosts" : "the link", way->cpu_reduce ? "" : "s",
-          way->forecast.busy_s[LANE_REDUCE]);
 }
 
 /* What costs nothing because nobody said what it costs may look like the best. */
@@ -163,134 +97,203 @@ static void print_unknown(const struct plan_rates *rates, FILE *to)
   int n = 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].rate <= 0)
-      fprintf(to, "%s%s", n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
+      fprintf(to, "%s%s",
+              n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
   if (n > 0)
     fputc('\n', to);
 }
 
-/* What bounds the fastest way, and what the other choice of each would cost in its place. */
-static void print_reason(const struct way way[WAYS], const struct way *best, const struct plan_rates *rates, FILE *to)
+static void print_busy(const char *key, const char *choice, const struct advice *way,
+                       enum plan_lane copies, enum plan_lane link, FILE *to)
 {
-  const enum plan_lane lane = busiest(&best->forecast);
-  const struct way *other_params = &way[(int)(best - way) ^ 2], *other_grads = &way[(int)(best - way) ^ 1];
-  fprintf(to, "transfer.params=%s with transfer.grads=%s is predicted fastest, with the %s lane busy %.3f of %.3f s; ", params_name(best),
-          grads_name(best), plan_lane_name(lane), best->forecast.busy_s[lane], best->forecast.step_s);
-  print_params(best, rates, to);
-  if (other_params->possible) {
-    fprintf(to, "; ");
-    print_params(other_params, rates, to);
-  }
-  fprintf(to, "; ");
-  print_grads(best, rates, to);
-  fprintf(to, "; ");
-  print_grads(other_grads, rates, to);
+  const double *busy = way->measure.forecast.busy_s;
+  if (way->possible)
+    fprintf(to, "; %s=%s: %s busy %.3f s, %s %.3f s", key, choice, plan_lane_name(copies),
+            busy[copies], plan_lane_name(link), busy[link]);
+}
+
+/* What bounds the fastest way, and what the other choice of each would cost in its place. */
+static void print_reason(const struct advice way[WAYS], int best, FILE *to)
+{
+  const struct plan_forecast *forecast = &way[best].measure.forecast;
+  const enum plan_lane lane = busiest(forecast);
+  fprintf(to,
+          "transfer.params=%s with transfer.grads=%s is predicted fastest, with the %s lane busy "
+          "%.3f of %.3f s",
+          params_of(best), grads_of(best), plan_lane_name(lane), forecast->busy_s[lane],
+          forecast->step_s);
+  print_busy("transfer.params", params_of(best), &way[best], LANE_H2D, LANE_GATHER, to);
+  print_busy("transfer.params", params_of(best ^ 2), &way[best ^ 2], LANE_H2D, LANE_GATHER, to);
+  print_busy("transfer.grads", grads_of(best), &way[best], LANE_D2H, LANE_REDUCE, to);
+  print_busy("transfer.grads", grads_of(best ^ 1), &way[best ^ 1], LANE_D2H, LANE_REDUCE, to);
   fputc('\n', to);
 }
 
-static enum status print_ways(const struct choice *deck, const struct plan_rates *rates, int local_ranks, FILE *to)
+static enum status print_ways(const struct advise_case *job, const struct plan_rates *rates,
+                              FILE *to)
 {
-  struct way way[WAYS] = {{0}};
-  const struct way *best = &way[0]; /* the first one is always possible */
-  for (int i = 0; i < WAYS; i++) {
-    way[i].params_full = i & 2;
-    way[i].cpu_reduce = i & 1;
-    const enum status status = predict(deck, rates, local_ranks, &way[i]);
+  struct advice way[WAYS];
+  int best = 0; /* the first one is always possible */
+  for (int w = 0; w < WAYS; w++) {
+    const enum status status = try_way(job, w, rates, &way[w]);
     if (status)
       return status;
-    if (way[i].possible && way[i].forecast.step_s < best->forecast.step_s)
-      best = &way[i];
+    if (way[w].possible && way[w].measure.forecast.step_s < way[best].measure.forecast.step_s)
+      best = w;
   }
-  fprintf(to, "\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads", "step", "exposed comm.", "copies", "updates");
-  for (int i = 0; i < WAYS; i++)
-    print_way(deck->plan, &way[i], best, to);
-  print_reason(way, best, rates, to);
+  fprintf(to, "\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads",
+          "step", "exposed comm.", "copies", "updates");
+  for (int w = 0; w < WAYS; w++)
+    print_way(&way[w], w, best, to);
+  print_reason(way, best, to);
   print_unknown(rates, to);
   return STATUS_OK;
 }
 
 /* ---- units that stay on the device ---- */
 
-static enum status print_with_resident(const struct choice *deck, const struct plan_rates *rates, int64_t units, FILE *to)
+static enum status print_with_resident(const struct advise_case *job,
+                                       const struct plan_rates *rates, int64_t units, FILE *to)
 {
-  struct deck_shape shape = deck->plan->input.shape;
-  struct choice choice;
-  shape.resident = units;
-  const enum status status = choose(deck, &shape, rates, &choice);
-  if (!status)
-    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, choice.forecast.step_s, mem_amount(plan_tier_bytes(choice.plan, TIER_DEVICE)).text,
-            choice.plan == deck->plan ? "  (this deck)" : "");
-  plan_destroy(choice.other);
+  char set[48];
+  struct advice advice;
+  snprintf(set, sizeof set, "tiers.resident=%lld", (long long)units);
+  const enum status status = advise_try(job, set, rates, &advice);
+  if (!status && advice.possible)
+    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, advice.measure.forecast.step_s,
+            mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
   return status;
 }
 
 /* A few, and as many as the deck asks for. */
-static enum status print_resident(const struct choice *deck, const struct plan_rates *rates, FILE *to)
+static enum status print_resident(const struct advise_case *job, const struct plan_rates *rates,
+                                  FILE *to)
 {
   enum { MOST = 3 };
-  const struct plan_input *input = &deck->plan->input;
-  const struct deck_shape *shape = &input->shape;
+  const struct deck *deck = job->deck;
+  const int64_t resident = deck->tiers.resident, units = job->plans[0]->input.model->units;
   enum status status = STATUS_OK;
-  if (shape->params_full || shape->cpu_reduce)
+  if (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE)
     return STATUS_OK;
   fprintf(to, "\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
-  for (int units = 0; units <= MOST && units < input->model->units && !status; units++)
-    status = print_with_resident(deck, rates, units, to);
-  return status || shape->resident <= MOST ? status : print_with_resident(deck, rates, shape->resident, to);
+  for (int n = 0; n <= MOST && n < units && !status; n++)
+    status = print_with_resident(job, rates, n, to);
+  return status || resident <= MOST ? status : print_with_resident(job, rates, resident, to);
 }
 
-enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to)
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates, FILE *to)
 {
-  struct choice deck = {.plan = plan};
-  enum status status = plan_simulate(plan, rates, &deck.forecast);
+  const struct plan *plan = job->plans[0];
+  struct plan_forecast forecast;
+  enum status status = plan_simulate(plan, rates, &forecast);
   if (status)
     return status;
-  print_step(plan, &deck.forecast, to);
-  if (!plan->input.shape.host_state || plan->input.mode != PLAN_TRAIN)
+  print_step(plan, &forecast, to);
+  if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   if (plan->input.shape.group > 1)
-    status = print_ways(&deck, rates, local_ranks, to);
-  return status ? status : print_resident(&deck, rates, to);
+    status = print_ways(job, rates, to);
+  return status ? status : print_resident(job, rates, to);
+}
+
+/* ---- presets ---- */
+
+enum { PRESETS = DECK_PRESETS - 1 };
+
+static bool is_better(const struct advice *a, const struct advice *b)
+{
+  if (a->possible != b->possible || a->fits != b->fits)
+    return a->possible != b->possible ? a->possible : a->fits;
+  return a->measure.forecast.step_s < b->measure.forecast.step_s;
+}
+
+/* The order of equal ones stays. */
+static void sort(int order[PRESETS], const struct advice advice[PRESETS])
+{
+  for (int i = 0; i < PRESETS; i++) {
+    int at = i;
+    for (; at > 0 && is_better(&advice[i], &advice[order[at - 1]]); at--)
+      order[at] = order[at - 1];
+    order[at] = i;
+  }
+}
+
+static void print_preset(const struct deck *deck, int preset, const struct advice *advice,
+                         bool timed, FILE *to)
+{
+  static const enum plan_tier tiers[] = {TIER_DEVICE, TIER_HOST, TIER_DISK};
+  const struct advise_measure *measure = &advice->measure;
+  const struct rooms *rooms = &measure->rooms;
+  fprintf(to, "  %-16s", deck_preset_name((enum deck_preset)preset));
+  if (!advice->possible) {
+    fprintf(to, "  not with the other keys of this deck\n");
+    return;
+  }
+  if (timed)
+    fprintf(to, "  %11.4f s", measure->forecast.step_s);
+  for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++)
+    fprintf(to, "  %11s", mem_amount(measure->tier[tiers[t]]).text);
+  if (rooms->have[ROOM_DEVICE] >= 0 || rooms->have[ROOM_HOST] >= 0)
+    fputs(advice->fits ? "  fits" : "  too large", to);
+  fprintf(to, "%s\n", deck->tiers.preset == preset ? "  (tiers.preset of this deck)" : "");
+}
+
+enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates,
+                                   FILE *to)
+{
+  struct advice advice[PRESETS];
+  int order[PRESETS];
+  if (job->plans[0]->input.mode != PLAN_TRAIN)
+    return STATUS_OK;
+  for (int p = 0; p < PRESETS; p++) {
+    char set[48];
+    snprintf(set, sizeof set, "tiers.preset=%s", deck_preset_name((enum deck_preset)(p + 1)));
+    const enum status status = advise_try(job, set, rates, &advice[p]);
+    if (status)
+      return status;
+  }
+  sort(order, advice);
+  fprintf(to, "\n  %-16s", "tiers.preset");
+  if (rates)
+    fprintf(to, "  %13s", "step");
+  fprintf(to, "  %11s  %11s  %11s\n", "device", "host", "NVMe");
+  for (int p = 0; p < PRESETS; p++)
+    print_preset(job->deck, order[p] + 1, &advice[order[p]], rates, to);
+  return STATUS_OK;
 }
 
 /* ---- between nodes ---- */
 
-/* This strategy in place of the plan's, where it is another: groups of hybrid sharding are nodes. */
-static struct plan_input with_strategy(const struct plan *plan, enum deck_strategy strategy, int local_ranks)
+/* This strategy with groups of hybrid sharding that are nodes. How a node's ranks share parameters
+ * sends nothing between nodes. */
+static enum status plan_strategy(const struct advise_case *job, enum deck_strategy strategy,
+                                 int local_ranks, struct plan **out)
 {
-  struct plan_input input = plan->input;
-  struct deck_shape *shape = &input.shape;
-  if (strategy == input.strategy)
-    return input;
-  input.strategy = strategy;
-  shape->group = strategy == STRATEGY_HYBRID_SHARD ? local_ranks : strategy == STRATEGY_NO_SHARD ? 1 : input.ranks;
-  shape->replicas = input.ranks / shape->group;
-  shape->one_node = local_ranks % shape->group == 0;
-  shape->params_full = shape->params_full && shape->one_node;
-  shape->reduce_every_micro = strategy != STRATEGY_SHARD_OPTIM && strategy != STRATEGY_NO_SHARD;
-  return input;
+  char group[16], set[128];
+  snprintf(group, sizeof group, strategy == STRATEGY_HYBRID_SHARD ? "%d" : "auto", local_ranks);
+  snprintf(set, sizeof set,
+           "shard.strategy=%s shard.group=%s shard.reduce=auto transfer.params=shard",
+           deck_strategy_name(strategy), group);
+  return advise_plan(job, set, out);
 }
 
-static bool is_possible(const struct plan *plan, enum deck_strategy strategy, int local_ranks)
-{
-  const struct plan_input *input = &plan->input;
-  const bool whole_or_hybrid = strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD;
-  return strategy == input->strategy || ((whole_or_hybrid || !input->shape.host_state) &&
-                                         (strategy != STRATEGY_HYBRID_SHARD || (local_ranks > 1 && input->ranks % local_ranks == 0)));
-}
-
-static enum status print_strategy(const struct plan *plan, enum deck_strategy strategy,
+static enum status print_strategy(const struct advise_case *job, enum deck_strategy strategy,
                                   const struct traffic_model *model, FILE *to)
 {
-  const struct plan_input input = with_strategy(plan, strategy, model->local_ranks);
-  const int64_t nodes = traffic_nodes(input.ranks, model->local_ranks);
+  const struct plan *plan = job->plans[0];
   const bool chosen = strategy == plan->input.strategy;
+  const int64_t nodes = traffic_nodes(plan->input.ranks, model->local_ranks);
   struct plan *other = NULL;
   char name[48];
-  const enum status status = chosen ? STATUS_OK : plan_create(&input, &other);
-  if (status)
+  const enum status status =
+      chosen ? STATUS_OK : plan_strategy(job, strategy, model->local_ranks, &other);
+  if (status || (!chosen && !other))
     return status;
-  const struct traffic_bytes traffic = plan_traffic(chosen ? plan : other, model);
-  snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s", deck_strategy_name(strategy), input.shape.group);
+  if (other)
+    plan = other;
+  const struct traffic_bytes traffic = plan_traffic(plan, model);
+  snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s",
+           deck_strategy_name(strategy), plan->input.shape.group);
   fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(traffic.gather / nodes).text,
           fit_count(traffic.reduce / nodes).text, fit_count(traffic.replicas / nodes).text,
           fit_count(traffic.all / nodes).text, chosen ? "  (this deck)" : "");
@@ -298,21 +301,27 @@ static enum status print_strategy(const struct plan *plan, enum deck_strategy st
   return STATUS_OK;
 }
 
-enum status forecast_print_traffic(const struct plan *plan, const struct traffic_model *model,
+enum status forecast_print_traffic(const struct advise_case *job, const struct traffic_model *model,
                                    FILE *to)
 {
-  static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD,
+  static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                                  STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD,
                                                   STRATEGY_HYBRID_SHARD};
+  const struct plan *plan = job->plans[0];
   const int nodes = traffic_nodes(plan->input.ranks, model->local_ranks);
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  fprintf(to, "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s %19s %19s %19s\n", nodes, model->local_ranks,
-          model->local_ranks == 1 ? "" : "s",
-          model->ring ? "all-gathers go round in a ring" : "in an all-gather each member sends its part to every other one", "strategy", "parameters",
-          "gradients", "replicas", "all");
+  fprintf(to,
+          "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s "
+          "%19s %19s %19s\n",
+          nodes, model->local_ranks, model->local_ranks == 1 ? "" : "s",
+          model->ring ? "all-gathers go round in a ring"
+                      : "in an all-gather each member sends its part to every other one",
+          "strategy", "parameters", "gradients", "replicas", "all");
   for (size_t i = 0; i < sizeof strategies / sizeof *strategies && !status; i++)
-    if (is_possible(plan, strategies[i], model->local_ranks))
-      status = print_strategy(plan, strategies[i], model, to);
+    if (strategies[i] != STRATEGY_HYBRID_SHARD || strategies[i] == plan->input.strategy ||
+        model->local_ranks > 1)
+      status = print_strategy(job, strategies[i], model, to);
   return status;
 }

@@ -1,18 +1,27 @@
-/* What a plan is predicted to take, and which way between host memory and devices is predicted fastest. */
+/* The predicted time of a plan, and of the same job with other keys. */
 #ifndef SLUICE_CMD_FORECAST_H
 #define SLUICE_CMD_FORECAST_H
 
 #include <stdio.h>
 
-#include "plan/plan.h"
+#include "job/advise.h"
 #include "plan/traffic.h"
 
-/* The step, what of it is exposed, and how busy lanes are; with masters in host memory and more than one rank in a group also a line for each combination of transfer.params and
- * transfer.grads, and why the fastest one is; and what a few units win that stay on the device (tiers.resident). `local_ranks`: of a node, of which those who share parameters are. Local. */
-enum status forecast_print(const struct plan *plan, const struct plan_rates *rates, int local_ranks, FILE *to);
+/* The step, its exposed parts, and how busy lanes are. With masters in host memory also:
+ *   - a line for each combination of transfer.params and transfer.grads, if a group has several
+ *     ranks, and the reason why the fastest one is fastest;
+ *   - what a few units gain that stay on the device (tiers.resident).
+ * Local. */
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates, FILE *to);
 
-/* Where ranks are on more nodes than one: the bytes that a node sends to others in a step, for each strategy. Local. */
-enum status forecast_print_traffic(const struct plan *plan, const struct traffic_model *model,
+/* The presets of tiers.preset: step, memory and whether they fit. First those that fit, then the
+ * fastest; without rates (NULL) in the order of the presets. Only of training. Local. */
+enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates,
+                                   FILE *to);
+
+/* If there are several nodes: the bytes that a node sends to others in a step, for each strategy.
+ * Local. */
+enum status forecast_print_traffic(const struct advise_case *job, const struct traffic_model *model,
                                    FILE *to);
 
 #endif

@@ -199,30 +199,23 @@ static bool has_rates(const struct measured *rate)
   return false;
 }
 
-static enum status print_forecast(const struct plan *plan, const struct values *values)
+static struct plan_rates rates_of(const struct measured *rate)
 {
-  const struct measured *rate = &values->measured;
-  if (rate->gemm <= 0) {
-    if (has_rates(rate))
-      printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
-    return STATUS_OK;
-  }
-  const struct plan_rates rates = {.gemm_flops = rate->gemm * 1e9,
-                                   .memory_bytes = rate->memory * 1e9,
-                                   .link_bytes = rate->link * 1e9,
-                                   .link_latency_s = rate->latency * 1e-6,
-                                   .h2d_bytes = rate->h2d * 1e9,
-                                   .d2h_bytes = rate->d2h * 1e9,
-                                   .h2d_alone_bytes = rate->h2d_alone * 1e9,
-                                   .d2h_alone_bytes = rate->d2h_alone * 1e9,
-                                   .host_bytes = rate->host_memory * 1e9,
-                                   .host_link_bytes = rate->host_link * 1e9,
-                                   .disk_write_bytes = rate->disk_write * 1e9,
-                                   .disk_read_bytes = rate->disk_read * 1e9};
-  return forecast_print(plan, &rates, ranks_on_node(values), stdout);
+  return (struct plan_rates){.gemm_flops = rate->gemm * 1e9,
+                             .memory_bytes = rate->memory * 1e9,
+                             .link_bytes = rate->link * 1e9,
+                             .link_latency_s = rate->latency * 1e-6,
+                             .h2d_bytes = rate->h2d * 1e9,
+                             .d2h_bytes = rate->d2h * 1e9,
+                             .h2d_alone_bytes = rate->h2d_alone * 1e9,
+                             .d2h_alone_bytes = rate->d2h_alone * 1e9,
+                             .host_bytes = rate->host_memory * 1e9,
+                             .host_link_bytes = rate->host_link * 1e9,
+                             .disk_write_bytes = rate->disk_write * 1e9,
+                             .disk_read_bytes = rate->disk_read * 1e9};
 }
 
-/* Verified by plan_create(); ranks differ only in which part they own, so two of them stand for all. */
+/* Ranks differ only in which part they own, so two of them stand for all. */
 static enum status check_ranks_agree(const struct plan *plan, const struct plan_input *input)
 {
   struct plan_input other = *input;
@@ -230,31 +223,38 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
   if (input->ranks == 1)
     return STATUS_OK;
   other.rank = (input->rank + 1) % input->ranks;
-  const enum status status = plan_create(&other, &peer);
+  enum status status = plan_build(&other, &peer);
   if (status)
     return status;
+  status = plan_place(peer);
   const bool same = plan_collective_hash(plan) == plan_collective_hash(peer);
   plan_destroy(peer);
-  return same ? STATUS_OK : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
+  return same || status ? status : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
 }
 
-static enum status print_fit(const struct values *values, const struct plan *plan, bool *fits)
+/* What the plan takes, whether it fits, and what other keys would change. */
+static enum status print_advice(const struct values *values, const struct advise_case *job, bool *fits)
 {
-  struct fit_room room = {.local_ranks = ranks_on_node(values)};
-  enum status status = fit_gpu(values->gpu, &room);
-  if (!status)
-    status = fit_host(values->host, &room);
-  if (status || (room.gpu_bytes == 0 && room.host_bytes == 0))
-    return status;
-  return fit_print(plan, &room, stdout, fits);
+  const struct plan_rates rates = rates_of(&values->measured);
+  const struct fit_room *room = job->arg;
+  const bool timed = rates.gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
+  enum status status = STATUS_OK;
+  if (timed)
+    status = forecast_print(job, &rates, stdout);
+  else if (has_rates(&values->measured))
+    printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
+  if (!status && sized)
+    status = fit_print(job, stdout, fits);
+  if (!status && (timed || sized))
+    status = forecast_print_presets(job, timed ? &rates : NULL, stdout);
+  return status;
 }
 
-static enum status print_traffic(const struct values *values, const struct plan *plan,
-                              const struct target *target)
+static enum status print_traffic(const struct advise_case *job, const struct target *target)
 {
-  const struct traffic_model model = {.local_ranks = ranks_on_node(values),
-                                   .ring = strcmp(target->place.carrier, "mpi") != 0};
-  return forecast_print_traffic(plan, &model, stdout);
+  const struct traffic_model model = {.local_ranks = job->local_ranks,
+                                      .ring = strcmp(target->place.carrier, "mpi") != 0};
+  return forecast_print_traffic(job, &model, stdout);
 }
 
 /* By tier, as those are of different memories. */
@@ -275,29 +275,39 @@ static void print_arenas(const struct plan *plan)
   printf("): %lld bytes\n", (long long)bytes);
 }
 
+static void print_tables(const struct values *values, const struct plan *plan)
+{
+  if (values->list)
+    plan_print(plan, stdout);
+  printf("%s", values->list ? "\n" : "");
+  plan_print_memory(plan, stdout);
+  print_arenas(plan);
+  printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
+         (unsigned long long)plan_collective_hash(plan));
+}
+
 static enum status print_plan(const struct values *values, const struct deck *deck, const struct target *target, const struct plan_input *input,
-                              bool *fits)
+                              const struct fit_room *room, bool *fits)
 {
   struct plan *plan = NULL;
   enum status status = plan_create(input, &plan);
   if (status)
     return status;
+  const struct advise_case job = {.deck = deck,
+                                  .use = uses[input->mode],
+                                  .local_ranks = ranks_on_node(values),
+                                  .n = 1,
+                                  .plans = (const struct plan *const *)&plan,
+                                  .judge = fit_judge,
+                                  .arg = room};
   status = check_ranks_agree(plan, input);
   if (!status) {
-    job_warn_without_effect(deck, uses[input->mode], 1, (const struct plan *[]){plan});
-    if (values->list)
-      plan_print(plan, stdout);
-    printf("%s", values->list ? "\n" : "");
-    plan_print_memory(plan, stdout);
-    print_arenas(plan);
-    printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
-           (unsigned long long)plan_collective_hash(plan));
-    status = print_traffic(values, plan, target);
+    job_warn_without_effect(deck, job.use, 1, job.plans);
+    print_tables(values, plan);
+    status = print_traffic(&job, target);
   }
   if (!status)
-    status = print_forecast(plan, values);
-  if (!status)
-    status = print_fit(values, plan, fits);
+    status = print_advice(values, &job, fits);
   plan_destroy(plan);
   return status;
 }
@@ -317,13 +327,13 @@ static void print_head(const struct plan_input *input, const struct target *targ
              : "");
 }
 
-static enum status check_values(const struct values *values)
+static enum status check_values(const struct values *values, struct fit_room *room)
 {
-  struct fit_room room = {0};
+  *room = (struct fit_room){.local_ranks = ranks_on_node(values)};
   if (values->rank >= values->ranks)
     return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
-  enum status status = fit_gpu(values->gpu, &room);
-  return status ? status : fit_host(values->host, &room);
+  const enum status status = fit_gpu(values->gpu, room);
+  return status ? status : fit_host(values->host, room);
 }
 
 static enum status run(const struct arguments *arguments, int *exit_code)
@@ -333,8 +343,9 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   struct target target = {0};
   struct model *model = NULL;
   struct plan_input input;
+  struct fit_room room;
   bool fits = true;
-  enum status status = check_values(values);
+  enum status status = check_values(values, &room);
   if (!status)
     status = read_rates(values);
   if (!status)
@@ -349,7 +360,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     status = make_input(values, &deck, model, &target, &input);
   if (!status) {
     print_head(&input, &target);
-    status = print_plan(values, &deck, &target, &input, &fits);
+    status = print_plan(values, &deck, &target, &input, &room, &fits);
   }
   *exit_code = !status && !fits;
   model_destroy(model);
@@ -374,6 +385,10 @@ const struct command command_plan = {
             "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
             "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
             "GPUs even if this machine has none.\n"
+            "\n"
+            "With gpu=, host= or rates it ranks the presets of tiers.preset: memory per "
+            "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "
+            "come first, the fastest one at the top.\n"
             "\n"
             "Rows of the memory table. Persistent bytes stay from step to step. Transient bytes "
             "are those in use when the shared arena is fullest.\n"

@@ -48,7 +48,14 @@ struct codec_ops {
  * bf16: n bf16 elements, rounded to nearest, ties to even, aligned to 2 bytes. */
 extern const struct codec_ops codec_none, codec_bf16;
 
-/* The codec of this name. STATUS_USAGE lists the known names. Local. */
+/* The codec of this name, `none` for NULL. STATUS_USAGE lists the known names. Local. */
 enum status codec_find(const char *name, struct codec *out);
+
+/* Whether a message of one codec can be decoded by the other. Local. */
+bool codec_equal(const struct codec *a, const struct codec *b);
+
+/* `hash` continued by the codec's name and parameters; the same on all ranks that use the same
+ * codec. A codec without ops adds nothing. Local. */
+uint64_t codec_hash(uint64_t hash, const struct codec *codec);
 
 #endif

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
+#include "base/mem.h"
+#include "deck/presets.h"
 #include "optim/rule/rules.h"
 
 #define AT(field) offsetof(struct deck, field)
@@ -30,7 +33,8 @@ static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
-static const char *const wire_types[] = {"fp32", "bf16", NULL};
+/* Codecs by name, after fp32, which sends gradients as they are. */
+static const char *const gradients[] = {"fp32", "bf16", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
@@ -205,7 +209,7 @@ const struct option deck_table[] = {
              "  mpi  MPI\n"
              "  nccl  NCCL, for GPUs only"},
     {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32",
-     .effect = EFFECT_MATH, .choices = wire_types,
+     .effect = EFFECT_MATH, .choices = gradients,
      .text = "Data type in which gradients are sent.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16: half the bytes; the sum is still computed in fp32"},
@@ -213,6 +217,19 @@ const struct option deck_table[] = {
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
 
+    {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
+     .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
+             "tiers.activations, tiers.resident, transfer.*, optim.state and optim.state_share. "
+             "Each of these keys may still be set next to it. On the command line it replaces "
+             "these keys of the deck. sluice plan compares the presets for a deck and a machine.\n"
+             "  none  the single keys decide\n"
+             "  device  everything in device memory: the fastest, if it fits\n"
+             "  recompute  device, with activation checkpointing\n"
+             "  offload_resident  as offload, with three units on the device, which hide the "
+             "transfer between two steps\n"
+             "  offload  masters, moments and the inputs of blocks in host memory\n"
+             "  offload_nvme  as offload, with moments and the inputs of blocks on NVMe: the least "
+             "memory, and slow"},
     {"tiers.params", OPTION_CHOICE, AT(tiers.params), "device", .choices = tiers,
      .text = "Memory that holds the parameters. It must be equal to tiers.optimizer.\n"
              "  device  device memory\n"
@@ -363,6 +380,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
+  if (!status)
+    status = deck_apply_preset(deck, false);
   return status || *deck->train.init ? status : deck_check(deck);
 }
 
@@ -396,6 +415,45 @@ enum status deck_load_text(struct deck *deck, const char *label, const char *tex
     status = assign_all(deck, n, assignments);
   if (status)
     deck_destroy(deck);
+  return status;
+}
+
+/* Adds "key=value" to `changes` if that is not the deck's value. */
+static enum status note_change(const struct deck *from, const char *assignment, char *changes,
+                               size_t size)
+{
+  char *now = NULL, *key = mem_printf("%.*s", (int)strcspn(assignment, "="), assignment);
+  if (!key)
+    return STATUS_MEMORY;
+  const enum status status = options_print_named(from->set, key, &now);
+  if (!status && strcmp(now, assignment + strlen(key) + 1) != 0)
+    append_text(changes, size, "%s%s", *changes ? " " : "", assignment);
+  mem_free(now);
+  mem_free(key);
+  return status;
+}
+
+enum status deck_vary(const struct deck *from, const char *assignments, struct deck *out,
+                      char *changes, size_t size)
+{
+  char *rest = NULL, *words = mem_strdup(assignments);
+  if (!words)
+    return STATUS_MEMORY;
+  *out = (struct deck){0};
+  *changes = 0;
+  enum status status = options_copy(from->set, out, &out->set);
+  for (char *word = strtok_r(words, " ", &rest); word && !status; word = strtok_r(NULL, " ", &rest)) {
+    status = options_assign(out->set, word);
+    if (!status)
+      status = note_change(from, word, changes, size);
+  }
+  if (!status && strstr(assignments, "tiers.preset="))
+    status = deck_apply_preset(out, true);
+  if (!status)
+    status = deck_check(out);
+  if (status)
+    deck_destroy(out);
+  mem_free(words);
   return status;
 }
 
@@ -780,7 +838,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, st
   shape.replicas = ranks / shape.group;
   shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
   shape.reduce_every_micro = reduce_every_micro(deck);
-  shape.wire = deck->comm.gradients == DECK_GRADIENTS_BF16 ? DTYPE_BF16 : DTYPE_F32;
+  shape.codec = deck->comm.gradients > 0 ? gradients[deck->comm.gradients] : NULL;
   status = resolve_tiers(deck, local_ranks, &shape);
   if (!status)
     *out = shape;
@@ -802,6 +860,7 @@ void deck_hash(const struct deck *deck, char *out)
                                        "comm.timeout",
                                        "transfer.rate",
                                        "tiers.nvme",
+                                       "tiers.preset",
                                        "tiers.workspace",
                                        "tiers.working",
                                        "checkpoint.background",

@@ -12,6 +12,15 @@ enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
 enum deck_dtype { DECK_F32, DECK_BF16, DECK_F16 };
 enum deck_tier { DECK_TIER_DEVICE, DECK_TIER_HOST };
+enum deck_preset {
+  DECK_PRESET_NONE,
+  DECK_PRESET_DEVICE,
+  DECK_PRESET_RECOMPUTE,
+  DECK_PRESET_OFFLOAD_RESIDENT,
+  DECK_PRESET_OFFLOAD,
+  DECK_PRESET_OFFLOAD_NVME,
+  DECK_PRESETS
+};
 enum deck_params { DECK_PARAMS_SHARD, DECK_PARAMS_FULL };
 enum deck_grads { DECK_GPU_REDUCE, DECK_CPU_REDUCE };
 enum deck_update { DECK_UPDATE_AUTO, DECK_UPDATE_DEFERRED, DECK_UPDATE_IMMEDIATE };
@@ -22,7 +31,6 @@ enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
-enum deck_gradients { DECK_GRADIENTS_FP32, DECK_GRADIENTS_BF16 };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct deck {
@@ -39,7 +47,7 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend, gradients; double timeout; } comm;
-  struct { int params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
+  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
@@ -64,6 +72,16 @@ enum status deck_load(struct deck *deck, const char *path, int n, char *const as
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[]);
 void deck_destroy(struct deck *deck); /* takes a zeroed deck */
+/* A copy of a deck with other values: `assignments` are "key=value", separated by blanks, as if they
+ * had been typed last. A preset among them replaces all keys that it stands for. `changes`, of
+ * `size` bytes, lists the assignments that are not the deck's own values. STATUS_USAGE: the keys do not go together. Free with deck_destroy. Local. */
+enum status deck_vary(const struct deck *from, const char *assignments, struct deck *out,
+                      char *changes, size_t size);
+
+const char *deck_preset_name(enum deck_preset preset); /* "offload" */
+/* Gives tiers.preset's values to the keys that it stands for. Keys that are set in the same place or
+ * on the command line keep theirs, unless `all`. The functions above call it. Local. */
+enum status deck_apply_preset(struct deck *deck, bool all);
 
 /* Impossible combinations that do not depend on the number of ranks (width % heads, sequence > context, warmup > decay_steps, ...).
  * A warm-up longer than run.steps is allowed: it is a run cut short (run.steps=50 on the command line), all of it warm-up. */
@@ -102,14 +120,14 @@ struct deck_shape {
   bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
   enum dtype moments;      /* type of both moments */
-  enum dtype wire;         /* type in which gradients are sent between ranks: fp32 or bf16 */
+  const char *codec;       /* of gradients between ranks, by its name in src/compress; NULL: none */
   double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
   int64_t resident;        /* with host_state: the first so many units have masters, moments and reduced gradients on the device; 0 with params_full or cpu_reduce */
 };
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
 
 /* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, transfer.rate, tiers.nvme,
- * tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
+ * tiers.preset, tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

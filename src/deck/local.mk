@@ -9,4 +9,6 @@ src_deck_libdeck_a_SOURCES = \
 	src/deck/options_help.c \
 	src/deck/options_print.c \
 	src/deck/options_set.h \
-	src/deck/options_yaml.c
+	src/deck/options_yaml.c \
+	src/deck/presets.c \
+	src/deck/presets.h

@@ -658,6 +658,40 @@ void options_destroy(struct option_set *set)
   mem_free(set);
 }
 
+static enum status copy_option(const struct option_set *from, struct option_set *to, int index)
+{
+  const struct option *option = &from->table[index];
+  const char *where = from->origin[index].where;
+  char *text = NULL;
+  enum status status = where ? set_where(to, index, where) : STATUS_OK;
+  if (!status && option->type == OPTION_STRINGS) { /* as text, items would be quoted */
+    const struct option_strings *strings = field(from, option);
+    const struct option_given given = {.list = true, .n = strings->n, .item = strings->item};
+    return options_store(to, index, &given);
+  }
+  if (!status)
+    status = options_print_value(option, from->values, &text);
+  if (!status)
+    status = store_text(to, index, options_where(from, option->name), text);
+  mem_free(text);
+  return status;
+}
+
+enum status options_copy(const struct option_set *from, void *values, struct option_set **out)
+{
+  struct option_set *set = NULL;
+  enum status status = options_create(from->table, values, &set);
+  for (int i = 0; i < from->n && !status; i++)
+    status = copy_option(from, set, i);
+  if (status) {
+    options_destroy(set);
+    return status;
+  }
+  set->aliases = from->aliases;
+  *out = set;
+  return STATUS_OK;
+}
+
 enum status options_check_required(const struct option_set *set)
 {
   for (int i = 0; i < set->n; i++) {

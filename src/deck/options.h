@@ -92,6 +92,10 @@ const char *options_where(const struct option_set *set, const char *name);
 enum status options_resolve(struct option_set *set, const char *name, const char *value);
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
 
+/* A copy of `from`, its values in `values`, and where they come from. Free with options_destroy.
+ * Local. */
+enum status options_copy(const struct option_set *from, void *values, struct option_set **out);
+
 bool options_has(const struct option *table, const char *name);
 /* Writes a suggestion for `name`, which is not in the table: the key of an alias, or the name with
  * the nearest spelling. The text follows "unknown key 'x'". `aliases` may be NULL. Local. */

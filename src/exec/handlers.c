@@ -346,65 +346,51 @@ enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
-/* Messages are encoded into the first half of staging and received in the second one. In a group of
- * one nothing is sent, so nothing is rounded. */
-enum status run_reduce(const struct call *call)
+enum status run_encode(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const int parts = comm_group_size(group_of(call));
+  return codec->ops->encode(codec, call->lane, buffer_of(call, ENCODE_GRADS)->elements / parts,
+                            parts, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
+}
+
+enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
-  const int size = comm_group_size(group);
-  const bool rounds = size > 1 && call->instr->attr.wire == DTYPE_BF16;
-  const struct codec codec = {rounds ? &codec_bf16 : &codec_none};
-  const int64_t count = buffer_of(call, REDUCE_SHARD)->elements;
-  const int64_t bytes = codec.ops->bytes(&codec, count);
-  const void *sent = use(call, REDUCE_FULL);
-  char *received = use(call, size > 1 ? REDUCE_STAGING : REDUCE_FULL);
-  enum status status = STATUS_OK;
-  if (!(codec.ops->traits & CODEC_IDENTITY)) {
-    status = codec.ops->encode(&codec, call->lane, count, size, sent, received);
-    sent = received;
-    received += size * bytes;
-  }
-  if (!status && size > 1)
-    status = comm_exchange(group, call->lane, sent, bytes, received);
-  return status ? status
-                : codec.ops->decode_sum(&codec, call->lane, count, size, received, bytes,
-                                        adds(call, REDUCE_SHARD), use(call, REDUCE_SHARD));
+  return comm_exchange(group, call->lane, use(call, EXCHANGE_SENT),
+                       use_bytes(call, EXCHANGE_RECEIVED) / comm_group_size(group),
+                       use(call, EXCHANGE_RECEIVED));
 }
 
-/* Casts n elements in the host's memory where they lie. Those of a narrower type fit in front of what is still to be cast, in runs that double: [n, 2n) of the wider one begin where [n, 2n)
- * of one half as wide end. The first run takes a detour. */
-static enum status cast_in_place(const struct call *call, int64_t n, enum dtype from, enum dtype to, char *x)
+/* Messages from all members for operand `shard`, `stride` bytes apart. */
+static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
+                              int shard)
 {
-  enum { FIRST = 64 };
-  const struct device_ops *ops = call->lane->device->ops;
-  const int64_t wide = (int64_t)dtype_size(from), narrow = (int64_t)dtype_size(to), first = n < FIRST ? n : FIRST;
-  double run[FIRST];
-  enum status status = ops->cast(call->lane, first, from, x, to, run);
-  if (!status)
-    status = ops->copy(call->lane, x, run, (size_t)(first * narrow));
-  for (int64_t at = first, end; !status && at < n; at = end) {
-    end = 2 * at < n ? 2 * at : n;
-    status = ops->cast(call->lane, end - at, from, x + at * wide, to, x + at * narrow);
-  }
-  return status;
+  const struct codec *codec = &call->instr->attr.codec;
+  return codec->ops->decode_sum(codec, call->lane, buffer_of(call, shard)->elements,
+                                comm_group_size(group_of(call)), messages, stride,
+                                adds(call, shard), use(call, shard));
 }
 
-/* As a reduce-scatter, whose parts are taken where the members have them: everybody's are there behind the first barrier, and read by all behind the second. */
+enum status run_decode_sum(const struct call *call)
+{
+  const int64_t stride = use_bytes(call, DECODE_SUM_MESSAGES) / comm_group_size(group_of(call));
+  return decode_sum(call, use(call, DECODE_SUM_MESSAGES), stride, DECODE_SUM_SHARD);
+}
+
+/* Messages are read where their senders have them. After the first barrier all are there. After the
+ * second one all have been read. */
 enum status run_sum_shared(const struct call *call)
 {
   const struct exec_memory *memory = call->exec->config.memory;
   struct comm_group *group = group_of(call);
-  const struct plan_buffer *landed = buffer_of(call, SUM_SHARED_LANDED), *shard = buffer_of(call, SUM_SHARED_SHARD);
-  const enum dtype type = landed->dtype, wire = call->instr->attr.wire;
-  const int64_t count = shard->elements, size = (int64_t)dtype_size(wire);
-  char *mine = use(call, SUM_SHARED_LANDED);
+  const int64_t bytes = use_bytes(call, SUM_SHARED_SENT) / comm_group_size(group);
+  const char *mine = use(call, SUM_SHARED_SENT);
   const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
-  enum status status = wire == type ? STATUS_OK : cast_in_place(call, landed->elements, type, wire, mine);
+  enum status status = comm_group_barrier(group);
   if (!status)
-    status = comm_group_barrier(group);
-  if (!status)
-    status = call->lane->device->ops->sum_parts(call->lane, count, comm_group_size(group), wire, first + comm_group_index(group) * count * size,
-                                                memory->region_bytes / size, adds(call, SUM_SHARED_SHARD), use(call, SUM_SHARED_SHARD));
+    status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
+                        SUM_SHARED_SHARD);
   return status ? status : comm_group_barrier(group);
 }
 

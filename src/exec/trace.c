@@ -137,6 +137,8 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     span.arg[span.args++] = (struct trace_arg){.key = "micro", .number = instr->micro};
   if (between_ranks(plan, instr))
     span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
+  if (instr->attr.codec.ops)
+    span.arg[span.args++] = (struct trace_arg){.key = "codec", .text = instr->attr.codec.ops->name};
   for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
     if (event->spent[e] >= 0)
       span.arg[span.args++] =
@@ -520,6 +522,7 @@ enum status trace_record(struct results *results, const struct trace_summary *su
   results_real(results, "overlap", hidden(&sum->beside[PART_COMM]));
   results_real(results, "link_bytes_per_s", sum->link_bytes_s);
   results_real(results, "gather_bytes_per_s", sum->kind[OP_GATHER].wire_bytes / sum->kind[OP_GATHER].seconds);
-  results_real(results, "reduce_bytes_per_s", sum->kind[OP_REDUCE].wire_bytes / sum->kind[OP_REDUCE].seconds);
+  results_real(results, "reduce_bytes_per_s",
+               sum->kind[OP_EXCHANGE].wire_bytes / sum->kind[OP_EXCHANGE].seconds);
   return results_end(results);
 }

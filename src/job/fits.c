@@ -6,10 +6,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/mpi_info.h"
+#include "job/advise.h"
 #include "job/private.h"
 #include "job/state.h"
 #include "plan/arenas.h"
-#include "plan/cures.h"
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
 {
@@ -173,13 +173,16 @@ static void describe(const struct need *need, enum room room, struct words *word
   }
 }
 
-/* What would do, besides keys, of the one memory that is short. */
-static void say_besides(const struct need *need, enum room room, const struct cure_hopes *hopes, struct words *cures)
+/* What would do, besides keys, if one memory is short. */
+static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
+                        struct words *cures)
 {
   const char *between = cures->length > 0 ? ", or " : "";
   const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
   if (room == ROOM_SHARED)
-    say(cures, "%sa larger file system there (mount -o remount,size=..., or a container's --shm-size)", between);
+    say(cures,
+        "%sa larger file system there (mount -o remount,size=..., or a container's --shm-size)",
+        between);
   else if (room == ROOM_DISK)
     say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
   else if (room == ROOM_HOST && !need->job->device->model.host_memory)
@@ -188,29 +191,31 @@ static void say_besides(const struct need *need, enum room room, const struct cu
     say(cures, "%s%s%s", between, more, hopes->ranks ? "" : " with a shorter sequence");
 }
 
-static void tell_cure(void *to, const struct cure *cure)
+static void say_advice(void *to, const struct advice *advice)
 {
   struct words *words = to;
-  if (cure->fits)
-    say(words, "%s%s", words->length > 0 ? ", or " : "", vary_name(&cure->variant).text);
+  char name[sizeof advice->name + 64] = "";
+  advise_append_name(advice, name, sizeof name);
+  if (advice->fits)
+    say(words, "%s%s", words->length > 0 ? ", or " : "", name);
 }
 
-/* The keys that make all of it fit, as plans that were made with them do. */
-static enum status say_cures(const struct site *site, const struct need *need, int n, const struct plan *const plans[], struct words *words)
+/* The keys that make all of it fit. */
+static enum status say_cures(const struct site *site, const struct need *need, int n,
+                             const struct plan *const plans[], struct words *words)
 {
-  enum { MOST_CURES = 3 };
-  const struct cure_case job = {.n = n,
-                                .plans = plans,
-                                .judge = judge,
-                                .arg = site,
-                                .apart = !site->job->device->model.host_memory,
-                                .most = MOST_CURES,
-                                .lengths = true};
+  const struct advise_case job = {.deck = site->job->deck,
+                                  .use = site->use,
+                                  .local_ranks = comm_local_ranks(site->job->comm),
+                                  .n = n,
+                                  .plans = plans,
+                                  .judge = judge,
+                                  .arg = site};
   struct words cures = {.length = 0};
-  struct cure_hopes hopes;
+  struct advise_hopes hopes;
   bool fits;
   int is_short = 0, last = 0;
-  const enum status status = cures_find(&job, tell_cure, &cures, &fits, &hopes);
+  const enum status status = advise_fit(&job, say_advice, &cures, &fits, &hopes);
   for (int room = 0; room < ROOMS; room++)
     if (rooms_is_short(&need->rooms, (enum room)room)) {
       is_short++;
@@ -223,7 +228,8 @@ static enum status say_cures(const struct site *site, const struct need *need, i
   if (cures.length > 0)
     say(words, ": use %s", cures.text);
   else
-    say(words, ": none of the keys that were tried makes it fit; use %s with more memory", last == ROOM_DEVICE ? "GPUs" : "nodes");
+    say(words, ": none of the keys that were tried makes it fit; use %s with more memory",
+        last == ROOM_DEVICE ? "GPUs" : "nodes");
   return STATUS_OK;
 }
 

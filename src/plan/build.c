@@ -232,6 +232,8 @@ static void add_grads(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   const int64_t mine = build_length(b->plan->owned[u]);
   unit->grads = unit->shard = unit->piece = -1;
+  for (int g = 0; g < GROUP_COUNT; g++)
+    unit->sent[g] = unit->received[g] = -1;
   if (!learns(b, u))
     return;
   if (plan_is_on_host(b->plan, u)) {

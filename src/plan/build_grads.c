@@ -1,4 +1,6 @@
 /* Gradients and what is made of them: where backward passes write them, their way to the rank that owns them, the norm, the metrics and the update. */
+#include <stdio.h>
+
 #include "plan/builder.h"
 
 /* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
@@ -6,20 +8,88 @@ static void add_staging(struct builder *b)
 {
   int64_t most = 0;
   for (int u = 0; u < b->model->units; u++)
-    if (b->plan->layout[u].trained > most)
-      most = b->plan->layout[u].trained;
-  b->staging = build_transient(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, most);
+    for (int replicas = 0; replicas <= 1; replicas++) {
+      const int64_t elements = replicas ? build_shard(b, u) : b->plan->layout[u].trained;
+      const int64_t bytes =
+          build_staging_bytes(b, replicas ? GROUP_REPLICAS : GROUP_REDUCE, u, elements);
+      most = bytes > most ? bytes : most;
+    }
+  b->staging = build_bytes(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
   b->plan->buffer[b->staging].first = b->plan->n;
 }
 
-/* Of resident units, which are few, each has one of its own: the embedding's is larger than what there is room for behind the first block's backward pass. */
-static int staging_of(struct builder *b, int u, int64_t elements)
+/* Each resident unit has a buffer of its own, because these are few. The embedding's is larger than
+ * the room after the first block's backward pass. */
+static int staging_of(struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   if (!b->host)
     return b->staging;
-  const int staging = build_transient(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
+  const int staging = build_bytes(b, "staging", u, TIER_DEVICE, PURPOSE_STAGING,
+                                  build_staging_bytes(b, group, u, elements));
   b->plan->buffer[staging].first = b->unit[u].since;
   return staging;
+}
+
+bool build_sends_gradients(const struct builder *b, int u)
+{
+  return b->plan->policy[u].codec.ops->traits & CODEC_IDENTITY;
+}
+
+int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  const struct codec *codec = &b->plan->policy[u].codec;
+  const int members = group == GROUP_REPLICAS ? b->replicas : b->group;
+  return members * codec->ops->bytes(codec, elements / members);
+}
+
+int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  return (build_sends_gradients(b, u) ? 1 : 2) * build_message_bytes(b, group, u, elements);
+}
+
+/* Messages in a staging buffer, or all of it. Micro-batches that share the buffer share them. */
+static int messages_in(struct builder *b, const char *name, int u, int staging, int64_t from,
+                       int64_t bytes, int *known)
+{
+  char full[32];
+  if (b->plan->buffer[staging].bytes == bytes)
+    return staging;
+  if (*known >= 0 && b->plan->buffer[*known].parent == staging)
+    return *known;
+  snprintf(full, sizeof full, "%s.%s", name, b->model->unit[u].name);
+  return *known = build_view(b, full, staging, from, bytes);
+}
+
+void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                  int messages)
+{
+  struct instr *encode = build_emit(b, OP_ENCODE, u, micro);
+  encode->attr.group = group;
+  build_use(encode, ENCODE_GRADS, whole);
+  build_use(encode, ENCODE_MESSAGES, messages);
+}
+
+void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                  int staging, int part, bool adds)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  const int64_t bytes = build_message_bytes(b, group, u, b->plan->buffer[whole].elements);
+  const bool encodes = !build_sends_gradients(b, u);
+  int sent = whole;
+  if (encodes) {
+    sent = messages_in(b, "sent", u, staging, 0, bytes, &unit->sent[group]);
+    build_encode(b, group, u, micro, whole, sent);
+  }
+  const int received =
+      messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes, &unit->received[group]);
+  struct instr *exchange = build_emit(b, OP_EXCHANGE, u, micro);
+  exchange->attr.group = group;
+  build_use(exchange, EXCHANGE_SENT, sent);
+  build_use(exchange, EXCHANGE_RECEIVED, received);
+  struct instr *sum = build_emit(b, OP_DECODE_SUM, u, micro);
+  sum->attr.group = group;
+  build_use(sum, DECODE_SUM_MESSAGES, received);
+  build_sum(sum, DECODE_SUM_SHARD, part, adds);
 }
 
 bool build_grads_whole(const struct builder *b, int u)
@@ -129,20 +199,15 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   }
   if (b->group > 1) {
-    const int staging = staging_of(b, u, b->plan->layout[u].trained);
-    struct instr *reduce = build_emit(b, OP_REDUCE, u, b->reduce_micros ? m : -1);
-    build_use(reduce, REDUCE_FULL, unit->dparams);
-    build_use(reduce, REDUCE_STAGING, staging);
-    build_sum(reduce, REDUCE_SHARD, unit->shard, b->reduce_micros && m > 0);
+    const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->layout[u].trained);
+    build_reduce(b, GROUP_REDUCE, u, b->reduce_micros ? m : -1, unit->dparams, staging, unit->shard,
+                 b->reduce_micros && m > 0);
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
-    const int staging = staging_of(b, u, build_shard(b, u));
-    struct instr *reduce = build_emit(b, OP_REPLICA_REDUCE, u, -1);
-    build_use(reduce, REDUCE_FULL, unit->shard);
-    build_use(reduce, REDUCE_STAGING, staging);
-    build_use(reduce, REDUCE_SHARD, unit->piece);
+    const int staging = staging_of(b, GROUP_REPLICAS, u, build_shard(b, u));
+    build_reduce(b, GROUP_REPLICAS, u, -1, unit->shard, staging, unit->piece, false);
   }
   build_norm(b, u);
   if (b->replicas > 1)

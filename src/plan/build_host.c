@@ -86,28 +86,34 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
  * worked on. */
-static int land(struct builder *b, const char *name, int u, enum plan_tier tier, enum plan_purpose purpose,
-                int64_t elements)
+static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
+                enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
-  const int buffer = build_transient(b, name, u, tier, purpose, DTYPE_F32, elements);
+  const int buffer = build_transient(b, name, u, tier, purpose, dtype, elements);
   b->plan->buffer[buffer].first = tier == TIER_DEVICE ? b->unit[u].since : b->unit[u].landing;
   return buffer;
 }
 
-static void reduce_scatter(struct builder *b, enum op op, int u, int micro, int whole, int part, bool adds)
+static void reduce_scatter(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                           int part, bool adds)
 {
-  const enum plan_tier tier = b->plan->buffer[whole].tier;
-  const int staging = land(b, "staging", u, tier, PURPOSE_STAGING, b->plan->buffer[whole].elements);
-  struct instr *reduce = build_emit(b, op, u, micro);
-  build_use(reduce, REDUCE_FULL, whole);
-  build_use(reduce, REDUCE_STAGING, staging);
-  build_sum(reduce, REDUCE_SHARD, part, adds);
+  const int64_t bytes = build_staging_bytes(b, group, u, b->plan->buffer[whole].elements);
+  const int staging =
+      land(b, "staging", u, b->plan->buffer[whole].tier, PURPOSE_STAGING, DTYPE_U8, bytes);
+  build_reduce(b, group, u, micro, whole, staging, part, adds);
 }
 
+/* Members read each other's messages, or gradients, in memory that they share. */
 static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
+  int sent = landed;
+  if (!build_sends_gradients(b, u)) {
+    sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
+                build_message_bytes(b, GROUP_REDUCE, u, b->plan->layout[u].trained));
+    build_encode(b, GROUP_REDUCE, u, micro, landed, sent);
+  }
   struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
-  build_use(sum, SUM_SHARED_LANDED, landed);
+  build_use(sum, SUM_SHARED_SENT, sent);
   build_sum(sum, SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
 
@@ -123,18 +129,19 @@ static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
   const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
-  const int micro = b->reduce_micros ? m : -1,
-            landed = land(b, "landed", u, shares ? TIER_SHARED : TIER_HOST, PURPOSE_LANDED, b->plan->layout[u].trained);
+  const enum plan_tier tier = shares && build_sends_gradients(b, u) ? TIER_SHARED : TIER_HOST;
+  const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, tier, PURPOSE_LANDED,
+                                                             DTYPE_F32, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);
   leave(b, u, unit->dparams);
   if (shares)
     sum_shared(b, u, micro, landed, m > 0);
   else
-    reduce_scatter(b, OP_REDUCE, u, micro, landed, unit->grads, m > 0);
+    reduce_scatter(b, GROUP_REDUCE, u, micro, landed, unit->grads, m > 0);
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1)
-    reduce_scatter(b, OP_REPLICA_REDUCE, u, -1, unit->grads, unit->piece, false);
+    reduce_scatter(b, GROUP_REPLICAS, u, -1, unit->grads, unit->piece, false);
   build_norm(b, u);
   if (b->replicas > 1)
     build_move(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
@@ -147,19 +154,21 @@ static void reduce_on_device(struct builder *b, int u, int m)
   const int micro = b->reduce_micros ? m : -1;
   int shard = unit->dparams;
   if (b->group > 1) {
-    shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, build_shard(b, u));
-    reduce_scatter(b, OP_REDUCE, u, micro, unit->dparams, shard, false);
+    shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, build_shard(b, u));
+    reduce_scatter(b, GROUP_REDUCE, u, micro, unit->dparams, shard, false);
   }
   const int piece = piece_of(b, u, shard);
   if (b->replicas > 1)
-    reduce_scatter(b, OP_REPLICA_REDUCE, u, micro, shard, piece, false);
+    reduce_scatter(b, GROUP_REPLICAS, u, micro, shard, piece, false);
   if (b->micros == 1) {
     unit->piece = piece;
     build_norm(b, u);
   }
   if (b->replicas > 1)
     build_move(b, OP_GATHER_GRADS, u, micro, piece, shard);
-  const int landed = m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, build_shard(b, u)) : unit->grads;
+  const int landed =
+      m > 0 ? land(b, "landed", u, TIER_HOST, PURPOSE_LANDED, DTYPE_F32, build_shard(b, u))
+            : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
   leave(b, u, shard);
   if (m > 0) {

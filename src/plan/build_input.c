@@ -5,6 +5,7 @@ enum { MOST_VISITS = 1 << 20 };
 
 enum status build_check_input(const struct plan_input *input)
 {
+  struct codec codec;
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
     return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
@@ -43,7 +44,7 @@ enum status build_check_input(const struct plan_input *input)
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
                       (long long)shape->micros, input->model->units);
-  return STATUS_OK;
+  return codec_find(shape->codec, &codec);
 }
 
 static enum status size_from(size_t bytes, int64_t *out)

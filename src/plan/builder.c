@@ -159,8 +159,8 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
-  if (op_rows[op].sums)
-    instr->attr.wire = b->plan->policy[unit].wire;
+  if (op_rows[op].coded)
+    instr->attr.codec = b->plan->policy[unit].codec;
   if (op == OP_METRICS)
     instr->attr.clip = b->plan->input.optim.clip;
   if (op_rows[op].updates)

@@ -20,9 +20,10 @@ struct unit_buffers {
   int trained;  /* of `params`, what is gathered around the master; -1: nothing */
   int shared;   /* the whole unit in the compute type, in the copy that the group shares */
   int grads;    /* what UPDATE reads */
-  int shard;    /* what REDUCE writes */
+  int shard;    /* what this rank gets of the sum over its group */
   int piece;    /* what no other rank has */
   int dparams;  /* what the backward pass writes: `grads`, or a window on its way there */
+  int sent[GROUP_COUNT], received[GROUP_COUNT]; /* messages in a staging buffer, by group */
   int since;    /* the instruction from which on the gradient of the micro-batch at hand may be reduced */
   int landing;  /* and that from which on there is room for it on the host */
   int direction; /* of the update, of an optimizer of whole matrices */
@@ -71,7 +72,7 @@ enum status build_end(const struct builder *b);
 
 /* Elements. */
 int64_t build_length(struct layout_range range);
-int64_t build_shard(const struct builder *b, int u); /* of the unit's gradient that REDUCE leaves */
+int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);
@@ -117,6 +118,21 @@ bool build_grads_whole(const struct builder *b, int u);
 /* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what UPDATE reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
+/* Whether the unit's gradients travel as they are, and are not encoded. */
+bool build_sends_gradients(const struct builder *b, int u);
+/* Bytes of the messages by which members of `group` get the sum of their `elements` elements. */
+int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u,
+                            int64_t elements);
+/* Bytes of a staging buffer for build_reduce(): messages to be sent, unless gradients are, and
+ * received ones. */
+int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
+                            int64_t elements);
+/* `whole` as messages into another buffer. */
+void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                  int messages);
+/* part = or += this rank's part of the sum of `whole` over `group`. */
+void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                  int staging, int part, bool adds);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
 /* The update of a unit; in a plan of immediate ones without the metrics. */

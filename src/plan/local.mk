@@ -10,8 +10,6 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/build_input.c \
 	src/plan/builder.c \
 	src/plan/builder.h \
-	src/plan/cures.c \
-	src/plan/cures.h \
 	src/plan/free_space.c \
 	src/plan/free_space.h \
 	src/plan/internal.h \
@@ -27,8 +25,6 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/simulate.c \
 	src/plan/traffic.c \
 	src/plan/traffic.h \
-	src/plan/vary.c \
-	src/plan/vary.h \
 	src/plan/verify.c \
 	src/plan/verify.h \
 	src/plan/verify_bytes.c \

@@ -23,7 +23,8 @@ enum operand_place {
   PLACE_SQUARES, /* the memory of the lane that squares the unit's gradient */
   PLACE_SOURCE,  /* parameters in host memory, shared or not */
   PLACE_WORKING, /* the copy that the update leaves */
-  PLACE_LANDED   /* gradients that have come to the host */
+  PLACE_LANDED,  /* gradients that have come to the host */
+  PLACE_ENCODED  /* messages for other ranks: of the reduce lane, or in memory that they share */
 };
 
 /* The element type of an operand. */
@@ -36,12 +37,15 @@ enum operand_type {
   TYPE_STATE,
   TYPE_TOKENS,
   TYPE_FP32,
-  TYPE_BYTES,   /* of what a model or the executor keeps there */
+  TYPE_BYTES,   /* of what a model or the executor keeps there, and of messages */
+  TYPE_SENT,    /* of what the codec sends: messages, or the gradient itself */
   TYPE_FIRST    /* that of operand 0 */
 };
 
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
- * part that no other rank has, of an optimizer state, or as many as operand 0 has. */
+ * part that no other rank has, of an optimizer state, or as many as operand
+ * 0 has. A sum over a group has three
+ * more: a member's gradient, the part that a member gets, and the messages that bring it. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,
@@ -49,7 +53,10 @@ enum operand_extent {
   EXTENT_OWNED,
   EXTENT_PIECE,
   EXTENT_STATE,
-  EXTENT_FIRST
+  EXTENT_FIRST,
+  EXTENT_SUMMED,
+  EXTENT_PART,
+  EXTENT_MESSAGES
 };
 
 /* The buffer that must stand there, if the plan has only one. */
@@ -111,7 +118,7 @@ struct op_row {
   enum plan_group group;
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
-  bool sums;            /* gradients over ranks: they travel as attr.wire */
+  bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
   bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
@@ -132,29 +139,32 @@ operand_wanted verify_wants_direction;
 
 /* ---- verify_counts.c ---- */
 op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
-op_due due_embed_backward, due_reduce, due_sum_shared, due_replica_reduce, due_gather_grads;
-op_due due_direction, due_gather_direction, due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
+op_due due_embed_backward, due_encode, due_exchange, due_sum_shared, due_gather_grads;
+op_due due_direction, due_gather_direction;
+op_due due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
 op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_loss;
 
 /* ---- verify_roles.c ---- */
-op_check check_gather, check_decode, check_reduce, check_sum_shared, check_gather_grads;
+op_check check_gather, check_decode, check_gather_grads;
 op_check check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
-op_value value_logits, value_backward, value_kept, value_reduce, value_sum_shared, value_gradient;
+op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
+op_value value_sum_shared, value_gradient;
 op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
 op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_reduce;
+op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
-op_run run_backward, run_embed_backward, run_release, run_reduce, run_gather_grads;
-op_run run_direction, run_gather_direction, run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
-op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_sum_shared;
+op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
+op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
+op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_decode_sum;
+op_run run_sum_shared, run_direction, run_gather_direction;
 
 #endif

@@ -135,19 +135,26 @@ static enum status list_transient(const struct plan *plan, enum plan_tier tier, 
   return STATUS_OK;
 }
 
-/* What no layout can go below: all bytes that are needed at one moment. It wraps round where no layout exists, which packing finds out. */
-static uint64_t peak_of(const struct packer *p, int n, int moments)
+/* No layout can go below the bytes that are needed at one moment. The sum wraps round if no layout
+ * exists, which packing finds out. `rounded`: of blocks, or else of the buffers in them. *when: the
+ * first such moment. */
+static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, bool rounded, int *when)
 {
   uint64_t bytes = 0, peak = 0;
-  memset(p->moment, 0, ((size_t)moments + 1) * sizeof *p->moment);
+  memset(p->moment, 0, ((size_t)plan->n + 1) * sizeof *p->moment);
   for (int i = 0; i < n; i++) {
-    p->moment[p->block[i].first] += (uint64_t)p->block[i].bytes;
-    p->moment[p->block[i].last + 1] -= (uint64_t)p->block[i].bytes;
+    const struct block *block = &p->block[i];
+    const int64_t size = rounded ? block->bytes : plan->buffer[block->buffer].bytes;
+    p->moment[block->first] += (uint64_t)size;
+    p->moment[block->last + 1] -= (uint64_t)size;
   }
-  for (int i = 0; i < moments; i++) {
+  *when = 0;
+  for (int i = 0; i < plan->n; i++) {
     bytes += p->moment[i];
-    if (bytes > peak)
-      peak = bytes;
+    if (bytes <= peak)
+      continue;
+    peak = bytes;
+    *when = i;
   }
   return peak;
 }
@@ -179,10 +186,12 @@ static enum status pack(struct plan *plan, struct free_space *space, struct bloc
 static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct packer *p)
 {
   int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first};
-  int n;
+  int n, when;
   int64_t bytes = INT64_MAX;
   enum status status = list_transient(plan, tier, p->block, &n);
-  const uint64_t peak = status ? 0 : peak_of(p, n, plan->n);
+  if (!status)
+    peak_of(plan, p, n, false, &plan->fullest[tier]);
+  const uint64_t peak = status ? 0 : peak_of(plan, p, n, true, &when);
   for (size_t o = 0; !status && (uint64_t)bytes != peak && o < sizeof orders / sizeof *orders; o++) {
     qsort(p->block, (size_t)n, sizeof *p->block, orders[o]);
     status = pack(plan, p->space, p->block, n, &bytes);

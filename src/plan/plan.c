@@ -91,14 +91,12 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
                                   [GROUP_REDUCE] = shape->group,
                                   [GROUP_REPLICAS] = shape->replicas,
                                   [GROUP_WORLD] = shape->ranks};
-  return ranks[instr->attr.group];
+  return op_rows[instr->op].collective == COLLECTIVE_NONE ? 1 : ranks[instr->attr.group];
 }
 
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 {
-  const struct op_row *row = &op_rows[instr->op];
-  const struct plan_buffer *whole = &plan->buffer[instr->use[row->whole].buffer];
-  return row->sums ? whole->elements * (int64_t)dtype_size(instr->attr.wire) : whole->bytes;
+  return plan->buffer[instr->use[op_rows[instr->op].whole].buffer].bytes;
 }
 
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
@@ -134,14 +132,14 @@ uint64_t plan_collective_hash(const struct plan *plan)
         plan_instr_ranks(plan, instr),
         collective ? plan_instr_bytes(plan, instr) : 0,
         instr->attr.group,
-        instr->attr.wire,
         instr->attr.optimizer,
         instr->attr.stochastic,
         (int64_t)instr->attr.seed,
         instr->lane,
-        reads_others ? plan->buffer[instr->use[SUM_SHARED_LANDED].buffer].offset : 0};
+        reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset : 0};
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
+    hash = codec_hash(hash, &instr->attr.codec);
   }
   return hash;
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "compress/compress.h"
 #include "deck/deck.h"
 #include "device/device.h"
 #include "model/model.h"
@@ -35,8 +36,11 @@ enum op {
   OP_BACKWARD,
   OP_EMBED_BACKWARD,
   OP_RELEASE,        /* the gathered window ends here */
-  OP_REDUCE,         /* reduce-scatter over the shard group */
-  OP_REPLICA_REDUCE, /* reduce-scatter of the shard over the replicas */
+  /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
+   * ENCODE is left out if the codec's message is the gradient itself. */
+  OP_ENCODE,         /* one message per destination */
+  OP_EXCHANGE,       /* messages between the members of the group */
+  OP_DECODE_SUM,     /* the sum of the received messages */
   OP_GATHER_GRADS,   /* all-gather of gradients over the replicas, or without sharding over the
                       * shard group */
   OP_SQUARES,        /* this rank's part of the squared global norm */
@@ -58,8 +62,8 @@ enum op {
   OP_READ_STATE,     /* optimizer state from NVMe */
   OP_WRITE_STATE,
   OP_FETCH_LOSS,     /* the loss to the host, where METRICS sums it */
-  OP_SUM_SHARED,     /* REDUCE of gradients that the members of a shard group have landed in memory
-                      * that they share: each adds up the part that it owns */
+  OP_SUM_SHARED,     /* EXCHANGE and DECODE_SUM in one, of messages in memory that the members of a
+                      * shard group share: each adds up the part that it owns */
   OP_COUNT
 };
 
@@ -75,7 +79,9 @@ enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
-enum { REDUCE_FULL, REDUCE_STAGING, REDUCE_SHARD }; /* and REPLICA_REDUCE */
+enum { ENCODE_GRADS, ENCODE_MESSAGES };
+enum { EXCHANGE_SENT, EXCHANGE_RECEIVED }; /* sent: messages, or the gradient itself */
+enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
 enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
@@ -93,7 +99,7 @@ enum {
 enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
-enum { SUM_SHARED_LANDED, SUM_SHARED_SHARD };
+enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 
 /* An access is a read, a write of a new value, or a change of the value that is there. For the
  * executor follows:
@@ -111,13 +117,15 @@ enum { SUM_SHARED_LANDED, SUM_SHARED_SHARD };
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
- *   - REDUCE_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of REDUCE_FULL at
- *     its place: then it is ACCESS_WRITE. GATHER_SHARD and GATHER_GRADS_PIECE may be such parts too.
+ *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
+ *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
+ *     GATHER_GRADS_PIECE may be such parts too.
  *   - The transient arena of TIER_SHARED has a region for each member of the group, with the same
  *     offsets. Others read it during SUM_SHARED alone, which waits for all members first and last.
  * Frozen parameters: a unit's window has a trained and a frozen part, each gathered from a shard of
- * its own. Gradients, moments, REDUCE, SQUARES and UPDATE are of trained parts only. No BACKWARD runs
- * for a block if nothing in it and before it is trained. RELEASE does nothing by itself. */
+ * its own. Gradients, moments, reductions, SQUARES and UPDATE are of trained parts only. No
+ * BACKWARD runs for a block if nothing in it and before it is trained. RELEASE does nothing by
+ * itself. */
 enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
 /* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
@@ -137,7 +145,7 @@ enum plan_purpose {
   PURPOSE_STATE,       /* of the optimizer */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* receive side of the reduce; states on their way from and to the disk;
+  PURPOSE_STAGING,     /* messages of gradients; states on their way from and to the disk;
                         * directions of whole matrices */
   PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
@@ -157,8 +165,8 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
 /* What changes bits or bytes of an instruction besides its operands. verify checks it, the hash that
  * ranks compare covers it, the simulator prices it and the trace reports it. */
 struct attributes {
-  enum plan_group group; /* GROUP_NONE: no other rank takes part */
-  enum dtype wire;       /* of op_rows[].sums: the type in which gradients are sent */
+  enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
+  struct codec codec;    /* of op_rows[].coded: of the messages; elsewhere ops is NULL */
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
@@ -227,6 +235,7 @@ struct plan {
   struct instr *instr;
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
+  int fullest[TIER_COUNT];             /* the first instruction at which most transient bytes live */
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
   struct optim_segments *segments;     /* of each unit */
@@ -285,7 +294,7 @@ bool plan_is_on_host(const struct plan *plan, int unit);
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Bytes of the whole buffer of a collective, in the type in which it is sent. */
+/* Bytes of the whole buffer of a collective, as they are sent. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 /* Operands of an operation, absent ones included: use[0 .. n - 1]. */

@@ -32,11 +32,12 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   struct unit_policy policy = {.host = is_on_host(shape, full || reduces, unit),
                                .window = input->device->compute,
                                .state = shape->moments,
-                               .wire = shape->wire,
-                               .each_micro = shape->host_state || (group > 1 && shape->reduce_every_micro),
+                               .each_micro =
+                                   shape->host_state || (group > 1 && shape->reduce_every_micro),
                                .immediate = shape->immediate,
                                .tight = shape->tight,
                                .keep = keep_of(input, unit)};
+  (void)codec_find(shape->codec, &policy.codec); /* see build_check_input() */
   policy.disk = policy.host && is_on_disk(shape, unit);
   if (full)
     policy.working = WORKING_SHARED;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/dtype.h"
+#include "compress/compress.h"
 #include "deck/deck.h"
 
 /* The copy of its parameters in the type that is computed with. The update leaves it, and it is what
@@ -28,7 +29,7 @@ struct unit_policy {
   bool disk;           /* and the optimizer state is on NVMe between updates */
   enum dtype window;   /* in which parameters are gathered and computed with */
   enum dtype state;    /* of optimizer state */
-  enum dtype wire;     /* in which gradients are sent between ranks */
+  struct codec codec;  /* of gradients between ranks */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */
@@ -39,7 +40,7 @@ struct unit_policy {
 
 struct plan_input;
 
-/* The policy of one unit, from the input alone. Pure. Local. */
+/* The policy of one unit, from the input alone, whose codec is known. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 
 #endif

@@ -26,8 +26,9 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
     between = " ";
   }
-  if (instr->attr.wire != DTYPE_F32)
-    fprintf(to, " in %s", dtype_name(instr->attr.wire));
+  const struct codec_ops *codec = instr->attr.codec.ops;
+  if (codec && !(codec->traits & CODEC_IDENTITY))
+    fprintf(to, " in %s", codec->name);
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
   if (instr->attr.optimizer != OPTIM_adamw)
@@ -78,36 +79,6 @@ static bool counts(const struct plan_buffer *b, enum plan_tier tier)
   return b->tier == tier && b->parent < 0;
 }
 
-static int64_t live_bytes(const struct plan *plan, enum plan_tier tier, int instr)
-{
-  int64_t bytes = 0;
-  for (int i = 0; i < plan->buffers; i++) {
-    const struct plan_buffer *b = &plan->buffer[i];
-    if (counts(b, tier) && !b->persistent && b->first <= instr && instr <= b->last)
-      bytes += b->bytes;
-  }
-  return bytes;
-}
-
-/* The total rises only where a lifetime begins: the first such instruction with the most bytes. */
-static int peak_instr(const struct plan *plan, enum plan_tier tier)
-{
-  int64_t most = -1;
-  int peak = 0, seen = -1;
-  for (int i = 0; i < plan->buffers; i++) {
-    const struct plan_buffer *b = &plan->buffer[i];
-    if (!counts(b, tier) || b->persistent || b->first > b->last || b->first == seen)
-      continue;
-    seen = b->first;
-    int64_t bytes = live_bytes(plan, tier, b->first);
-    if (bytes > most || (bytes == most && b->first < peak)) {
-      most = bytes;
-      peak = b->first;
-    }
-  }
-  return peak;
-}
-
 static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent, int instr)
 {
   int64_t bytes = 0;
@@ -122,7 +93,7 @@ static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, en
 
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent)
 {
-  return purpose_bytes_at(plan, tier, purpose, persistent, persistent ? 0 : peak_instr(plan, tier));
+  return purpose_bytes_at(plan, tier, purpose, persistent, plan->fullest[tier]);
 }
 
 static void print_row(const char *name, int64_t persistent, int64_t transient, FILE *to)
@@ -144,7 +115,7 @@ static void print_frozen(const struct plan *plan, enum plan_tier tier, FILE *to)
 
 static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
 {
-  int peak = peak_instr(plan, tier);
+  int peak = plan->fullest[tier];
   int64_t sum = 0;
   char name[128];
   plan_instr_name(plan, peak, name, sizeof name);

@@ -179,36 +179,18 @@ struct cost cost_gather(const struct plan *plan, const struct instr *instr, cons
   return (struct cost){exchange_s(plan, instr, rates) + local, 0, local};
 }
 
-/* Gradients that travel in a narrower type are read in fp32 and written in that type before. */
-static double narrow_traffic(const struct plan *plan, const struct instr *instr)
+struct cost cost_exchange(const struct plan *plan, const struct instr *instr,
+                          const struct plan_rates *rates)
 {
-  const bool narrows = instr->attr.wire != DTYPE_F32;
-  return narrows ? bytes_of(plan, instr, op_rows[instr->op].whole) + (double)plan_instr_bytes(plan, instr) : 0;
+  return (struct cost){.seconds = exchange_s(plan, instr, rates)};
 }
 
-/* A sum on the host: all members' parts are read as they came, and the shard is written, or read
- * and written. */
-static double sum_traffic(const struct plan *plan, const struct instr *instr, int shard)
-{
-  return narrow_traffic(plan, instr) + (double)plan_instr_bytes(plan, instr) +
-         bytes_of(plan, instr, shard) * (instr->use[shard].access == ACCESS_ADD ? 2 : 1);
-}
-
-struct cost cost_reduce(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
-{
-  const double seconds = exchange_s(plan, instr, rates);
-  if (!uses_host(plan, instr)) {
-    const double local = ratio(narrow_traffic(plan, instr), rates->memory_bytes);
-    return (struct cost){seconds + local, 0, local};
-  }
-  const double traffic = sum_traffic(plan, instr, REDUCE_SHARD);
-  return (struct cost){seconds + ratio(traffic, rates->host_bytes), traffic, 0};
-}
-
+/* All members' messages are read as they came, and the shard is written, or read and written. */
 struct cost cost_sum_shared(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  const double traffic = sum_traffic(plan, instr, SUM_SHARED_SHARD);
-  return (struct cost){.seconds = 2 * barrier_s(plan, instr, rates) + ratio(traffic, rates->host_bytes), .host = traffic};
+  struct cost cost = cost_operands(plan, instr, rates);
+  cost.seconds += 2 * barrier_s(plan, instr, rates);
+  return cost;
 }
 
 static struct cost cost_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)

@@ -62,6 +62,9 @@ bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments 
 bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
 bool verify_any_squares_on_host(const struct plan *plan);   /* of some unit that learns */
 bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
+/* Whether the unit's gradients travel as they are, so that nothing is encoded. */
+bool verify_sends_gradients(const struct plan *plan, int unit);
+/* A reduction may be over either group: verify_values() proves that it is over the right one. */
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
 int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */
 

@@ -341,7 +341,9 @@ static enum status start(struct verifier *v)
 /* Ranks of the shard group have all come as far. */
 static bool meets_group(const struct instr *instr)
 {
-  return instr->op == OP_PUBLISH || instr->op == OP_REDUCE || instr->op == OP_SUM_SHARED || instr->op == OP_METRICS;
+  const bool exchanges = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REDUCE;
+  return instr->op == OP_PUBLISH || exchanges || instr->op == OP_SUM_SHARED ||
+         instr->op == OP_METRICS;
 }
 
 /* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That

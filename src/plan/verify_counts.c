@@ -112,12 +112,6 @@ static bool is_reduced(const struct plan *plan, int unit, int micro)
   return verify_learns(plan, unit) && plan->input.shape.group > 1 && (micro < 0) == !reduces_micros(plan, unit);
 }
 
-int due_reduce(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return is_reduced(plan, unit, micro) && !verify_sums_shared(plan, unit);
-}
-
 int due_sum_shared(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
@@ -129,10 +123,19 @@ static bool is_met(const struct plan *plan, int unit, int micro)
   return verify_learns(plan, unit) && (micro < 0) == !meets_micros(plan, unit);
 }
 
-int due_replica_reduce(const struct plan *plan, int unit, int micro, const struct tally *tally)
+/* Over the shard group, and over the replicas. */
+int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
-  return is_met(plan, unit, micro) && plan->input.shape.replicas > 1;
+  return (is_reduced(plan, unit, micro) && !verify_sums_shared(plan, unit)) +
+         (is_met(plan, unit, micro) && plan->input.shape.replicas > 1);
+}
+
+int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  const int sums =
+      due_exchange(plan, unit, micro, tally) + due_sum_shared(plan, unit, micro, tally);
+  return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
 }
 
 int due_gather_grads(const struct plan *plan, int unit, int micro, const struct tally *tally)

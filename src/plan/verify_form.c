@@ -111,8 +111,10 @@ static unsigned reduce_tiers(const struct plan *plan)
 }
 
 /* The tiers, as bits, of a place. */
-static unsigned tiers_of(const struct plan *plan, enum operand_place place, int unit)
+static unsigned tiers_of(const struct plan *plan, enum operand_place place,
+                         const struct instr *instr)
 {
+  const int unit = instr->unit;
   switch (place) {
   case PLACE_DEVICE: return DEVICE;
   case PLACE_HOST: return HOST;
@@ -124,16 +126,20 @@ static unsigned tiers_of(const struct plan *plan, enum operand_place place, int 
   case PLACE_SQUARES: return verify_squares_on_host(plan, unit) ? HOST : reduce_tiers(plan);
   case PLACE_SOURCE: return HOST | SHARED;
   case PLACE_WORKING: return verify_on_host(plan, unit) ? HOST | SHARED : DEVICE;
-  case PLACE_LANDED: return verify_sums_shared(plan, unit) ? SHARED : HOST;
+  case PLACE_LANDED:
+    return verify_sums_shared(plan, unit) && verify_sends_gradients(plan, unit) ? SHARED : HOST;
+  case PLACE_ENCODED:
+    return verify_sums_shared(plan, unit) && instr->attr.group == GROUP_REDUCE ? SHARED
+                                                                               : reduce_tiers(plan);
   }
   return 0;
 }
 
-/* In shared host memory only landed gradients are private to each rank. Everything else is one copy for
- * the group. */
+/* In shared host memory only landed gradients and their messages are private to each rank.
+ * Everything else is one copy for the group. */
 static bool lands(enum op op)
 {
-  return op == OP_FETCH_GRAD || op == OP_SUM_SHARED;
+  return op == OP_FETCH_GRAD || op == OP_ENCODE || op == OP_SUM_SHARED;
 }
 
 static enum status check_tiers(const struct plan *plan, int i)
@@ -145,7 +151,7 @@ static enum status check_tiers(const struct plan *plan, int i)
     if (instr->use[k].buffer < 0)
       continue;
     const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
-    if (!(tiers_of(plan, op_rows[instr->op].operand[k].place, instr->unit) >> buffer->tier & 1))
+    if (!(tiers_of(plan, op_rows[instr->op].operand[k].place, instr) >> buffer->tier & 1))
       return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", verify_name(plan, i, i).text,
                         verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
     if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))

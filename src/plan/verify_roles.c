@@ -60,6 +60,23 @@ static int64_t owned_elements(const struct plan *plan, int unit)
   return plan->layout[unit].trained / (whole ? 1 : plan->input.shape.group);
 }
 
+/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that. */
+static int64_t part_elements(const struct plan *plan, const struct instr *instr)
+{
+  const bool shard = verify_group(plan, instr) == GROUP_REDUCE;
+  return plan->layout[instr->unit].trained / (shard ? plan->input.shape.group : plan->input.ranks);
+}
+
+/* Messages are counted in bytes. */
+static int64_t message_elements(const struct plan *plan, const struct instr *instr,
+                                const struct operand *operand)
+{
+  const struct codec *codec = &instr->attr.codec;
+  const bool plain = operand->type == TYPE_SENT && codec->ops->traits & CODEC_IDENTITY;
+  const int64_t part = part_elements(plan, instr);
+  return verify_members(plan, instr) * (plain ? part : codec->ops->bytes(codec, part));
+}
+
 static int64_t elements_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
 {
   const struct layout_unit *layout = instr->unit < 0 ? NULL : &plan->layout[instr->unit];
@@ -70,6 +87,9 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_PIECE: return layout->trained / plan->input.ranks;
   case EXTENT_STATE: return verify_state_elements(plan, instr->unit, operand->index);
   case EXTENT_FIRST: return plan->buffer[instr->use[0].buffer].elements;
+  case EXTENT_SUMMED: return verify_members(plan, instr) * part_elements(plan, instr);
+  case EXTENT_PART: return part_elements(plan, instr);
+  case EXTENT_MESSAGES: return message_elements(plan, instr, operand);
   default: return -1;
   }
 }
@@ -82,6 +102,7 @@ static enum dtype type_of(const struct plan *plan, const struct instr *instr, co
   case TYPE_STATE: return plan->policy[instr->unit].state;
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
+  case TYPE_SENT: return instr->attr.codec.ops->traits & CODEC_IDENTITY ? DTYPE_F32 : DTYPE_U8;
   case TYPE_FIRST: return plan->buffer[instr->use[0].buffer].dtype;
   default: return DTYPE_F32;
   }
@@ -115,17 +136,31 @@ static enum status check_optimizer(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
-/* Ranks that send in one type and receive in another would add up noise. */
+/* Ranks that send messages of one codec and receive messages of another would add up noise.
+ * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages. */
+static enum status check_codec(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const bool sends = op_rows[instr->op].collective != COLLECTIVE_NONE;
+  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].codec;
+  if (mine->ops && (!sends || codec_equal(codec, mine)))
+    return STATUS_OK;
+  return status_set(
+      STATUS_PLAN, "%s sends gradients by codec %s, and its unit's travel by codec %s",
+      verify_name(plan, i, i).text, mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
+}
+
 static enum status check_attributes(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  const enum dtype wire = op_rows[instr->op].sums ? plan->policy[instr->unit].wire : DTYPE_F32;
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
-  if (instr->attr.wire == wire)
-    return check_optimizer(plan, i);
-  return status_set(STATUS_PLAN, "%s sends gradients in %s, and this job's travel in %s", verify_name(plan, i, i).text,
-                    dtype_name(instr->attr.wire), dtype_name(wire));
+  const enum status status = check_optimizer(plan, i);
+  if (status)
+    return status;
+  if (op_rows[instr->op].coded)
+    return check_codec(plan, i);
+  return instr->attr.codec.ops ? verify_fail(plan, i, "has a codec and no messages") : STATUS_OK;
 }
 
 /* ---- beyond the facts ---- */
@@ -194,29 +229,6 @@ static enum status check_part(const struct plan *plan, int i, int whole, int par
 {
   const struct instr *instr = &plan->instr[i];
   return check_elements(plan, i, part, plan->buffer[instr->use[whole].buffer].elements / verify_members(plan, instr));
-}
-
-/* A reduced shard inside of what is reduced takes its place: added, this rank's part would count twice. And what all send must be received somewhere. */
-enum status check_reduce(const struct plan *plan, int i)
-{
-  const struct plan_use *use = plan->instr[i].use;
-  const int full = use[REDUCE_FULL].buffer, staging = use[REDUCE_STAGING].buffer, shard = use[REDUCE_SHARD].buffer;
-  const enum status status = check_part(plan, i, REDUCE_FULL, REDUCE_SHARD);
-  if (status)
-    return status;
-  if (plan->buffer[staging].bytes < plan->buffer[full].bytes)
-    return status_set(STATUS_PLAN, "%s receives into %s, which is smaller than %s", verify_name(plan, i, i).text, plan->buffer[staging].name,
-                      plan->buffer[full].name);
-  if (use[REDUCE_SHARD].access == ACCESS_ADD && plan_root(plan, full, NULL) == plan_root(plan, shard, NULL))
-    return status_set(STATUS_PLAN, "%s adds to %s, which is a part of what it reduces", verify_name(plan, i, i).text,
-                      plan->buffer[shard].name);
-  return STATUS_OK;
-}
-
-/* Each member reads its shard of what all have landed, as far from the beginning as its own part of the unit is. */
-enum status check_sum_shared(const struct plan *plan, int i)
-{
-  return check_part(plan, i, SUM_SHARED_LANDED, SUM_SHARED_SHARD);
 }
 
 enum status check_gather_grads(const struct plan *plan, int i)

@@ -96,10 +96,17 @@ bool verify_has_working(const struct plan *plan, int unit)
   return unit >= 0 && plan->policy[unit].working != WORKING_NONE;
 }
 
+bool verify_sends_gradients(const struct plan *plan, int unit)
+{
+  return plan->policy[unit].codec.ops->traits & CODEC_IDENTITY;
+}
+
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
 {
   const struct plan_input *input = &plan->input;
   const bool shards = input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
+  if (op_rows[instr->op].coded && instr->op != OP_SUM_SHARED && input->shape.replicas > 1)
+    return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
   if (instr->op == OP_GATHER && !shards)
     return GROUP_NONE;
   return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE : op_rows[instr->op].group;

@@ -10,18 +10,23 @@ enum kind {
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
   VALUE_GRADIENT,
+  VALUE_ENCODED,   /* one message for each member of a group */
+  VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` of all */
   VALUE_WORKING
 };
 
-/* What a buffer holds. Of a gradient: the sum over so many ranks and micro-batches, from `micro` on, of what the unit itself and of what the
- * embedding contributes; of a block's input: whether it has gone on to another tier, so that it is no longer here. */
+/* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on, of
+ * the parts of the unit itself and of the embedding. Messages hold the sum that each sender had. A
+ * block's input may have gone on to another tier: then it is no longer here. */
 struct value {
   enum kind kind;
   int unit, micro;
   int ranks, micros, embeds;
+  enum plan_group group; /* of messages: between the members of which group, and by which codec */
+  struct codec codec;
   int state; /* of VALUE_STATE and VALUE_OLD_STATE: which */
   bool gone;
 };
@@ -33,6 +38,8 @@ static const char *const words_of[] = {
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
     [VALUE_GRADIENT] = "the unit's gradient",
+    [VALUE_ENCODED] = "the messages of the unit's gradient",
+    [VALUE_RECEIVED] = "the messages of the unit's gradient from all members of its group",
     [VALUE_OLD_STATE] = "the unit's state from the disk",
     [VALUE_STATE] = "the unit's state after its update",
     [VALUE_DIRECTION] = "the direction of the unit's matrices",
@@ -145,36 +152,103 @@ static enum status join_sums(const struct walker *w, int k, struct value more)
 }
 
 /* Of its unit and of this micro-batch, where the instruction has one. */
-static enum status expect_gradient(const struct walker *w, int k)
+static enum status expect_sum(const struct walker *w, int k, enum kind kind)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  return expect(w, k, VALUE_GRADIENT, instr->unit, instr->micro < 0 ? value_of(w, k).micro : instr->micro);
+  return expect(w, k, kind, instr->unit, instr->micro < 0 ? value_of(w, k).micro : instr->micro);
 }
 
-/* What is reduced is each member's own sum; it is spent. `to`: operand of the result. */
-static enum status reduce_sums(const struct walker *w, int from, int to)
+static enum status expect_gradient(const struct walker *w, int k)
+{
+  return expect_sum(w, k, VALUE_GRADIENT);
+}
+
+/* Members of a group send their own sums. In a shard group a member's sum is over itself alone, and
+ * between replicas it is over the ranks of the shard group. */
+static enum status expect_own_sum(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  enum status status = expect_gradient(w, from);
-  if (status)
+  const int ranks = instr->attr.group == GROUP_REPLICAS ? w->plan->input.shape.group : 1;
+  const enum status status = expect_gradient(w, k);
+  if (status || value_of(w, k).ranks == ranks)
     return status;
+  return status_set(STATUS_PLAN,
+                    "%s reads %s, the sum over %d ranks where its group adds up sums over %d",
+                    verify_name(w->plan, w->now, w->now).text,
+                    w->plan->buffer[buffer_of(w, k)].name, value_of(w, k).ranks, ranks);
+}
+
+/* Messages between the members of the instruction's group, by its codec. */
+static enum status expect_messages(const struct walker *w, int k, enum kind kind)
+{
+  const struct attributes *attr = &w->plan->instr[w->now].attr;
+  const struct value value = value_of(w, k);
+  const enum status status = expect_sum(w, k, kind);
+  if (status || (value.group == attr->group && codec_equal(&value.codec, &attr->codec)))
+    return status;
+  return status_set(STATUS_PLAN, "%s reads %s, messages of another %s than its own",
+                    verify_name(w->plan, w->now, w->now).text,
+                    w->plan->buffer[buffer_of(w, k)].name,
+                    value.group == attr->group ? "codec" : "group");
+}
+
+/* Messages, or the gradient itself if the codec sends it as it is. */
+static enum status expect_sent(const struct walker *w, int k)
+{
+  const struct codec *codec = &w->plan->instr[w->now].attr.codec;
+  return codec->ops->traits & CODEC_IDENTITY ? expect_own_sum(w, k)
+                                             : expect_messages(w, k, VALUE_ENCODED);
+}
+
+static void set_messages(const struct walker *w, int from, int to, enum kind kind)
+{
+  const struct attributes *attr = &w->plan->instr[w->now].attr;
+  struct value value = value_of(w, from);
+  value.kind = kind;
+  value.group = attr->group;
+  value.codec = attr->codec;
+  set_value(w, to, value);
+}
+
+/* The sum of what all members sent, which goes on with another one or begins. */
+static enum status sum_messages(const struct walker *w, int from, int to)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
   struct value sum = value_of(w, from);
+  sum.kind = VALUE_GRADIENT;
   sum.ranks *= (int)verify_members(w->plan, instr);
-  set_value(w, from, (struct value){0});
   if (instr->use[to].access == ACCESS_ADD)
     return join_sums(w, to, sum);
   set_value(w, to, sum);
   return STATUS_OK;
 }
 
-enum status value_reduce(const struct walker *w)
+enum status value_encode(const struct walker *w)
 {
-  return reduce_sums(w, REDUCE_FULL, REDUCE_SHARD);
+  const enum status status = expect_own_sum(w, ENCODE_GRADS);
+  if (!status)
+    set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);
+  return status;
+}
+
+enum status value_exchange(const struct walker *w)
+{
+  const enum status status = expect_sent(w, EXCHANGE_SENT);
+  if (!status)
+    set_messages(w, EXCHANGE_SENT, EXCHANGE_RECEIVED, VALUE_RECEIVED);
+  return status;
+}
+
+enum status value_decode_sum(const struct walker *w)
+{
+  const enum status status = expect_messages(w, DECODE_SUM_MESSAGES, VALUE_RECEIVED);
+  return status ? status : sum_messages(w, DECODE_SUM_MESSAGES, DECODE_SUM_SHARD);
 }
 
 enum status value_sum_shared(const struct walker *w)
 {
-  return reduce_sums(w, SUM_SHARED_LANDED, SUM_SHARED_SHARD);
+  const enum status status = expect_sent(w, SUM_SHARED_SENT);
+  return status ? status : sum_messages(w, SUM_SHARED_SENT, SUM_SHARED_SHARD);
 }
 
 /* A gradient that moves as it is. */

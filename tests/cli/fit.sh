@@ -12,6 +12,18 @@ fit() {
   test "$status" = "$code" || { cat fit.out fit.err >&2; die "exit $status, not $code, with $*"; }
   cat fit.out fit.err > fit.all
   grep -qF -e "$text" fit.all || { cat fit.all >&2; die "'$text' is not there with $*"; }
+  follow tiny.yaml "$@"
+}
+# follow DECK [key=value ...]: typed as it is printed, each advice does what it says.
+follow() {
+  sed -n 's/ (which changes the numbers)//; s/^with \(.*\) a \(rank\|node\) needs .*: \([a-z ]*\)$/\3: \1/p' fit.out > advice
+  while IFS=: read -r says typed; do
+    status=0
+    # shellcheck disable=SC2086 # keys
+    "$SLUICE" plan "$@" list=false $typed > advised.out 2>&1 || status=$?
+    test "$says $status" = "fits 0" || test "$says $status" = "does not fit either 1" ||
+      { cat fit.out advised.out >&2; die "with $typed: not '$says', but exit $status"; }
+  done < advice
 }
 # amount BYTES: as people are told, in the largest unit of which there is one.
 amount() { echo "$1" | awk '{ split("B KiB MiB GiB", unit, " "); u = 1; while ($1 >= 1024 && u < 4) { $1 /= 1024; u++ } printf((u > 1 ? "%.2f %s" : "%d %s"), $1, unit[u]) }'; }
@@ -66,22 +78,24 @@ fit 0 "verified" comm.backend=nccl run.device=cuda
 fit 0 "verified" comm.backend=mpi run.device=cuda --ranks 2
 
 # What would make it fit is a plan of its own, with its own bytes.
-fit 1 "with shard.strategy=full_shard, shard.reduce=micro, tiers.activations=recompute and data.micro_batch=1 a rank needs" --ranks 2 gpu=1B \
-  shard.strategy=no_shard data.micro_batch=3
-grep -q "does not fit either" fit.out || die "one byte is enough"
+fit 1 "does not fit either" --ranks 2 gpu=1B shard.strategy=no_shard data.micro_batch=3
+for key in shard.strategy=full_shard data.micro_batch=1 tiers.params=host; do
+  grep -q "^with .*$key.* a rank needs" fit.out || { cat fit.out >&2; die "$key is not tried"; }
+done
 fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
 least=$(device)
-fit 1 "use more ranks, or a shorter data.sequence" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
+fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
 fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
-fit 1 "does not fit either" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
-fit 1 "shorter data.sequence (context= of sluice generate)" mode=generate gpu=1B
-grep -E 'micro_batch|recompute' fit.out && die "cures that change nothing for generation"
-fit 1 "with shard.strategy=full_shard and data.micro_batch=1 a rank needs" mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
+# Of several changes none is superfluous.
+fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+fit 1 "does not fit either" mode=generate gpu=1B
+grep -E '^with .*(micro_batch|recompute)' fit.out && die "cures that change nothing for generation"
+fit 1 "with data.micro_batch=1 " mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
 fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
 least=$(device)
 fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
-fit 1 "does not fit either" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+fit 1 "tiers.optimizer=host a rank needs" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
 fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
@@ -120,10 +134,10 @@ tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" 
     --ranks 6 --local_ranks 3 transfer.params=full $offload
   fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" run.device=cuda transfer.rate=3
 }
-fit 1 "with tiers.params=host, tiers.optimizer=host, tiers.activations=host and data.micro_batch=1 a rank needs" --ranks 2 gpu=1B data.micro_batch=2
-grep -q 'fits$' fit.out && die "one byte is enough"
+fit 1 "does not fit either" --ranks 2 gpu=1B data.micro_batch=2
+grep -q ': fits$' fit.out && die "one byte is enough"
 grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out || die "one byte is enough for many ranks"
-least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1"
+least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1 shard.prefetch=0"
 # shellcheck disable=SC2086 # words
 fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
@@ -132,39 +146,44 @@ kib=$(sed 's/\..*//' window)
 fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib + 1))Ki
 grep -q 'of its GPU, and a node [0-9.]* MiB: fits$' fit.out || { cat fit.out >&2; die "the window does not fit"; }
 fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib - 1))Ki
-grep -q 'of its GPU, and a node [0-9.]* MiB: does not fit either$' fit.out || { cat fit.out >&2; die "less than the window fits"; }
+grep '^with ' fit.out | grep -qv 'data.sequence=' && { cat fit.out >&2; die "less than the window fits"; }
 # shellcheck disable=SC2086 # words
 {
-  fit 1 "with optim.state=nvme a rank needs" --ranks 2 gpu=1B host=1B $least_of_all
+  fit 1 "optim.state=nvme" --ranks 2 gpu=1B host=1B $least_of_all
   fit 1 "does not fit" --ranks 2 gpu=1B host=1B $least_of_all optim.state=nvme
-  grep "^with " fit.out && die "a cure that is the deck as it is"
+  grep -E "^with .*(optim|micro_batch|prefetch)" fit.out && die "a cure that is the deck as it is"
 }
 
-# What one key alone mends is said of that key, which costs least; and what the GPU has no room for is not cured by what takes none of it. Oracles: the plans with these keys, which fit; the
-# bytes that the table prints.
+# One key alone comes before several, the one that costs least first, and the one that changes the numbers last. What the GPU has no room for is not cured by what takes none of it. Oracles: the
+# plans with these keys, which fit; the bytes that the table prints.
 llama() { # CODE TEXT [key=value ...]
   code=$1 text=$2
   shift 2
   status=0
-  "$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 run.device=cuda list=false "$@" > fit.out 2> fit.err || status=$?
+  set -- "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=2 run.device=cuda list=false "$@"
+  "$SLUICE" plan "$@" > fit.out 2> fit.err || status=$?
   test "$status" = "$code" || { cat fit.out fit.err >&2; die "exit $status, not $code, with $*"; }
   grep -qF -e "$text" fit.out || { cat fit.out >&2; die "'$text' is not there with $*"; }
+  follow "$@"
 }
-only() { test "$(grep -c '^with ' fit.out)" = 1 || { cat fit.out >&2; die "one cure is enough"; }; }
+order() { # KEY...: what is advised, in this order
+  for key; do echo "$key"; done > expected
+  sed -n 's/^with \([^ ]*\).*/\1/p' fit.out | cmp -s - expected || { cat fit.out >&2; die "not advised: $*"; }
+}
 without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
-llama 1 "with tiers.working=gather a rank needs 67.53 GiB of its GPU: fits" gpu=70GiB tiers.activations=recompute tiers.working=keep
-only
-llama 0 "a rank needs 67.53 GiB" gpu=70GiB tiers.activations=recompute tiers.working=gather
-llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.57 GiB of its GPU: fits" gpu=60GiB tiers.activations=recompute
-only
-llama 0 "a rank needs 52.57 GiB" gpu=60GiB tiers.activations=recompute optim.moments=bf16
-llama 1 "with tiers.activations=keep_host:2 a rank needs 72.82 GiB of its GPU: fits" gpu=73GiB tiers.activations=keep
-only
-llama 1 "with tiers.params=host, tiers.optimizer=host a rank needs" gpu=40GiB tiers.activations=keep_host:2
+llama 1 "with tiers.working=gather a rank needs 67.44 GiB of its GPU: fits" gpu=70GiB tiers.activations=recompute tiers.working=keep
+order tiers.working=gather tiers.params=host optim.moments=bf16
+llama 0 "a rank needs 67.44 GiB" gpu=70GiB tiers.activations=recompute tiers.working=gather
+llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.49 GiB of its GPU: fits" gpu=60GiB tiers.activations=recompute
+order tiers.params=host optim.moments=bf16
+llama 0 "a rank needs 52.49 GiB" gpu=60GiB tiers.activations=recompute optim.moments=bf16
+llama 1 "with tiers.activations=keep_host:2 a rank needs 72.82 GiB of its GPU, and a node 100.26 GiB: fits" gpu=73GiB tiers.activations=keep
+order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
+llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB tiers.activations=keep_host:2
 grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
 without 'data.sequence|nodes'
 llama 0 "37.32 GiB, the GPU has 40.00 GiB: fits" gpu=40GiB tiers.activations=recompute ranks=4
-llama 1 "or use more ranks, or a shorter data.sequence" gpu=70GiB data.sequence=65536
+llama 1 "or use more ranks" gpu=70GiB data.sequence=65536
 llama 0 "GPU has 70.00 GiB: fits" gpu=70GiB data.sequence=8192
 llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
 # The memory that is short.
@@ -179,7 +198,7 @@ held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.r
 # shellcheck disable=SC2086 # assignments
 {
   llama 1 "with tiers.resident=0 a rank needs" gpu=25GiB $held
-  only
+  order tiers.resident=0
   llama 2 "" $held tiers.resident=34
 }
 grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
@@ -240,6 +259,22 @@ awk '/^predicted step/ { step = $3; for (i = 1; i < NF; i++) if ($i == "disk") d
   { cat fit.out >&2; die "a slow disk is not what the step waits for"; }
 fit 0 "predicted step" --ranks 2 gemm=1
 grep -q 'transfer.params' fit.out && die "a choice where there is none"
+
+# Presets: those that fit first, then the fastest. Oracles: the plans of decks that have them, in which the ranked table is the same.
+presets() { sed -n '/^  tiers.preset/,$s/^  \(device\|recompute\|offload[a-z_]*\) .*/\1/p' fit.out | tr '\n' ' '; }
+llama 0 "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 disk_read=1.1
+test "$(presets)" = "recompute offload_resident offload offload_nvme device " || { cat fit.out >&2; die "presets in this order: $(presets)"; }
+sed -n '/^  tiers.preset/,$p' fit.out > ranked
+for preset in $(presets); do
+  code=0
+  test $preset != device || code=1
+  llama $code "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 disk_read=1.1 tiers.preset=$preset
+  step=$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) device=$(sed -n 's/^  device: a rank needs \([0-9.]*\) GiB.*/\1/p' fit.out)
+  grep -Eq "^  $preset +$step s +$device GiB .* (too large|fits)$" ranked || { cat ranked >&2; die "$preset: $step s, $device GiB"; }
+  sed -n '/^  tiers.preset/,$p' fit.out | sed 's/  (tiers.preset of this deck)//' | cmp -s - ranked || die "the deck with $preset is told something else"
+done
+fit 0 "verified" tiers.preset=offload run.device=cuda
+grep -q "tiers.preset  " fit.out && die "presets that nobody asked for"
 
 # Rates from a file, which the command line overrides.
 cat > rates.yaml <<YAML

@@ -63,7 +63,7 @@ rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
 instruction           count    ms a step   of the step       GB/s   of the link
 GATHER                   18        2.000        20.0 %     150.00        50.0 %
 FORWARD                   8        3.000        30.0 % 
-REDUCE                    8        1.000        10.0 %     100.00         n/a
+EXCHANGE                  8        1.000        10.0 %     100.00         n/a
 
 operations           a step    ms a step   of the step       rate
 products              113.5        5.000        50.0 %      632.0 TFLOP/s
@@ -99,7 +99,7 @@ has '| qwen7b-weak | 4 | 9.0k | 90.0% | – | – | 95% | missed |'
 has '| qwen7b-weak-full | 2 | 9.6k | – | – | – | 95% | not measured |'
 has '| GATHER | 2.000 | 20.0 % | 150.00 | 50.0 % |'
 has '| FORWARD | 3.000 | 30.0 % |  |  |'
-has '| REDUCE | 1.000 | 10.0 % | 100.00 |  |'
+has '| EXCHANGE | 1.000 | 10.0 % | 100.00 |  |'
 has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
 has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
 has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s measured.'

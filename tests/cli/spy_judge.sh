@@ -75,7 +75,7 @@ after 8 "UPDATE h.0" "T alloc cuMemAlloc_v2" > record
 refuses "memory inside of steps: cuMemAlloc_v2 (alloc)" spied record
 after 3 "LOAD m1" "99 alloc cuMemCreate" > record
 refuses "memory inside of steps: cuMemCreate (alloc) on thread 99" spied record
-after 6 "REDUCE h.1" "T free cudaFree" > record
+after 6 "EXCHANGE h.1" "T free cudaFree" > record
 refuses "memory inside of steps: cudaFree (free)" spied record
 sed "/${tab}alloc${tab}/d" good > record
 refuses "no memory was ever taken before step 3: the record is blind" spied record

@@ -398,7 +398,7 @@ static void test_tiers(void **state)
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
       {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
-      {false, "comm.gradients=bf16", 2, 2, {.wire = DTYPE_BF16}},
+      {false, "comm.gradients=bf16", 2, 2, {.codec = "bf16"}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -415,7 +415,7 @@ static void test_tiers(void **state)
     assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(shape.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(shape.immediate, expected->immediate);
-    assert_int_equal(shape.wire, expected->wire);
+    assert_string_equal(shape.codec ? shape.codec : "", expected->codec ? expected->codec : "");
     assert_int_equal(shape.moments, expected->moments);
     assert_true(shape.nvme_state == expected->nvme_state);
     deck_destroy(&deck);
@@ -745,6 +745,109 @@ static void test_aliases(void **state)
   }
 }
 
+static void load_yaml(struct deck *deck, const char *yaml, char *typed)
+{
+  if (deck_load_text(deck, "file", yaml, strlen(yaml), *typed ? 1 : 0, (char *const[]){typed}))
+    fail_msg("%s with %s: %s", yaml, typed, status_text());
+}
+
+static void check_values(const struct deck *deck, const char *expected)
+{
+  char copy[512], *rest, *text;
+  snprintf(copy, sizeof copy, "%s", expected);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(word, '=');
+    *value++ = 0;
+    assert_int_equal(options_print_named(deck->set, word, &text), STATUS_OK);
+    if (strcmp(text, value) != 0)
+      fail_msg("%s is %s, not %s", word, text, value);
+    mem_free(text);
+  }
+}
+
+/* A preset stands for its keys. A key that is set next to it wins, and a typed preset replaces the
+ * keys of a file. Oracle: the deck that says the same by single keys. */
+static void test_presets(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *yaml, *typed, *same;
+  } known[] = {
+      {"", "tiers.preset=device", "tiers.params=device"},
+      {"", "tiers.preset=recompute", "tiers.activations=recompute"},
+      {"", "tiers.preset=offload", "tiers.params=host tiers.optimizer=host tiers.activations=host"},
+      {"", "tiers.preset=offload_resident",
+       "tiers.params=host tiers.optimizer=host tiers.activations=host tiers.resident=3"},
+      {"", "tiers.preset=offload_nvme",
+       "tiers.params=host tiers.optimizer=host tiers.activations=nvme optim.state=nvme"},
+      {"tiers: {preset: offload, activations: keep}", "",
+       "tiers.params=host tiers.optimizer=host tiers.activations=keep"},
+      {"tiers: {preset: offload}", "tiers.activations=recompute",
+       "tiers.params=host tiers.optimizer=host tiers.activations=recompute"},
+      {"tiers: {activations: keep}", "tiers.preset=recompute", "tiers.activations=recompute"},
+      {"tiers: {params: host, optimizer: host}\noptim: {state: nvme, state_share: 0.5}",
+       "tiers.preset=recompute", "tiers.activations=recompute"},
+      {"tiers: {preset: offload_nvme}", "tiers.preset=device", "tiers.params=device"},
+      {"tiers: {activations: recompute}", "tiers.preset=none", "tiers.activations=recompute"}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck, same, again;
+    char typed[48], hash[17], hash_same[17], hash_again[17], *text;
+    snprintf(typed, sizeof typed, "%s", known[i].typed);
+    load_yaml(&deck, known[i].yaml, typed);
+    assert_int_equal(load(&same, NULL, known[i].same), STATUS_OK);
+    check_values(&deck, known[i].same);
+    assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
+    load_yaml(&again, text, (char[]){""}); /* the saved deck is spelled out */
+    check_values(&again, known[i].same);
+    deck_hash(&deck, hash);
+    deck_hash(&same, hash_same);
+    deck_hash(&again, hash_again);
+    assert_string_equal(hash, hash_same);
+    assert_string_equal(hash, hash_again);
+    mem_free(text);
+    deck_destroy(&deck);
+    deck_destroy(&same);
+    deck_destroy(&again);
+  }
+}
+
+/* Oracle: what the deck would be, had the assignments been typed. */
+static void test_variants(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *set, *changes, *values; /* NULL: the keys do not go together */
+  } known[] = {
+      {"", "", "tiers.activations=recompute tiers.resident=2"},
+      {"tiers.activations=recompute data.micro_batch=1", "data.micro_batch=1",
+       "tiers.activations=recompute data.micro_batch=1"},
+      {"tiers.preset=device", "tiers.preset=device",
+       "tiers.params=device tiers.activations=keep tiers.resident=0"},
+      {"tiers.params=device", NULL, NULL},
+      {"tiers.wrong=1", NULL, NULL}};
+  struct deck deck, other;
+  char changes[64];
+  assert_int_equal(load(&deck, NULL, "tiers.params=host tiers.optimizer=host tiers.resident=2 tiers.activations=recompute "
+                                     "train.freeze=[a\\b,\"c,d\"] optim.betas=[0.8,0.9]"),
+                   STATUS_OK);
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    const enum status status = deck_vary(&deck, known[i].set, &other, changes, sizeof changes);
+    assert_int_equal(status, known[i].changes ? STATUS_OK : STATUS_USAGE);
+    if (status)
+      continue;
+    assert_string_equal(changes, known[i].changes);
+    assert_int_equal(other.train.freeze.n, 2);
+    assert_string_equal(other.train.freeze.item[0], "a\\b");
+    assert_string_equal(other.train.freeze.item[1], "c,d");
+    assert_string_equal(options_where(other.set, "train.freeze"), OPTIONS_COMMAND_LINE);
+    assert_string_equal(options_where(other.set, "model.width"), "default");
+    assert_true(other.optim.betas[0] == 0.8 && other.optim.betas[1] == 0.9);
+    check_values(&other, known[i].values);
+    deck_destroy(&other);
+  }
+  deck_destroy(&deck);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -760,6 +863,8 @@ int main(void)
       cmocka_unit_test(test_inputs),
       cmocka_unit_test(test_table),
       cmocka_unit_test(test_aliases),
+      cmocka_unit_test(test_presets),
+      cmocka_unit_test(test_variants),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

@@ -133,7 +133,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                 .one_node = setup->one_node,
                 .immediate = setup->immediate,
                 .moments = setup->moments,
-                .wire = setup->narrow_wire ? DTYPE_BF16 : DTYPE_F32,
+                .codec = setup->narrow_wire ? "bf16" : NULL,
                 .nvme_state = setup->nvme_state,
                 .resident = setup->resident,
                 .reduce_every_micro = setup->reduce_every_micro},

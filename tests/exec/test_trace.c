@@ -166,7 +166,8 @@ static void sums(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
-  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE), adam = find_op(plan, OP_UPDATE);
+  const int forward = find_op(plan, OP_FORWARD), gather = find_op(plan, OP_GATHER),
+            reduce = find_op(plan, OP_EXCHANGE), adam = find_op(plan, OP_UPDATE);
   open_trace(plan, 1e9, &run);
   happened(run, 5, forward, 0, 10);
   happened(run, 5, gather, 2, 3);
@@ -196,14 +197,14 @@ static void sums(const struct plan *plan)
   near(sum.busy_s[LANE_IO], 0);
   assert_int_equal(sum.kind[OP_FORWARD].count, 2);
   assert_int_equal(sum.kind[OP_GATHER].count, 2);
-  assert_int_equal(sum.kind[OP_REDUCE].count, 2);
+  assert_int_equal(sum.kind[OP_EXCHANGE].count, 2);
   assert_int_equal(sum.kind[OP_BACKWARD].count, 0);
   near(sum.kind[OP_GATHER].seconds, 0.006);
   assert_int_equal(sum.operations[CLASS_PRODUCTS].calls, 7);
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes;
   near(sum.kind[OP_GATHER].wire_bytes, 2 * gathered * 2 / 3);
-  near(sum.kind[OP_REDUCE].wire_bytes, 2 * reduced * 2 / 3);
+  near(sum.kind[OP_EXCHANGE].wire_bytes, 2 * reduced * 2 / 3);
   near(sum.kind[OP_FORWARD].wire_bytes, 0);
 
   char line[160];
@@ -226,18 +227,31 @@ static void narrow_sums(const struct plan *plan)
   struct trace_run *run;
   struct trace_summary sum;
   char line[160];
-  const int gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_REDUCE);
+  const int gather = find_op(plan, OP_GATHER), reduce = find_op(plan, OP_EXCHANGE);
   open_trace(plan, 1e9, &run);
   happened(run, 5, gather, 0, 1);
   happened(run, 5, reduce, 1, 2);
   check(trace_run_close(run, &sum));
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
-               reduced = (double)plan->buffer[plan->instr[reduce].use[0].buffer].bytes / 2,
+               reduced =
+                   (double)plan->buffer[plan->instr[reduce].use[EXCHANGE_RECEIVED].buffer].bytes,
                rate = reduced * 2 / 3 / 0.001;
   near(sum.kind[OP_GATHER].wire_bytes, gathered * 2 / 3);
-  near(sum.kind[OP_REDUCE].wire_bytes, reduced * 2 / 3);
+  near(sum.kind[OP_EXCHANGE].wire_bytes, reduced * 2 / 3);
   snprintf(line, sizeof line, " %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
   summary_says(line);
+
+  struct json_tree *tree;
+  const char *text = NULL;
+  check(json_tree_read(timeline, 1 << 20, &tree));
+  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
+  while (!json_find(json_find(event, "args"), "codec"))
+    event = json_next(event);
+  check(json_get_text(json_find(event, "cat"), &text, NULL));
+  assert_string_equal(text, "EXCHANGE");
+  check(json_get_text(json_find(json_find(event, "args"), "codec"), &text, NULL));
+  assert_string_equal(text, "bf16");
+  json_tree_free(tree);
 }
 
 static void gradients_in_bf16_count_half(void **state)

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "broken.h"
 #include "plan/internal.h"
 
@@ -91,6 +92,21 @@ void broken_resize(struct plan *plan, int buffer, int64_t elements)
   struct plan_buffer *b = &plan->buffer[buffer];
   b->elements = elements;
   b->bytes = elements * (int64_t)dtype_size(b->dtype);
+}
+
+int broken_view(struct plan *plan, int parent, int64_t elements)
+{
+  void *buffer = plan->buffer;
+  const int view = plan->buffers;
+  assert_int_equal(mem_resize(MEM_META, ((size_t)view + 1) * sizeof *plan->buffer, &buffer),
+                   STATUS_OK);
+  plan->buffer = buffer;
+  plan->buffers++;
+  plan->buffer[view] = plan->buffer[parent];
+  plan->buffer[view].parent = parent;
+  plan->buffer[view].parent_offset = 0;
+  broken_resize(plan, view, elements);
+  return view;
 }
 
 void broken_delete(struct plan *plan, int i)

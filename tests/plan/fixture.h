@@ -33,7 +33,7 @@ struct point {
   bool keep_working;
   int resident;        /* units whose masters stay on the device, with host */
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
-  enum dtype wire;     /* in which gradients travel */
+  const char *codec;   /* of gradients between ranks; NULL: none */
   enum optimizer optim;
 };
 

@@ -196,7 +196,7 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
           assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
         assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
-        assert_int_equal(fixture_find(plan, OP_REDUCE, u, -1) >= 0, learns);
+        assert_int_equal(fixture_find(plan, OP_EXCHANGE, u, -1) >= 0, learns);
       }
       plan_destroy(plan);
       fixture_free(&mine);
@@ -270,8 +270,10 @@ static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
   for (int m = 0; m < 2; m++) {
     const struct instr *embed = &plan->instr[fixture_find(plan, OP_EMBED_BACKWARD, 0, m)];
     assert_int_equal(embed->use[2].access, ACCESS_WRITE);
-    assert_true(fixture_find(plan, OP_REDUCE, mine.head, m) < fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
-    assert_true(fixture_find(plan, OP_REDUCE, 0, m) > fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
+    assert_true(fixture_find(plan, OP_EXCHANGE, mine.head, m) <
+                fixture_find(plan, OP_BACKWARD, BLOCKS - 1, m)); /* while a block computes */
+    assert_true(fixture_find(plan, OP_EXCHANGE, 0, m) >
+                fixture_find(plan, OP_EMBED_BACKWARD, 0, m));
   }
   plan_destroy(plan);
   fixture_free(&mine);
@@ -450,7 +452,7 @@ static void gradients_land_where_all_members_reach_them(void **state)
     assert_in_range(first->transient_bytes[TIER_SHARED], most, 3 * most);
     assert_int_equal(plan_shared_bytes(first), shared + 3 * first->transient_bytes[TIER_SHARED]);
     assert_int_equal(most_in(first, TIER_HOST, PURPOSE_LANDED), 0);
-    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
+    assert_int_equal(fixture_count(first, OP_EXCHANGE), BLOCKS + 1); /* over the replicas */
     assert_true(most_in(first, TIER_SHARED, PURPOSE_LANDED) > 0);
     for (int u = 0; u <= BLOCKS; u++)
       for (int m = 0; m < 2; m++) {
@@ -458,7 +460,6 @@ static void gradients_land_where_all_members_reach_them(void **state)
         assert_int_equal(fixture_find(last, OP_SUM_SHARED, u, m), sum);
         assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset, first->buffer[first->instr[sum].use[0].buffer].offset);
       }
-    assert_int_equal(fixture_count(first, OP_REDUCE), 0);
     const uint64_t hash = plan_collective_hash(first);
     assert_true(plan_collective_hash(last) == hash);
     last->buffer[last->instr[fixture_find(last, OP_SUM_SHARED, 1, 1)].use[0].buffer].offset += 4096;
@@ -466,6 +467,50 @@ static void gradients_land_where_all_members_reach_them(void **state)
     plan_destroy(first);
     plan_destroy(last);
   }
+}
+
+/* Encoded and received messages in bf16 take what received ones in fp32 do. Where members read each
+ * other's messages, landed gradients are private, and shared memory holds messages of half their
+ * size. */
+static void messages_take_no_more_than_gradients(void **state)
+{
+  (void)state;
+  for (int choice = 0; choice < 8; choice++) {
+    struct point point = {.strategy = choice & 1 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD,
+                          .ranks = 6,
+                          .group = choice & 1 ? 3 : 6,
+                          .micros = 2,
+                          .host = choice & 2,
+                          .cpu_reduce = choice & 4,
+                          .reduce_every_micro = true};
+    struct plan *plan[2];
+    for (int coded = 0; coded < 2; coded++) {
+      point.codec = coded ? "bf16" : NULL;
+      plan[coded] = fixture_plan(&fixture_small, &point, 0);
+    }
+    for (int tier = 0; tier < TIER_COUNT; tier++)
+      assert_int_equal(most_in(plan[1], tier, PURPOSE_STAGING),
+                       most_in(plan[0], tier, PURPOSE_STAGING));
+    assert_true(most_in(plan[0], plan[0]->on_host[LANE_REDUCE] ? TIER_HOST : TIER_DEVICE,
+                        PURPOSE_STAGING) > 0);
+    plan_destroy(plan[0]);
+    plan_destroy(plan[1]);
+  }
+  struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                        .ranks = 4,
+                        .group = 4,
+                        .micros = 1,
+                        .host = true,
+                        .cpu_reduce = true,
+                        .one_node = true};
+  struct plan *plain = fixture_plan(&fixture_small, &point, 0);
+  point.codec = "bf16";
+  struct plan *coded = fixture_plan(&fixture_small, &point, 0);
+  const int64_t landed = most_in(plain, TIER_SHARED, PURPOSE_LANDED);
+  assert_int_equal(most_in(coded, TIER_HOST, PURPOSE_LANDED), landed);
+  assert_int_equal(most_in(coded, TIER_SHARED, PURPOSE_COUNT), landed / 2);
+  plan_destroy(plain);
+  plan_destroy(coded);
 }
 
 /* Of each block and micro-batch its input, or all that it keeps, less those that are wanted back at once. */
@@ -638,6 +683,7 @@ int main(void)
       cmocka_unit_test(the_device_does_not_grow_with_depth),
       cmocka_unit_test(tiers_hold_what_they_should),
       cmocka_unit_test(gradients_land_where_all_members_reach_them),
+      cmocka_unit_test(messages_take_no_more_than_gradients),
       cmocka_unit_test(activations_wait_where_the_deck_says),
       cmocka_unit_test(plans_of_a_job_find_the_parameters_at_the_same_place),
       cmocka_unit_test(copies_that_are_kept_are_found_there_too),

@@ -103,12 +103,6 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   assert_true(plan_collective_hash(plan) != hash); /* unit */
   first->unit = 0;
   assert_true(plan_collective_hash(plan) == hash);
-  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].attr.wire = DTYPE_BF16;
-  const uint64_t bf16 = plan_collective_hash(plan);
-  assert_true(bf16 != hash); /* type on the wire */
-  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].attr.wire = DTYPE_F16;
-  assert_true(plan_collective_hash(plan) != bf16); /* also where the bytes are the same */
-  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].attr.wire = DTYPE_F32;
   struct attributes *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr;
   metrics->clip = 1;
   assert_true(plan_collective_hash(plan) != hash);
@@ -136,6 +130,10 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   optim->nesterov = !optim->nesterov;
   optim->exempt_kinds ^= 1;
   assert_true(plan_collective_hash(plan) != hash);
+  struct codec_ops other = codec_none;
+  other.name = "other";
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &other;
+  assert_true(plan_collective_hash(plan) != hash); /* codec, also where the bytes are the same */
   plan_destroy(plan);
 }
 
@@ -201,6 +199,9 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.shape.moments = DTYPE_F64;
   expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
+  bad = good;
+  bad.shape.codec = "zip";
+  expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");

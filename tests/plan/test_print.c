@@ -65,7 +65,7 @@ static const struct {
       .host = true,
       .immediate = true,
       .keep = KEEP_INPUT,
-      .wire = DTYPE_BF16}},
+      .codec = "bf16"}},
     {"host_resident",
      1,
      {.strategy = STRATEGY_FULL_SHARD,
@@ -151,7 +151,7 @@ static void names_are_the_field_s(void **state)
     assert_non_null(plan_lane_name((enum plan_lane)lane));
   for (int purpose = 0; purpose < PURPOSE_COUNT; purpose++)
     assert_non_null(plan_purpose_name((enum plan_purpose)purpose));
-  assert_string_equal(plan_op_name(OP_REPLICA_REDUCE), "REPLICA_REDUCE");
+  assert_string_equal(plan_op_name(OP_DECODE_SUM), "DECODE_SUM");
   assert_string_equal(plan_lane_name(LANE_HOST), "host");
 }
 

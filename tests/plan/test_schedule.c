@@ -95,28 +95,38 @@ static void gather_once_strategies_gather_once_a_step(void **state)
     struct plan *plan =
         fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
     assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
-    assert_int_equal(fixture_count(plan, OP_REDUCE), BLOCKS + 1);
+    assert_int_equal(fixture_count(plan, OP_EXCHANGE), BLOCKS + 1);
     plan_destroy(plan);
   }
   struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(fixture_count(plan, OP_GATHER), 0);
-  assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
+  assert_int_equal(fixture_count(plan, OP_EXCHANGE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
   plan_destroy(plan);
+}
+
+static int count_over(const struct plan *plan, enum plan_group group)
+{
+  int n = 0;
+  for (int i = 0; i < plan->n; i++)
+    n += plan->instr[i].op == OP_EXCHANGE && plan->instr[i].attr.group == group;
+  return n;
 }
 
 static void replicas_meet_once_a_step(void **state)
 {
   (void)state;
   struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
-  assert_int_equal(fixture_count(plan, OP_REDUCE), 3 * (BLOCKS + 1));
-  assert_int_equal(fixture_count(plan, OP_REPLICA_REDUCE), BLOCKS + 1);
+  assert_int_equal(count_over(plan, GROUP_REDUCE), 3 * (BLOCKS + 1));
+  assert_int_equal(count_over(plan, GROUP_REPLICAS), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
   for (int u = 0; u <= BLOCKS; u++) {
-    const struct instr *reduce = &plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, u, -1)];
+    int sum = plan->n - 1; /* the last one of a unit is that over its replicas */
+    while (plan->instr[sum].op != OP_DECODE_SUM || plan->instr[sum].unit != u)
+      sum--;
     int64_t offset;
-    assert_int_equal(plan_instr_ranks(plan, reduce), 3);
-    plan_root(plan, reduce->use[2].buffer, &offset);
+    assert_int_equal(plan_instr_ranks(plan, &plan->instr[sum - 1]), 3);
+    plan_root(plan, plan->instr[sum].use[DECODE_SUM_SHARD].buffer, &offset);
     assert_int_equal(offset, 2 * plan->layout[u].flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
   }
   plan_destroy(plan);
@@ -180,7 +190,7 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
         fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
-        int reduce = fixture_find(plan, OP_REDUCE, u, micros > 1 ? m : -1);
+        int reduce = fixture_find(plan, OP_EXCHANGE, u, micros > 1 ? m : -1);
         assert_true(depends(plan, reduce, fixture_find(plan, OP_BACKWARD, u, m)));
         assert_false(depends(plan, reduce, fixture_find(plan, OP_BACKWARD, u - 1, m)));
         assert_false(depends(plan, fixture_find(plan, OP_BACKWARD, u - 1, m), reduce));
@@ -228,7 +238,11 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       int next = fixture_find(plan, OP_BACKWARD, u - 1, 0);
       assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
-      assert_true(independent(plan, fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_REDUCE, u, -1), next));
+      assert_true(independent(
+          plan,
+          fixture_find(plan, point.cpu_reduce && point.one_node ? OP_SUM_SHARED : OP_EXCHANGE, u,
+                       -1),
+          next));
       const int update = fixture_find(plan, OP_UPDATE, u, -1);
       if (u == 6) /* every fourth, from the last one on, waits for the next forward pass */
         assert_true(update > fixture_find(plan, OP_METRICS, -1, -1));
@@ -308,7 +322,8 @@ static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state
     for (int m = 0; m < point.micros; m++) {
       const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
       const int fetch = host ? fixture_find(plan, OP_FETCH_GRAD, head, micro) : -1;
-      const int reduce = point.cpu_reduce || alone ? fetch : fixture_find(plan, OP_REDUCE, head, micro);
+      const int reduce =
+          point.cpu_reduce || alone ? fetch : fixture_find(plan, OP_EXCHANGE, head, micro);
       assert_true(choice == 0 ? reduce > first : reduce < first);
       if (!host)
         continue;

@@ -38,14 +38,15 @@ static int members_of(const struct plan *plan, bool replicas, int rank, int *out
 
 static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
 {
-  return instr->op == OP_REPLICA_REDUCE || (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
+  return (instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS) ||
+         (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
 }
 
 static void send_collective(const struct plan *plan, const struct instr *instr,
                             const struct traffic_model *by, struct count *count)
 {
   const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
-  if (!gathers && instr->op != OP_REDUCE && instr->op != OP_REPLICA_REDUCE)
+  if (!gathers && instr->op != OP_EXCHANGE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
     int member[64], mine = 0;
@@ -55,8 +56,12 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     if (instr->op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
-    const int64_t whole = plan->buffer[instr->use[gathers ? 1 : 0].buffer].bytes;
-    const int64_t part = whole / n / (!gathers && plan->input.shape.wire == DTYPE_BF16 ? 2 : 1);
+    const bool shards = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS;
+    const int64_t gradient =
+        plan->layout[instr->unit].trained / (shards ? plan->input.shape.group : 1);
+    const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
+                                  : gradient * (plan->input.shape.codec ? 2 : 4);
+    const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
            part);
@@ -112,8 +117,10 @@ static void every_message_is_counted(void **state)
                                     .ranks = known[i].ranks,
                                     .group = known[i].group,
                                     .micros = 2,
-                                    .wire = way & 2 ? DTYPE_BF16 : DTYPE_F32,
-                                    .reduce_every_micro = known[i].strategy != STRATEGY_SHARD_OPTIM && known[i].strategy != STRATEGY_NO_SHARD};
+                                    .codec = way & 2 ? "bf16" : NULL,
+                                    .reduce_every_micro =
+                                        known[i].strategy != STRATEGY_SHARD_OPTIM &&
+                                        known[i].strategy != STRATEGY_NO_SHARD};
         const struct traffic_bytes got = check(&point, &by);
         assert_true((got.all == 0) == (known[i].ranks <= local));
       }

@@ -139,7 +139,7 @@ static void matrices_are_whole(void **state)
   struct point point = broken_full_shard;
   point.optim = OPTIM_muon;
   broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
-  broken_without(&point, OP_DIRECTION, 1, "GATHER_DIRECTION h.0 (#46, reduce) reads direction_mine, but");
+  broken_without(&point, OP_DIRECTION, 1, "reads direction_mine, but");
 
   struct plan *plan = broken_start(&point);
   const int update = fixture_find(plan, OP_UPDATE, 1, -1);
@@ -162,13 +162,20 @@ static void what_is_missing_is_said(void **state)
   broken_without(&broken_full_shard, OP_UPDATE, 1, "h.0 has no UPDATE: its parameters would never change");
   broken_without(&broken_full_shard, OP_SQUARES, 1, "h.0 has no SQUARES: the gradient norm would lack a part");
   broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0, "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
-  broken_without(&broken_full_shard, OP_REDUCE, 2, "REDUCE h.1 m1");
-  broken_without(&broken_full_shard, OP_REDUCE, 2, "changes grads.h.1 before anything has written it in this step");
-  broken_without(&broken_no_shard, OP_REDUCE, 2, "h.1 has no REDUCE: its gradient would lack the other ranks' part");
+  broken_without(&broken_full_shard, OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
+  broken_without(&broken_full_shard, OP_DECODE_SUM, 2,
+                 "changes grads.h.1 before anything has written it in this step");
+  broken_without(&broken_no_shard, OP_DECODE_SUM, 2,
+                 "h.1 has no DECODE_SUM: its gradient would lack the other ranks' part");
+  broken_without(&broken_no_shard, OP_EXCHANGE, 2,
+                 "DECODE_SUM h.1 (#7, reduce) reads staging, but");
+  broken_without(&broken_no_shard, OP_EXCHANGE, 1,
+                 "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
   broken_without(&broken_no_shard, OP_GATHER_GRADS, 1, "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
   broken_without(&broken_no_shard, OP_BACKWARD, 1, "grads.h.0 before anything has written it in this step");
   broken_without(&broken_full_shard, OP_METRICS, -1, "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
-  broken_without(hybrid, OP_REPLICA_REDUCE, 1, "h.0 has no REPLICA_REDUCE: its gradient would lack the other replicas' part");
+  broken_without(hybrid, OP_EXCHANGE, 1,
+                 "h.0 has 1 EXCHANGE for the whole step where there must be 2");
 
   struct plan *plan = broken_start(hybrid);
   int second = fixture_find(plan, OP_BACKWARD, 2, -1);
@@ -190,6 +197,14 @@ static void what_is_done_twice_is_said(void **state)
   plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
+
+  struct point coded = broken_no_shard;
+  coded.codec = "bf16";
+  plan = broken_start(&coded);
+  plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)] =
+      plan->instr[fixture_find(plan, OP_ENCODE, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "h.0 has 2 ENCODE for the whole step where there must be 1");
 
   plan = broken_start(&broken_full_shard);
   plan->instr[3].micro = 2;
@@ -236,9 +251,9 @@ static void buffers_have_their_roles(void **state)
   broken_refused(plan, "of grads.h.0 where");
 
   plan = broken_start(&broken_no_shard);
-  plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].use[2].access = ACCESS_ADD;
+  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use[DECODE_SUM_SHARD].access = ACCESS_ADD;
   broken_settle(plan);
-  broken_refused(plan, "adds to shard.h.0, which is a part of what it reduces");
+  broken_refused(plan, "adds to shard.h.0, which is not the sum"); /* but a part of what was sent */
 }
 
 /* Of what a collective works on each part has its size, and there is room for what arrives. */
@@ -246,14 +261,16 @@ static void collectives_have_their_sizes(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_full_shard);
-  const struct plan_use *use = plan->instr[fixture_find(plan, OP_REDUCE, 0, -1)].use;
-  broken_resize(plan, use[REDUCE_STAGING].buffer, plan->buffer[use[REDUCE_FULL].buffer].elements - 1);
+  const struct plan_use *use = plan->instr[fixture_find(plan, OP_EXCHANGE, 0, -1)].use;
+  broken_resize(plan, use[EXCHANGE_RECEIVED].buffer,
+                plan->buffer[use[EXCHANGE_RECEIVED].buffer].elements - 1);
   broken_settle(plan);
-  broken_refused(plan, "receives into staging, which is smaller than dparams.");
+  broken_refused(plan, "elements of staging where there must be");
 
   plan = broken_start(&broken_no_shard);
-  use = plan->instr[fixture_find(plan, OP_REDUCE, 1, -1)].use;
-  broken_resize(plan, use[REDUCE_SHARD].buffer, plan->buffer[use[REDUCE_SHARD].buffer].elements - 1);
+  use = plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].use;
+  broken_resize(plan, use[DECODE_SUM_SHARD].buffer,
+                plan->buffer[use[DECODE_SUM_SHARD].buffer].elements - 1);
   broken_settle(plan);
   broken_refused(plan, "shard.h.0 where there must be");
 }
@@ -431,19 +448,85 @@ static void attributes_are_the_inputs(void **state)
   broken_refused(plan, "rounds in another way, or with another seed");
 }
 
-/* One reduction in bf16 among others in fp32, and the other way round. */
-static void gradients_travel_in_one_type(void **state)
+/* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
+ * codec has messages of the same size. */
+static void gradients_travel_by_one_codec(void **state)
 {
   (void)state;
+  struct codec_ops other = codec_bf16;
   struct plan *plan = broken_start(&broken_hybrid_shard);
-  plan->instr[fixture_find(plan, OP_REPLICA_REDUCE, 1, -1)].attr.wire = DTYPE_BF16;
-  broken_refused(plan, "sends gradients in bf16, and this job's travel in fp32");
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &codec_bf16;
+  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
 
   struct point point = broken_host_one_node;
-  point.wire = DTYPE_BF16;
+  point.codec = "bf16";
   plan = broken_start(&point);
-  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.wire = DTYPE_F32;
-  broken_refused(plan, "sends gradients in fp32, and this job's travel in bf16");
+  plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
+  broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
+
+  static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
+  for (int r = 0; r < 2; r++) {
+    point = broken_full_shard;
+    point.codec = "bf16";
+    plan = broken_start(&point);
+    plan->instr[fixture_find(plan, r ? OP_DECODE_SUM : OP_ENCODE, 1, 0)].attr.codec.ops = &other;
+    char words[128];
+    snprintf(words, sizeof words, "%s h.0 m0", plan_op_name(reads_messages[r]));
+    assert_int_equal(plan_verify(plan), STATUS_PLAN);
+    assert_non_null(strstr(status_text(), words));
+    broken_refused(plan, "messages of another codec than its own");
+  }
+
+  plan = broken_start(&broken_full_shard);
+  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.codec.ops = NULL;
+  broken_refused(plan, "sends gradients by codec (absent)");
+  plan = broken_start(&broken_full_shard);
+  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].attr.codec.ops = &codec_none;
+  broken_refused(plan, "has a codec and no messages");
+}
+
+/* A codec whose messages have one size, whatever they hold: so sizes give nothing away. */
+static int64_t fixed_bytes(const struct codec *codec, int64_t n)
+{
+  (void)codec, (void)n;
+  return 64;
+}
+
+static const struct codec_ops fixed = {.name = "fixed", .bytes = fixed_bytes};
+
+enum status __real_codec_find(const char *name, struct codec *out);
+enum status __wrap_codec_find(const char *name, struct codec *out);
+enum status __wrap_codec_find(const char *name, struct codec *out)
+{
+  if (!name || strcmp(name, fixed.name) != 0)
+    return __real_codec_find(name, out);
+  out->ops = &fixed;
+  return STATUS_OK;
+}
+
+static void messages_stay_in_their_group(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
+  broken_refused(plan, "meets another group than its own");
+
+  struct point point = broken_hybrid_shard; /* two replicas of groups of two */
+  point.codec = fixed.name;
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.group = GROUP_REPLICAS;
+  broken_refused(plan, "reads sent.h.0, messages of another group than its own");
+
+  plan = broken_start(
+      &broken_hybrid_shard); /* what only this rank has would be added up over replicas */
+  int first = fixture_find(plan, OP_EXCHANGE, 1, -1), second = first + 1;
+  while (plan->instr[second].op != OP_EXCHANGE)
+    second++;
+  const int64_t half = plan->layout[1].trained / 2;
+  const int own = broken_view(plan, plan->instr[first].use[EXCHANGE_SENT].buffer, half);
+  plan->instr[second].use[EXCHANGE_SENT].buffer = own;
+  broken_settle(plan);
+  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
 }
 
 /* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
@@ -479,7 +562,8 @@ int main(void)
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(attributes_are_the_inputs),
-      cmocka_unit_test(gradients_travel_in_one_type),
+      cmocka_unit_test(gradients_travel_by_one_codec),
+      cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);

@@ -201,7 +201,7 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_refused(plan, "writes landed.h.1, which lies in host memory, where it must not lie");
 
   plan = broken_start(&broken_host_one_node);
-  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_LANDED].buffer, 4);
+  broken_resize(plan, plan->instr[sum].use[SUM_SHARED_SENT].buffer, 4);
   broken_settle(plan);
   broken_refused(plan, "elements of landed.h.0 where there must be");
 

@@ -1,0 +1,73 @@
+/* Other settings for a job: what would make it fit, and what would be faster. A variant is a list
+ * of deck assignments. It is resolved, planned, sized and simulated as if the user had typed them.
+ */
+#ifndef SLUICE_JOB_ADVISE_H
+#define SLUICE_JOB_ADVISE_H
+
+#include "job/job.h"
+
+enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
+/* Bytes of a node, except those of the device, which are of a rank. They are doubles because a
+ * need may exceed 2^63. */
+struct rooms {
+  double need[ROOMS], have[ROOMS]; /* have < 0: unknown, and so enough */
+};
+bool rooms_is_short(const struct rooms *rooms, enum room room);
+bool rooms_fit(const struct rooms *rooms);
+
+/* A job, and how to judge what its plans, or those of another deck, need. */
+struct advise_case {
+  const struct deck *deck;
+  enum job_use use;
+  int local_ranks;
+  int n; /* plans of the deck, of which the first has the job's shape */
+  const struct plan *const *plans;
+  void (*judge)(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
+  const void *arg;
+};
+
+/* What plans need and how long a step takes. */
+struct advise_measure {
+  struct rooms rooms;
+  double tier[TIER_COUNT];       /* of this rank; of TIER_SHARED of its group */
+  double divided[TIER_COUNT];    /* bytes of `tier` that more ranks would share */
+  struct plan_forecast forecast; /* zeros without rates */
+};
+
+struct advice {
+  char name[640];       /* the assignments that differ from the deck, as they are typed; "": none */
+  bool possible;        /* the keys go together, and the rest is set */
+  bool changes_numbers; /* of the training */
+  bool fits;
+  struct advise_measure measure;
+};
+
+/* What the deck would need with these assignments ("tiers.activations=recompute
+ * data.micro_batch=1"). `rates` may be NULL. Local. */
+enum status advise_try(const struct advise_case *job, const char *assignments,
+                       const struct plan_rates *rates, struct advice *out);
+
+/* The first plan of the job with these assignments, without waits. Free with plan_destroy. NULL:
+ * the keys do not go together. Local. */
+enum status advise_plan(const struct advise_case *job, const char *assignments, struct plan **out);
+
+/* Whether something else than a key would do. */
+struct advise_hopes {
+  bool ranks; /* many more ranks, with the deck as it is or with the keys of the last advice */
+  bool both;  /* many more ranks with those keys and a much shorter sequence */
+};
+
+/* Searches for keys that make a job fit. Single changes come first, in the order of their cost, and
+ * changes of the numbers last. If no single change is enough, several together are tried, and none
+ * of them is superfluous. If they are not enough, shorter sequences are tried. `tell` gets up to
+ * three that fit. If there is none, it gets what the changes together still need, and *fits is
+ * false. Local. */
+typedef void advise_tell(void *to, const struct advice *advice);
+enum status advise_fit(const struct advise_case *job, advise_tell *tell, void *to, bool *fits,
+                       struct advise_hopes *hopes);
+
+/* "tiers.activations=recompute", with a note if it changes the numbers. Adds to `text` of `size`
+ * bytes. Local. */
+void advise_append_name(const struct advice *advice, char *text, size_t size);
+
+#endif
