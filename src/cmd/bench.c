@@ -36,7 +36,7 @@ struct measurement {
   bool by_lane;                     /* run.counters has the threads' hardware counters */
   struct op_counters *counters;     /* of the process on rank 0; otherwise NULL, as is the next */
   struct op_counters_lane *process;
-  int64_t counted[DECK_COUNTERS];
+  int64_t counted[OP_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
   int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
@@ -284,7 +284,7 @@ static void close_counters(struct measurement *m)
  * inherit them. */
 static void open_counters(struct measurement *m)
 {
-  enum status status = op_counters_create(COUNT_PROCESS, NULL, &m->counters);
+  enum status status = op_counters_create(COUNT_PROCESS, 0, NULL, &m->counters);
   if (!status)
     status = op_counters_lane_create(m->counters, NULL, &m->process);
   if (!status)

@@ -167,7 +167,7 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   struct op_counters *counters = NULL;
   finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5") : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
   finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
-  finding[PAPI] = op_counters_create(COUNT_PROCESS, NULL, &counters)
+  finding[PAPI] = op_counters_create(COUNT_PROCESS, 0, NULL, &counters)
                       ? refused("PAPI")
                       : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters),
                                        op_counters_note(counters));

@@ -65,6 +65,17 @@ static enum status try_all(struct exec *exec, struct lane *lane, int64_t tokens)
   return status;
 }
 
+/* Replicas must multiply matrices alike. */
+static enum status try_matrices(struct exec *exec, struct lane *lane)
+{
+  const struct plan *plan = exec->plan;
+  enum status status = STATUS_OK;
+  for (int i = 0; !status && i < plan->n; i++)
+    if (plan->instr[i].op == OP_UPDATE && plan->instr[i].use[UPDATE_DIRECTION].buffer >= 0)
+      status = exec_try_matrices(exec, lane, i);
+  return status;
+}
+
 static enum status try_out(struct exec *exec)
 {
   struct lane *lane = exec->driver[LANE_COMPUTE].lane;
@@ -74,6 +85,8 @@ static enum status try_out(struct exec *exec)
     status = try_all(exec, lane, exec->plan->input.shape.sequence);
   if (!status && exec->plan->input.mode == PLAN_GENERATE)
     status = try_all(exec, lane, 1);
+  if (!status)
+    status = try_matrices(exec, lane);
   const enum status waited = wait_for_lane(lane);
   if (!status)
     status = waited;

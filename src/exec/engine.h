@@ -47,11 +47,10 @@ struct exec {
   int *parts;                 /* of each buffer: how many windows are it or parts of it */
   struct held *held;          /* the windows that are held now, under `mutex` */
   int n_held;
-  struct optim_segments *segments; /* of each unit, for UPDATE */
   struct comm_group *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
   struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
   struct span *span;          /* of each instruction */
-  int64_t (*spent)[DECK_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
+  int64_t (*spent)[OP_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
   struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
@@ -85,6 +84,8 @@ enum status exec_place_buffers(struct exec *exec);
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
 /* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
+/* And what UPDATE `index`, of whole matrices, makes of their direction. */
+enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);
 
 /* Run the instructions of one lane for step n, each after what it waits for. */
 enum status driver_step(struct driver *driver, int64_t n);

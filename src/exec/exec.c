@@ -21,28 +21,6 @@ bool exec_is_beside(const struct exec *exec, enum plan_lane lane)
   return exec_device_of(exec, lane) != exec->config.device;
 }
 
-static enum status make_segments(struct exec *exec)
-{
-  const struct optim_ops *ops = optim_ops((enum optimizer)exec->config.deck->optim.name);
-  unsigned exempt = optim_exempt_kinds(exec->config.deck);
-  enum status status = STATUS_OK;
-  if (ops->matrix)
-    return status_set(STATUS_UNSUPPORTED,
-                      "the plan does not update whole matrices; set optim.name to another than %s",
-                      ops->name);
-  for (int u = 0; !status && u < exec->config.model->units; u++)
-    status = optim_segments_create(ops, exec->config.model, u, exempt, &exec->segments[u]);
-  return status;
-}
-
-static bool has_op(const struct plan *plan, enum op op)
-{
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == op)
-      return true;
-  return false;
-}
-
 static void sort_by_lane(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -117,11 +95,7 @@ static enum status prepare(struct exec *exec)
   if (!status)
     status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
   if (!status)
-    status = alloc_table((size_t)exec->config.model->units, sizeof *exec->segments, &exec->segments);
-  if (!status)
     status = exec_place_buffers(exec);
-  if (!status && has_op(plan, OP_UPDATE))
-    status = make_segments(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
   if (!status)
@@ -425,11 +399,8 @@ void exec_destroy(struct exec *exec)
     exec->config.device->ops->release_host(exec->config.device, exec->results);
   for (int g = 0; g < GROUP_COUNT; g++)
     comm_group_destroy(exec->group[g]);
-  for (int u = 0; exec->segments && u < exec->config.model->units; u++)
-    optim_segments_destroy(&exec->segments[u]);
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
-  mem_free(exec->segments);
   mem_free(exec->spent);
   mem_free(exec->order);
   mem_free(exec->held);

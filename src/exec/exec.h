@@ -44,7 +44,7 @@ struct exec_config {
   struct device *host;      /* for lanes that work on the host's memory; NULL: `device`, whose memory is the host's */
   struct comm *comm;
   struct exec_memory *memory;
-  const struct deck *deck;  /* optimizer settings; loss scale: 1 / tokens of the whole step */
+  double copy_rate;         /* bytes/s of copies between tiers that are one memory; 0: as fast as they are */
   exec_load *load;
   void *load_arg;
   int threads;              /* of the compute, reduce and host lanes */

@@ -183,11 +183,11 @@ enum status run_gather(const struct call *call)
   return status;
 }
 
-/* Between tiers. Where they are one memory a deck may say how fast a link would be. */
+/* Between tiers. */
 enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
-  const double rate = config->device->model.host_memory ? config->deck->transfer.rate * 1e9 : 0, start = clock_s();
+  const double rate = config->device->model.host_memory ? config->copy_rate : 0, start = clock_s();
   enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
@@ -234,7 +234,7 @@ enum status run_read_act(const struct call *call)
 enum status run_read_state(const struct call *call)
 {
   enum status status = STATUS_OK;
-  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+  for (int s = 0; s < RULE_STATES && !status; s++)
     if (use(call, STATE_TO + s))
       status = from_disk(call, STATE_FROM + s, STATE_TO + s);
   return status;
@@ -243,7 +243,7 @@ enum status run_read_state(const struct call *call)
 enum status run_write_state(const struct call *call)
 {
   enum status status = STATUS_OK;
-  for (int s = 0; s < PLAN_MAX_STATE && !status; s++)
+  for (int s = 0; s < RULE_STATES && !status; s++)
     if (use(call, STATE_FROM + s))
       status = to_disk(call, STATE_FROM + s, STATE_TO + s);
   return status;
@@ -442,7 +442,7 @@ enum status run_metrics(const struct call *call)
   if (!status)
     status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
   if (!status)
-    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, exec->config.deck->optim.clip, &metrics->outcome);
+    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip, &metrics->outcome);
   return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
@@ -458,36 +458,95 @@ static const struct outcome *outcome_of(const struct call *call)
 /* The random bits of a step and unit. */
 static uint64_t rounding_seed(const struct call *call)
 {
-  const int64_t word[] = {call->exec->config.deck->run.seed, call->args->update, call->instr->unit};
+  const int64_t word[] = {(int64_t)call->instr->attr.seed, call->args->update, call->instr->unit};
   return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* One pass, as far as it does not depend on operands. */
+static struct update update_of(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct optim_settings *optim = &plan->input.optim;
+  return (struct update){
+      .rule = call->instr->attr.optimizer,
+      .lr = call->args->lr,
+      .beta1 = optim->beta1,
+      .beta2 = optim->beta2,
+      .momentum = optim->momentum,
+      .nesterov = optim->nesterov,
+      .eps = optim->eps,
+      .decay = optim->decay,
+      .grad_scale = 1,
+      .bias1 = 1 - pow(optim->beta1, (double)call->args->update),
+      .bias2 = 1 - pow(optim->beta2, (double)call->args->update),
+      .outcome = outcome_of(call),
+      .states = plan->policy[call->instr->unit].state,
+      .stochastic = call->instr->attr.stochastic,
+      .seed = rounding_seed(call),
+  };
+}
+
+_Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
+
+enum status run_direction(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const struct layout_range mine = plan->owned[unit];
+  const struct update op = update_of(call);
+  char *const out = use(call, DIRECTION_OUT);
+  void *const state[PLAN_MAX_STATE] = {use(call, DIRECTION_STATE)};
+  return optim_direction(call->lane, &plan->segments[unit], mine, &op, use(call, DIRECTION_GRADS),
+                         state, out - mine.begin * (int64_t)dtype_size(plan->policy[unit].window));
+}
+
+enum status run_gather_direction(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
+                         use_bytes(call, GATHER_DIRECTION_PIECE), use(call, GATHER_DIRECTION_WHOLE));
+}
+
+static enum status update_matrices(const struct call *call, const struct update *op)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct optim_segments *segments = &plan->segments[call->instr->unit];
+  const struct layout_range mine = plan->owned[call->instr->unit];
+  void *const direction = use(call, UPDATE_DIRECTION);
+  const enum status status =
+      optim_transform(call->lane, segments, mine, direction, use(call, UPDATE_WORK));
+  return status ? status
+                : optim_apply(call->lane, segments, mine, op, use(call, UPDATE_MASTER), direction,
+                              use(call, UPDATE_WORKING));
 }
 
 enum status run_update(const struct call *call)
 {
-  const struct exec *exec = call->exec;
-  const struct deck *deck = exec->config.deck;
+  const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
-  const struct update op = {
-      .lr = call->args->lr,
-      .beta1 = deck->optim.betas[0],
-      .beta2 = deck->optim.betas[1],
-      .momentum = deck->optim.momentum,
-      .nesterov = deck->optim.nesterov,
-      .eps = deck->optim.eps,
-      .decay = deck->optim.weight_decay,
-      .grad_scale = 1,
-      .bias1 = 1 - pow(deck->optim.betas[0], (double)call->args->update),
-      .bias2 = 1 - pow(deck->optim.betas[1], (double)call->args->update),
-      .outcome = outcome_of(call),
-      .states = buffer_of(call, UPDATE_STATE)->dtype,
-      .copy = use(call, UPDATE_WORKING) ? buffer_of(call, UPDATE_WORKING)->dtype : DTYPE_F32,
-      .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
-      .seed = rounding_seed(call),
-  };
-  return optim_update(call->lane, &exec->segments[unit], exec->plan->owned[unit], &op,
-                      use(call, UPDATE_MASTER), use(call, UPDATE_GRADS),
-                      (void *[]){use(call, UPDATE_STATE), use(call, UPDATE_STATE + 1)},
-                      use(call, UPDATE_WORKING));
+  struct update op = update_of(call);
+  enum status status = STATUS_OK;
+  void *state[PLAN_MAX_STATE];
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(call, UPDATE_STATE + s);
+  if (use(call, UPDATE_WORKING))
+    op.copy = buffer_of(call, UPDATE_WORKING)->dtype;
+  if (use(call, UPDATE_DIRECTION))
+    status = update_matrices(call, &op);
+  return status ? status
+                : optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &op,
+                               use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
+                               use(call, UPDATE_WORKING));
+}
+
+/* The products of an update of whole matrices, which change no parameter. */
+enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
+{
+  const struct plan *plan = exec->plan;
+  const struct instr *instr = &plan->instr[index];
+  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
+  const struct layout_range all = {0, plan->layout[instr->unit].trained};
+  return optim_transform(lane, &plan->segments[instr->unit], all, use(&call, UPDATE_DIRECTION),
+                         use(&call, UPDATE_WORK));
 }
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

@@ -31,8 +31,8 @@ struct op_counters {
   enum op_counters_scope scope;
   bool account; /* some event is from the kernel's account */
   int n, codes;
-  struct event event[DECK_COUNTERS];
-  int code[DECK_COUNTERS]; /* PAPI's, in the order of its set */
+  struct event event[OP_COUNTERS];
+  int code[OP_COUNTERS]; /* PAPI's, in the order of its set */
   char note[1024];
 };
 
@@ -40,7 +40,7 @@ struct op_counters {
 struct meter {
   int set; /* PAPI's, if `counts` */
   bool counts;
-  int64_t last[DECK_COUNTERS], spent[DECK_COUNTERS];
+  int64_t last[OP_COUNTERS], spent[OP_COUNTERS];
   enum status status;
   char failure[512];
 };
@@ -182,7 +182,7 @@ static void stop_meter(struct meter *meter)
   forget_thread();
 }
 
-static enum status read_meter(const struct meter *meter, long long value[DECK_COUNTERS])
+static enum status read_meter(const struct meter *meter, long long value[OP_COUNTERS])
 {
   return papi_check(PAPI_read(meter->set, value), "PAPI_read");
 }
@@ -256,7 +256,7 @@ static void stop_meter(struct meter *meter)
   (void)meter;
 }
 
-static enum status read_meter(const struct meter *meter, long long value[DECK_COUNTERS])
+static enum status read_meter(const struct meter *meter, long long value[OP_COUNTERS])
 {
   (void)meter, (void)value;
   return STATUS_OK;
@@ -279,7 +279,7 @@ static const struct known {
     {"context_switches", "context_switches", NULL, FROM_SWITCHES},
 };
 enum { KNOWN = sizeof known_events / sizeof *known_events };
-_Static_assert((int)KNOWN <= (int)DECK_COUNTERS, "auto may find all of them");
+_Static_assert((int)KNOWN <= (int)OP_COUNTERS, "auto may find all of them");
 
 static int64_t line_bytes(void)
 {
@@ -322,14 +322,14 @@ static void note_refusal(struct op_counters *counters, const char *name)
                 *counters->note ? "; " : "", name, cause);
 }
 
-static enum status add_named(struct op_counters *counters, const struct option_strings *names)
+static enum status add_named(struct op_counters *counters, int n, char *const names[])
 {
   enum status status = STATUS_OK;
-  if (names->n > DECK_COUNTERS)
-    return status_set(STATUS_INTERNAL, "%d events were asked for, where %d have room", names->n,
-                      DECK_COUNTERS);
-  for (int i = 0; i < names->n && !status; i++)
-    status = add_event(counters, names->item[i]);
+  if (n > OP_COUNTERS)
+    return status_set(STATUS_INTERNAL, "%d events were asked for, where %d have room", n,
+                      OP_COUNTERS);
+  for (int i = 0; i < n && !status; i++)
+    status = add_event(counters, names[i]);
   return status ? status_set(status, "run.counters: %s; run.counters=auto counts what there is",
                              status_text())
                 : STATUS_OK;
@@ -342,7 +342,7 @@ static void add_all(struct op_counters *counters)
       note_refusal(counters, known_events[i].name);
 }
 
-enum status op_counters_create(enum op_counters_scope scope, const struct option_strings *names,
+enum status op_counters_create(enum op_counters_scope scope, int n, char *const names[],
                                struct op_counters **out)
 {
   void *block;
@@ -351,10 +351,10 @@ enum status op_counters_create(enum op_counters_scope scope, const struct option
     return status;
   struct op_counters *counters = block;
   counters->scope = scope;
-  if (!names || (names->n == 1 && !strcmp(names->item[0], "auto")))
+  if (!names || (n == 1 && !strcmp(names[0], "auto")))
     add_all(counters);
   else
-    status = add_named(counters, names);
+    status = add_named(counters, n, names);
   if (status)
     op_counters_destroy(counters);
   else
@@ -400,9 +400,9 @@ static enum status read_account(enum op_counters_scope scope, int64_t value[SOUR
 }
 
 static enum status read_all(const struct op_counters *counters, const struct meter *meter,
-                            int64_t now[DECK_COUNTERS])
+                            int64_t now[OP_COUNTERS])
 {
-  long long papi[DECK_COUNTERS] = {0};
+  long long papi[OP_COUNTERS] = {0};
   int64_t account[SOURCES] = {0};
   enum status status = counters->account ? read_account(counters->scope, account) : STATUS_OK;
   if (!status && meter->counts)
@@ -446,7 +446,7 @@ static void read_worker(void *arg, int worker, int workers)
 {
   struct op_counters_lane *lane = arg;
   struct meter *meter = &lane->meter[worker];
-  int64_t now[DECK_COUNTERS];
+  int64_t now[OP_COUNTERS];
   (void)workers;
   const enum status status = read_all(lane->counters, meter, now);
   keep_failure(meter, status);
@@ -514,7 +514,7 @@ void op_counters_begin(struct op_counters_lane *lane)
     lose(lane);
 }
 
-void op_counters_read(struct op_counters_lane *lane, int64_t spent[DECK_COUNTERS])
+void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS])
 {
   if (!lane->lost) {
     team_run(lane->team, read_worker, lane);
@@ -528,9 +528,9 @@ void op_counters_read(struct op_counters_lane *lane, int64_t spent[DECK_COUNTERS
   }
 }
 
-void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[DECK_COUNTERS])
+void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[OP_COUNTERS])
 {
-  int64_t own[DECK_COUNTERS];
+  int64_t own[OP_COUNTERS];
   if (!spent)
     spent = own;
   op_counters_read(lane, spent);

@@ -1,5 +1,5 @@
 /* The cost of a plan's instructions to the processor, by lane and by operation. Hardware counters
- * are read through PAPI, the rest from the kernel's account of a thread. For the deck's
+ * are read through PAPI, the rest from the kernel's account of a thread. For
  * run.counters, and for a whole process in sluice bench.
  *
  * Every thread counts for itself. The thread that drives a lane counts from the begin of an
@@ -11,10 +11,11 @@
 #define SLUICE_EXEC_OP_COUNTERS_H
 
 #include "base/team.h"
-#include "deck/deck.h"
 #include "plan/plan.h"
 
 struct op_counters; /* which events */
+
+enum { OP_COUNTERS = 8 }; /* the most events */
 
 enum op_counters_scope {
   COUNT_LANES,  /* each thread of a lane by itself */
@@ -26,7 +27,7 @@ enum op_counters_scope {
  * misses times the length of a cache line: bytes read from memory on demand. NULL or "auto" takes
  * all named events that there are. Any other name that cannot be counted is an error with its cure.
  * Call it on the thread that drives the io lane. Local. */
-enum status op_counters_create(enum op_counters_scope scope, const struct option_strings *names,
+enum status op_counters_create(enum op_counters_scope scope, int n, char *const names[],
                                struct op_counters **out);
 void op_counters_destroy(struct op_counters *counters); /* takes NULL */
 
@@ -37,7 +38,7 @@ const char *op_counters_key(const struct op_counters *counters, int event);
 const char *op_counters_note(const struct op_counters *counters);
 
 /* Number of instructions, and their sum of each event. */
-struct op_counters_sum { int64_t count, spent[DECK_COUNTERS]; };
+struct op_counters_sum { int64_t count, spent[OP_COUNTERS]; };
 
 /* The threads of a lane, or the process. `team` NULL: one thread. The threads belong to the lane
  * until op_counters_lane_destroy(). */
@@ -52,9 +53,9 @@ enum status op_counters_start(struct op_counters_lane *lane);
 void op_counters_stop(struct op_counters_lane *lane);
 void op_counters_begin(struct op_counters_lane *lane);
 /* spent: what the instruction took, -1 if it was not counted; may be NULL. */
-void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[DECK_COUNTERS]);
+void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[OP_COUNTERS]);
 /* The same without an instruction: what was spent since the last begin, end or read. */
-void op_counters_read(struct op_counters_lane *lane, int64_t spent[DECK_COUNTERS]);
+void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS]);
 
 /* [OP_COUNT]. While no instruction runs. */
 const struct op_counters_sum *op_counters_sums(const struct op_counters_lane *lane);

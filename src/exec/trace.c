@@ -334,7 +334,7 @@ static int column_width(const struct trace_run *run, int event)
   return length > 12 ? length : 12;
 }
 
-static void say_spent(struct text *text, const struct trace_run *run, const char *name, const int64_t spent[DECK_COUNTERS])
+static void say_spent(struct text *text, const struct trace_run *run, const char *name, const int64_t spent[OP_COUNTERS])
 {
   say(text, "%-16s", name);
   for (int e = 0; e < op_counters_events(run->counters); e++)

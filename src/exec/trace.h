@@ -10,7 +10,7 @@ struct trace_run;
 /* wire_bytes: of collectives between ranks, what each of the P ranks has to send and to receive, (P - 1) / P of the whole: over seconds this is what NCCL's tests call the
  * bus bandwidth. METRICS has none: it moves next to nothing, and waits.
  * spent: what of trace_run_set_counters() the threads of its lane took for it. */
-struct trace_kind { int64_t count; double seconds, wire_bytes; int64_t spent[DECK_COUNTERS]; };
+struct trace_kind { int64_t count; double seconds, wire_bytes; int64_t spent[OP_COUNTERS]; };
 
 /* What ran beside the compute lane: how long at least one of its instructions did, and the part of it in which the compute lane ran nothing. */
 struct trace_beside {
@@ -22,7 +22,7 @@ struct trace_summary {
   double seconds;            /* from the begin of the first instruction to the end of the last one, what lies between steps included */
   struct trace_kind kind[OP_COUNT];
   double busy_s[LANE_COUNT];
-  int64_t spent[LANE_COUNT][DECK_COUNTERS];
+  int64_t spent[LANE_COUNT][OP_COUNTERS];
   /* A step has what the one before it put off beside it, and puts off some itself: so what lanes do beside each other is of the steps that have traced ones on both sides, from their first
    * instruction on the compute lane to the next step's. A step that was released at rest, as behind an evaluation, has none before it. 0: there is no such step, and it is of all that was
    * traced, with both ends. */

@@ -54,6 +54,7 @@ static enum status check_device(const struct deck *deck, const struct plan_input
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input)
 {
   input->prefetch = (int)deck->shard.prefetch;
+  input->optim = optim_settings(deck);
   if (use == JOB_EVAL || use == JOB_GENERATE) {
     shape_without_batch(deck, input);
     return STATUS_OK;

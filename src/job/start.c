@@ -42,10 +42,12 @@ static void log_counters(const struct job *job)
 
 static enum status open_counters(struct job *job)
 {
+  _Static_assert((int)DECK_COUNTERS <= (int)OP_COUNTERS, "run.counters may name as many");
+  const struct option_strings *names = &job->deck->run.counters;
   if (!deck_counts(job->deck))
     return STATUS_OK;
   const enum status status =
-      op_counters_create(COUNT_LANES, &job->deck->run.counters, &job->counters);
+      op_counters_create(COUNT_LANES, names->n, names->item, &job->counters);
   if (!status)
     log_counters(job);
   return status;
@@ -74,7 +76,7 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
                                      .host = job->host,
                                      .comm = job->comm,
                                      .memory = &job->memory,
-                                     .deck = job->deck,
+                                     .copy_rate = job->deck->transfer.rate * 1e9,
                                      .load = job->prefetch[mode] ? prefetch_load : load,
                                      .load_arg = job->prefetch[mode] ? job->prefetch[mode] : arg,
                                      .threads = job->threads,

@@ -6,13 +6,16 @@
 
 static void describe_tensor(struct job_state *state, int kind, int u, int p, const struct job_state_piece *piece)
 {
-  static const char *const group[JOB_STATE_KINDS] = {"model", "exp_avg", "exp_avg_sq"};
-  const struct model_param *param = &state->plan->input.model->unit[u].param[p];
-  const struct layout_unit *layout = &state->plan->layout[u];
+  const struct plan *plan = state->plan;
+  const struct model_param *param = &plan->input.model->unit[u].param[p];
+  const struct layout_unit *layout = &plan->layout[u];
   struct job_state_part *part = &state->part[state->n];
   struct io_tensor *out = &state->tensor[state->n++];
-  *part = (struct job_state_part){.state = state, .piece = piece, .at = layout->offset[p] - piece->range.begin};
-  *out = (struct io_tensor){.group = group[kind],
+  *part = (struct job_state_part){.state = state,
+                                  .piece = piece,
+                                  .at = job_state_offset(plan, kind, u, layout->offset[p]) -
+                                        job_state_offset(plan, kind, u, piece->range.begin)};
+  *out = (struct io_tensor){.group = kind == 0 ? "model" : plan->state[kind - 1].row->name,
                             .name = param->name,
                             .type = DTYPE_F32,
                             .ndim = param->ndim,
@@ -36,7 +39,7 @@ static void describe_tensors(struct job_state *state, int kinds)
     for (int u = 0; u < model->units; u++)
       for (int p = 0; p < model->unit[u].params; p++) {
         const struct job_state_piece *piece = &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
-        if (piece->buffer >= 0)
+        if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
           describe_tensor(state, kind, u, p, piece);
       }
 }

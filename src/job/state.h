@@ -9,7 +9,7 @@ struct job_state_piece; /* what a rank holds of one kind in one unit */
 struct job_state_part;  /* what of a piece is a tensor's */
 
 struct job_state {
-  struct io_tensor *tensor; /* "model" in the order of units and parameters, then "exp_avg" and "exp_avg_sq" likewise */
+  struct io_tensor *tensor; /* "model" in the order of units and parameters, then each state of the optimizer likewise */
   int n;
 
   const struct job *job; /* from here on the module's own */
@@ -22,7 +22,7 @@ struct job_state {
   bool loads, pinned;
 };
 
-/* Parameters, and with `moments` both of AdamW's, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
+/* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
  * holds (for loading). fp32 that the host reads is used in place: data point into it. What lies on a device apart goes by way of a block of job_state_bytes(), which holds a copy
  * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (which is exact: true moments
  * in fp32, and the same bits again, device/moments.h). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */

@@ -118,13 +118,13 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   void *own = piece->host ? piece->host + begin * size : state->scratch;
   enum status status = STATUS_OK;
   if (state->loads) {
-    moments_encode(own, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, data, (size_t)n);
+    moments_encode(own, piece->type, piece->code, data, (size_t)n);
     return piece->host ? STATUS_OK : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
   }
   if (!piece->host)
     status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
   if (!status)
-    moments_decode(data, piece->type, piece->second ? STATE_ROOT : STATE_LINEAR, own, (size_t)n);
+    moments_decode(data, piece->type, piece->code, own, (size_t)n);
   return status;
 }
 
@@ -162,19 +162,22 @@ static enum status zero_range(const struct job_state *state, const struct job_st
 }
 
 /* What no parameter's elements are going to be written to. */
-static enum status zero_gaps(const struct job_state *state, const struct layout_unit *layout, const struct job_state_piece *piece)
+static enum status zero_gaps(const struct job_state *state, int kind, int u, const struct job_state_piece *piece)
 {
+  const struct plan *plan = state->plan;
+  const struct layout_unit *layout = &plan->layout[u];
   int64_t done = 0;
   enum status status = STATUS_OK;
   for (int p = 0; p < layout->params && !status; p++) {
     const struct layout_range part = layout_param_part(layout, p, piece->range);
-    if (layout->frozen[p] || part.begin >= part.end)
+    if (part.begin >= part.end || !job_state_has(plan, kind, u, p))
       continue;
-    const int64_t at = layout->offset[p] - piece->range.begin;
+    const int64_t at = job_state_offset(plan, kind, u, layout->offset[p]) -
+                       job_state_offset(plan, kind, u, piece->range.begin);
     status = zero_range(state, piece, done, at + part.begin);
     done = at + part.end;
   }
-  return status ? status : zero_range(state, piece, done, piece->range.end - piece->range.begin);
+  return status ? status : zero_range(state, piece, done, plan->buffer[piece->buffer].elements);
 }
 
 enum status job_state_zero_disk(const struct job_state *state, bool moments)
@@ -186,7 +189,8 @@ enum status job_state_zero_disk(const struct job_state *state, bool moments)
       const struct job_state_piece piece = job_state_make_piece(plan, kind, u, false, false);
       if (piece.buffer < 0 || plan->buffer[piece.buffer].tier != TIER_DISK)
         continue;
-      status = moments ? zero_gaps(state, &plan->layout[u], &piece) : zero_range(state, &piece, 0, piece.range.end - piece.range.begin);
+      status = moments ? zero_gaps(state, kind, u, &piece)
+                       : zero_range(state, &piece, 0, plan->buffer[piece.buffer].elements);
     }
   return status;
 }

@@ -31,7 +31,7 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   return (struct job_state_piece){.buffer = buffer,
                                   .range = plan->owned[u],
                                   .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
-                                  .second = kind == 2};
+                                  .code = kind == 0 ? STATE_LINEAR : plan->state[kind - 1].row->code};
 }
 
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
@@ -43,13 +43,30 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
     return piece;
   if (unique)
     piece.range = unique_range(&plan->input, held, frozen ? layout->flat - layout->trained : layout->trained);
-  piece.offset = (piece.range.begin - held.begin) * (int64_t)dtype_size(piece.type);
+  const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
+  piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
+  piece.offset = (begin - job_state_offset(plan, kind, u, held.begin)) * (int64_t)dtype_size(piece.type);
   return piece;
+}
+
+bool job_state_has(const struct plan *plan, int kind, int u, int p)
+{
+  const struct optim_ops *ops = optim_ops(plan->input.optim.name);
+  if (kind == 0 || plan->layout[u].frozen[p])
+    return kind == 0;
+  const enum state_of of = plan->state[kind - 1].row->of;
+  return of == STATE_OF_ALL ||
+         (of == STATE_OF_MATRICES) == optim_is_matrix(ops, plan->input.model, u, p);
+}
+
+int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t element)
+{
+  return kind == 0 ? element : optim_state_offset(&plan->segments[u], kind - 1, element);
 }
 
 int64_t job_state_piece_bytes(const struct job_state_piece *piece)
 {
-  return piece->buffer >= 0 ? (piece->range.end - piece->range.begin) * (int64_t)dtype_size(piece->type) : 0;
+  return piece->buffer >= 0 ? piece->elements * (int64_t)dtype_size(piece->type) : 0;
 }
 
 /* Bytes of all pieces of a plan, or of those on the device alone. */

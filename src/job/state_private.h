@@ -6,7 +6,6 @@
 #include "job/state.h"
 
 enum {
-  JOB_STATE_KINDS = 1 + PLAN_MAX_STATE, /* parameters and optimizer state */
   JOB_STATE_PARTS = 2,        /* trained and frozen */
   JOB_STATE_SCRATCH = 1 << 20 /* elements that are on their way from or to the disk */
 };
@@ -15,8 +14,9 @@ enum {
 struct job_state_piece {
   int buffer; /* -1: there is none */
   struct layout_range range;
+  int64_t elements; /* of the range that this kind has, without gaps */
   enum dtype type;
-  bool second;    /* moments, which fp16 has in a code of its own */
+  enum state_code code;
   int64_t offset; /* of range.begin in the buffer, bytes */
   char *host;     /* range.begin, in `type`; NULL: on the disk only */
   bool blocked;   /* in the block */
@@ -32,6 +32,10 @@ int job_state_kinds(const struct plan *plan, bool moments);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
 /* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique);
+/* Has parameter p a tensor of this kind? */
+bool job_state_has(const struct plan *plan, int kind, int u, int p);
+/* Elements of this kind before flat element `element` of the unit. */
+int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t element);
 int64_t job_state_piece_bytes(const struct job_state_piece *piece);
 
 /* NULL: the host cannot reach it. */

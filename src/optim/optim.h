@@ -22,6 +22,7 @@ struct optim_matrix {
                            void *work);
   /* Factor of the step, besides the learning rate. */
   double (*scale)(int64_t rows, int64_t cols);
+  double (*flops)(int64_t rows, int64_t cols); /* of transform() */
 };
 
 /* One optimizer, from its row in optim/rule/rules.h. */
@@ -39,8 +40,18 @@ const struct optim_ops *optim_ops(enum optimizer optimizer);
  * arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
-/* Bits (1 << param_kind) of the kinds without weight decay, from deck->optim.no_decay. */
-unsigned optim_exempt_kinds(const struct deck *deck);
+/* Everything about an update that is equal for all steps and ranks. Zero: AdamW without decay. */
+struct optim_settings {
+  enum optimizer name;
+  unsigned exempt_kinds; /* bits (1 << param_kind) of the kinds without weight decay */
+  double beta1, beta2, eps, decay, momentum;
+  bool nesterov;
+  bool stochastic; /* rounding of 16 bits */
+  uint64_t seed;   /* of its random bits */
+  double clip;     /* largest norm of the gradient; 0: any */
+};
+/* From the keys of `optim`, and run.seed. */
+struct optim_settings optim_settings(const struct deck *deck);
 
 /* Runs of trained elements of one unit that are updated alike. They cover [0, used). Neighbours
  * with equal decay are one run, except that a whole matrix is a run of its own. Padding goes
@@ -63,6 +74,7 @@ void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed 
  * STATE_OF_REST. */
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p);
 
+bool optim_has_matrices(const struct optim_segments *segments);
 bool optim_segment_has(const struct optim_segments *segments, int i, int state); /* run i */
 
 /* A state packs the runs that have it, in their order, without gaps. The offset is the number of
@@ -92,8 +104,9 @@ enum status optim_direction(struct lane *lane, const struct optim_segments *segm
 /* 2. In place, matrix->transform() of each matrix that r intersects. */
 enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, void *window, void *work);
-size_t optim_transform_workspace(const struct optim_segments *segments, const struct device_model *device,
-                                 struct layout_range r);
+size_t optim_transform_workspace(const struct optim_segments *segments,
+                                 const struct device_model *device, struct layout_range r);
+double optim_transform_flops(const struct optim_segments *segments, struct layout_range r);
 /* 3. In range r: p = (1 - lr decay) p - lr scale window. Rounding and copy are those of
  *    optim_update(). The outcome's scale is already part of the momentum: only `finite` is read. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,

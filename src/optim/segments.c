@@ -2,7 +2,7 @@
 
 #include "optim/optim.h"
 
-unsigned optim_exempt_kinds(const struct deck *deck)
+static unsigned exempt_kinds_of(const struct deck *deck)
 {
   static const struct {
     const char *name;
@@ -14,6 +14,21 @@ unsigned optim_exempt_kinds(const struct deck *deck)
       if (strcmp(deck->optim.no_decay.item[i], kinds[k].name) == 0)
         exempt |= 1u << kinds[k].kind;
   return exempt;
+}
+
+struct optim_settings optim_settings(const struct deck *deck)
+{
+  return (struct optim_settings){.name = (enum optimizer)deck->optim.name,
+                                 .exempt_kinds = exempt_kinds_of(deck),
+                                 .beta1 = deck->optim.betas[0],
+                                 .beta2 = deck->optim.betas[1],
+                                 .eps = deck->optim.eps,
+                                 .decay = deck->optim.weight_decay,
+                                 .momentum = deck->optim.momentum,
+                                 .nesterov = deck->optim.nesterov,
+                                 .stochastic = deck->optim.rounding == DECK_ROUND_STOCHASTIC,
+                                 .seed = (uint64_t)deck->run.seed,
+                                 .clip = deck->optim.clip};
 }
 
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p)
@@ -66,6 +81,14 @@ void optim_segments_destroy(struct optim_segments *segments)
 {
   mem_free(segments->at);
   *segments = (struct optim_segments){0};
+}
+
+bool optim_has_matrices(const struct optim_segments *segments)
+{
+  for (int i = 0; i < segments->n; i++)
+    if (segments->at[i].rows)
+      return true;
+  return false;
 }
 
 bool optim_segment_has(const struct optim_segments *segments, int i, int state)

@@ -84,8 +84,20 @@ enum status optim_direction(struct lane *lane, const struct optim_segments *segm
   return STATUS_OK;
 }
 
-size_t optim_transform_workspace(const struct optim_segments *segments, const struct device_model *device,
-                                 struct layout_range r)
+double optim_transform_flops(const struct optim_segments *segments, struct layout_range r)
+{
+  double flops = 0;
+  for (int i = 0; i < segments->n; i++) {
+    const struct optim_segment *s = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    if (s->rows && part.begin < part.end)
+      flops += segments->ops->matrix->flops(s->rows, s->cols);
+  }
+  return flops;
+}
+
+size_t optim_transform_workspace(const struct optim_segments *segments,
+                                 const struct device_model *device, struct layout_range r)
 {
   size_t most = 0;
   for (int i = 0; i < segments->n; i++) {

@@ -34,9 +34,10 @@ static void place_lanes(struct plan *plan)
 
 static void list_states(struct plan *plan)
 {
-  static const char *const name[] = {"m", "v"};
-  for (int s = 0; s < PLAN_MAX_STATE && plan->input.mode == PLAN_TRAIN; s++)
-    plan->state[plan->states++] = (struct plan_state){.name = name[s], .dtype = plan->policy[0].state};
+  const struct optim_ops *ops = optim_ops(plan->input.optim.name);
+  plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
+  for (int s = 0; s < plan->states; s++)
+    plan->state[s] = (struct plan_state){.row = &ops->state[s], .dtype = plan->policy[0].state};
 }
 
 static void choose(struct builder *b)
@@ -88,7 +89,8 @@ static enum status pack_unit(struct builder *b, int u)
   bool whole = !b->shards, frozen_whole = whole || stays_in_place(b);
   plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
   plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
-  return STATUS_OK;
+  return optim_segments_create(optim_ops(plan->input.optim.name), b->model, u,
+                               plan->input.optim.exempt_kinds, &plan->segments[u]);
 }
 
 /* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the head's. */
@@ -200,14 +202,28 @@ static bool learns(const struct builder *b, int u)
   return b->plan->input.mode == PLAN_TRAIN && b->plan->layout[u].trained > 0;
 }
 
-static int add_state(struct builder *b, const struct plan_state *state, int u)
+static int64_t state_elements(const struct builder *b, int s, int u)
 {
-  if (!learns(b, u))
+  const struct plan *plan = b->plan;
+  const int64_t mine = build_length(plan->owned[u]);
+  int64_t most = 0;
+  for (int64_t at = 0; mine > 0 && at < plan->layout[u].trained; at += mine) {
+    const struct layout_range range = {at, at + mine};
+    const int64_t n = optim_state_elements(&plan->segments[u], s, range);
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+static int add_state(struct builder *b, int s, int u)
+{
+  const struct plan_state *state = &b->plan->state[s];
+  const struct unit_policy *policy = &b->plan->policy[u];
+  const int64_t elements = learns(b, u) ? state_elements(b, s, u) : 0;
+  const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
+  if (elements == 0)
     return -1;
-  if (plan_is_on_host(b->plan, u))
-    return build_host_state(b, state, u);
-  return build_persistent(b, state->name, u, TIER_DEVICE, PURPOSE_STATE, state->dtype,
-                          build_length(b->plan->owned[u]));
+  return build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
 }
 
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
@@ -264,7 +280,7 @@ static void add_storage(struct builder *b)
     add_params(b, u);
   for (int s = 0; s < plan->states; s++)
     for (int u = 0; u < units; u++)
-      plan->state[s].buffer[u] = add_state(b, &plan->state[s], u);
+      plan->state[s].buffer[u] = add_state(b, s, u);
   for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
@@ -535,6 +551,8 @@ static enum status alloc_plan(struct builder *b)
     status = alloc_array(units, sizeof *plan->frozen_owned, &plan->frozen_owned);
   if (!status)
     status = alloc_array(units, sizeof *plan->layout, &plan->layout);
+  if (!status)
+    status = alloc_array(units, sizeof *plan->segments, &plan->segments);
   if (!status)
     status = alloc_array(b->micros, sizeof *plan->tokens, &plan->tokens);
   if (!status)

@@ -131,8 +131,42 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
     gather->attr.group = GROUP_REDUCE;
 }
 
-void build_update(struct builder *b, int u, const int state[])
+/* Flat shards cut matrices. The ranks gather what they have of the unit's direction, and each makes
+ * whole matrices of those that its range meets. */
+static void emit_direction(struct builder *b, int u)
 {
+  const struct plan *plan = b->plan;
+  const int64_t mine = build_length(plan->owned[u]), trained = plan->layout[u].trained;
+  struct unit_buffers *unit = &b->unit[u];
+  if (plan->master[u] < 0 || !optim_has_matrices(&plan->segments[u]))
+    return;
+  unit->direction = build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
+  const int piece = mine < trained ? build_view(b, "direction_mine", unit->direction, b->shard_index * mine, mine)
+                                   : unit->direction;
+  struct instr *direction = build_emit(b, OP_DIRECTION, u, -1);
+  build_use(direction, DIRECTION_METRICS, plan->metrics);
+  build_use(direction, DIRECTION_GRADS, unit->grads);
+  build_use(direction, DIRECTION_OUT, piece);
+  build_use(direction, DIRECTION_STATE, plan->state[0].buffer[u]);
+  if (piece == unit->direction)
+    return;
+  struct instr *gather = build_emit(b, OP_GATHER_DIRECTION, u, -1);
+  build_use(gather, GATHER_DIRECTION_PIECE, piece);
+  build_use(gather, GATHER_DIRECTION_WHOLE, unit->direction);
+}
+
+/* Room for any matrix of the unit. */
+static int transform_work(struct builder *b, int u)
+{
+  const struct plan *plan = b->plan;
+  const struct layout_range all = {0, plan->layout[u].trained};
+  const size_t bytes = optim_transform_workspace(&plan->segments[u], plan->input.device, all);
+  return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK, (int64_t)bytes);
+}
+
+void build_update(struct builder *b, int u)
+{
+  const int work = optim_has_matrices(&b->plan->segments[u]) ? transform_work(b, u) : -1;
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
   if (!plan->policy[u].immediate)
@@ -141,19 +175,19 @@ void build_update(struct builder *b, int u, const int state[])
   build_use(update, UPDATE_MASTER, plan->master[u]);
   if (plan->working[u] >= 0)
     build_use(update, UPDATE_WORKING, plan->working[u]);
+  if (work >= 0) {
+    build_use(update, UPDATE_DIRECTION, b->unit[u].direction);
+    build_use(update, UPDATE_WORK, work);
+  }
   for (int s = 0; s < plan->states; s++)
-    build_use(update, UPDATE_STATE + s, state[s]);
+    if (plan->state[s].buffer[u] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
+      build_use(update, UPDATE_STATE + s, plan->policy[u].disk ? b->unit[u].state[s] : plan->state[s].buffer[u]);
 }
 
 static void emit_update(struct builder *b, int u)
 {
-  const struct plan *plan = b->plan;
-  int state[PLAN_MAX_STATE];
-  if (plan->master[u] < 0)
-    return;
-  for (int s = 0; s < plan->states; s++)
-    state[s] = plan->state[s].buffer[u];
-  build_update(b, u, state);
+  if (b->plan->master[u] >= 0)
+    build_update(b, u);
 }
 
 /* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update where it waits for no other unit. */
@@ -207,12 +241,22 @@ void build_reduce_pending(struct builder *b, int m)
   b->n_pending = 0;
 }
 
-/* The root first: its parameters are the first to be used, and so gathered, in the next step. */
+/* Immediate ones stand where their gradients are complete. */
+static bool waits_on_device(const struct builder *b, int u)
+{
+  return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate;
+}
+
+/* The root first: its parameters are the first to be used, and so gathered, in the next step. The
+ * direction of the next unit travels meanwhile. */
 void build_updates(struct builder *b)
 {
-  for (int u = 0; u < b->model->units; u++) /* immediate ones stand where their gradients are complete */
-    if (!plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate)
-      emit_update(b, u);
+  for (int u = 0; u <= b->model->units; u++) {
+    if (waits_on_device(b, u))
+      emit_direction(b, u);
+    if (waits_on_device(b, u - 1))
+      emit_update(b, u - 1);
+  }
   if (b->host)
     build_host_updates(b);
 }

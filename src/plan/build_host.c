@@ -34,12 +34,6 @@ void build_host_params(struct builder *b, int u)
   }
 }
 
-int build_host_state(struct builder *b, const struct plan_state *state, int u)
-{
-  return build_persistent(b, state->name, u, is_on_disk(b, u) ? TIER_DISK : TIER_HOST, PURPOSE_STATE,
-                          state->dtype, build_length(b->plan->owned[u]));
-}
-
 static int piece_of(struct builder *b, int u, int shard)
 {
   const int64_t piece = build_shard(b, u) / b->replicas;
@@ -197,7 +191,9 @@ static void read_state(struct builder *b, int u)
   for (int s = 0; s < b->plan->states; s++) {
     const int stored = b->plan->state[s].buffer[u];
     char name[32];
-    snprintf(name, sizeof name, "%s_here", b->plan->state[s].name);
+    if (stored < 0)
+      continue;
+    snprintf(name, sizeof name, "%s_here", b->plan->state[s].row->name);
     unit->state[s] = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->state[s].dtype,
                                      b->plan->buffer[stored].elements);
     build_use(read, STATE_FROM + s, stored);
@@ -210,20 +206,19 @@ static void write_state(struct builder *b, int u)
   const struct unit_buffers *unit = &b->unit[u];
   struct instr *write = build_emit(b, OP_WRITE_STATE, u, -1);
   for (int s = 0; s < b->plan->states; s++) {
+    const int stored = b->plan->state[s].buffer[u];
+    if (stored < 0)
+      continue;
     build_use(write, STATE_FROM + s, unit->state[s]);
-    build_use(write, STATE_TO + s, b->plan->state[s].buffer[u]);
+    build_use(write, STATE_TO + s, stored);
   }
 }
 
 static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  const bool on_disk = is_on_disk(b, u);
-  int state[PLAN_MAX_STATE] = {-1, -1};
-  for (int s = 0; s < plan->states; s++)
-    state[s] = on_disk ? b->unit[u].state[s] : plan->state[s].buffer[u];
-  build_update(b, u, state);
-  if (on_disk)
+  build_update(b, u);
+  if (is_on_disk(b, u))
     write_state(b, u);
   if (plan->shared[u] >= 0)
     build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);

@@ -33,6 +33,12 @@ enum status build_check_input(const struct plan_input *input)
                       "tiers.resident is %lld, but the model has %d units, of which one at least is to be in host memory: lower it, or set "
                       "tiers.params=device and tiers.optimizer=device",
                       (long long)shape->resident, input->model->units);
+  if (input->mode == PLAN_TRAIN && optim_ops(input->optim.name)->matrix &&
+      (shape->host_state || shape->immediate))
+    return status_set(STATUS_UNSUPPORTED,
+                      "optim.name=%s updates whole matrices, on the device and after the norm: set "
+                      "tiers.optimizer and tiers.params to device and optim.update to deferred",
+                      optim_ops(input->optim.name)->name);
   if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))

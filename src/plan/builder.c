@@ -145,6 +145,13 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum
   return add_buffer(b, name, -1, buffer);
 }
 
+static void add_optimizer(struct attributes *attr, const struct optim_settings *optim)
+{
+  attr->optimizer = optim->name;
+  attr->stochastic = optim->stochastic;
+  attr->seed = optim->seed;
+}
+
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
   if (!b->status)
@@ -154,6 +161,10 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   instr->attr.group = op_rows[op].group;
   if (op_rows[op].coded)
     instr->attr.codec = b->plan->policy[unit].codec;
+  if (op == OP_METRICS)
+    instr->attr.clip = b->plan->input.optim.clip;
+  if (op_rows[op].updates)
+    add_optimizer(&instr->attr, &b->plan->input.optim);
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   return instr;

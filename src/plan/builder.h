@@ -26,11 +26,12 @@ struct unit_buffers {
   int sent[GROUP_COUNT], received[GROUP_COUNT]; /* messages in a staging buffer, by group */
   int since;    /* the instruction from which on the gradient of the micro-batch at hand may be reduced */
   int landing;  /* and that from which on there is room for it on the host */
+  int direction; /* of the update, of an optimizer of whole matrices */
   int x, saved; /* of the micro-batch at hand: output and activations */
   int act;      /* of the micro-batch at hand, the block's input or activations in host memory; on NVMe, once it has been written */
   int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */
   int cache;    /* keys and values of generation */
-  int state[PLAN_MAX_STATE]; /* copies of state on NVMe, in host memory, for the update at hand */
+  int state[RULE_STATES]; /* copies of state on NVMe, in host memory, for the update at hand */
 };
 
 struct builder {
@@ -134,14 +135,13 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
                   int staging, int part, bool adds);
 void build_norm(struct builder *b, int u);
 void build_metrics(struct builder *b);
-/* The update of a unit whose state is in these buffers; in a plan of immediate ones without the metrics. */
-void build_update(struct builder *b, int u, const int state[]);
+/* The update of a unit; in a plan of immediate ones without the metrics. */
+void build_update(struct builder *b, int u);
 void build_updates(struct builder *b);
 
 /* ---- build_host.c ---- */
 
 void build_host_params(struct builder *b, int u);
-int build_host_state(struct builder *b, const struct plan_state *state, int u);
 void build_host_grads(struct builder *b, int u);
 /* FETCH, and GATHER where each rank has brought its part. */
 void build_host_window(struct builder *b, struct window *window, int micro);

@@ -6,6 +6,8 @@
 #define SUMS(n, ...) {.name = n, .access = OPERAND_SUM, __VA_ARGS__}
 
 #define PARAMS READS("params", .type = TYPE_WINDOW, .extent = EXTENT_UNIT)
+#define STATE(ACCESS, n, where, what, nth)                                                         \
+  ACCESS(n, .type = TYPE_STATE, .extent = EXTENT_STATE, .place = where, .role = what, .index = nth)
 #define GRADS .type = TYPE_GRADIENT, .extent = EXTENT_TRAINED
 
 /* clang-format off */
@@ -203,8 +205,34 @@ const struct op_row op_rows[OP_COUNT] = {
         },
         .due = due_metrics, .check = check_metrics, .cost = cost_tree, .run = run_metrics,
     },
+    [OP_DIRECTION] = {
+        .name = "DIRECTION", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
+        .without = "its matrices would be updated without a direction",
+        .operand = {
+            [DIRECTION_METRICS] = READS("metrics", .type = TYPE_BYTES, .place = PLACE_REDUCE,
+                .role = ROLE_METRICS),
+            [DIRECTION_GRADS] = READS("grads", .place = PLACE_STATE, .type = TYPE_GRADIENT,
+                .extent = EXTENT_OWNED),
+            [DIRECTION_OUT] = WRITES("direction", .type = TYPE_COMPUTE, .extent = EXTENT_OWNED),
+            [DIRECTION_STATE] = STATE(CHANGES, "momentum", PLACE_STATE, ROLE_STATE, 0),
+        },
+        .due = due_direction, .value = value_direction, .cost = cost_operands,
+        .run = run_direction,
+    },
+    [OP_GATHER_DIRECTION] = {
+        .name = "GATHER_DIRECTION", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
+        .collective = COLLECTIVE_GATHER, .whole = GATHER_DIRECTION_WHOLE, .in_place = true,
+        .without = "its matrices would be updated by a part of their direction",
+        .operand = {
+            [GATHER_DIRECTION_PIECE] = READS("piece", .type = TYPE_COMPUTE, .extent = EXTENT_OWNED),
+            [GATHER_DIRECTION_WHOLE] = WRITES("whole", .type = TYPE_COMPUTE,
+                .extent = EXTENT_TRAINED),
+        },
+        .due = due_gather_direction, .check = check_gather_direction,
+        .value = value_gather_direction, .cost = cost_gather, .run = run_gather_direction,
+    },
     [OP_UPDATE] = {
-        .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE,
+        .name = "UPDATE", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
         .without = "its parameters would never change",
         .operand = {
             [UPDATE_METRICS] = READS("metrics", .type = TYPE_BYTES, .place = PLACE_REDUCE,
@@ -216,12 +244,14 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_OWNED, .role = ROLE_MASTER),
             [UPDATE_WORKING] = WRITES("working", .place = PLACE_WORKING, .type = TYPE_WINDOW,
                 .extent = EXTENT_OWNED, .role = ROLE_WORKING, .wanted = verify_wants_working),
-            [UPDATE_STATE] = CHANGES("state 1", .place = PLACE_STATE, .type = TYPE_STATE,
-                .role = ROLE_STATE, .wanted = verify_wants_state1),
-            [UPDATE_STATE + 1] = CHANGES("state 2", .place = PLACE_STATE, .type = TYPE_STATE,
-                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
+            [UPDATE_DIRECTION] = CHANGES("direction", .type = TYPE_COMPUTE,
+                .extent = EXTENT_TRAINED, .wanted = verify_wants_direction),
+            [UPDATE_WORK] = WRITES("work", .type = TYPE_BYTES, .wanted = verify_wants_direction),
+            [UPDATE_STATE] = STATE(CHANGES, "state 1", PLACE_STATE, ROLE_STATE, 0),
+            [UPDATE_STATE + 1] = STATE(CHANGES, "state 2", PLACE_STATE, ROLE_STATE, 1),
+            [UPDATE_STATE + 2] = STATE(CHANGES, "state 3", PLACE_STATE, ROLE_STATE, 2),
         },
-        .due = due_update, .check = check_update, .value = value_update, .cost = cost_operands,
+        .due = due_update, .check = check_update, .value = value_update, .cost = cost_update,
         .run = run_update,
     },
     [OP_FETCH] = {
@@ -307,32 +337,24 @@ const struct op_row op_rows[OP_COUNT] = {
         .name = "READ_STATE", .lane = LANE_DISK, .part = PART_DISK,
         .without = "it would be updated without its state",
         .operand = {
-            [STATE_FROM] = READS("from 1", .place = PLACE_DISK, .type = TYPE_STATE,
-                .role = ROLE_STORED_STATE, .wanted = verify_wants_state1),
-            [STATE_FROM + 1] = READS("from 2", .place = PLACE_DISK, .type = TYPE_STATE,
-                .role = ROLE_STORED_STATE, .index = 1, .wanted = verify_wants_state2),
-            [STATE_TO] = WRITES("to 1", .place = PLACE_HOST, .type = TYPE_STATE, .role = ROLE_STATE,
-                .wanted = verify_wants_state1),
-            [STATE_TO + 1] = WRITES("to 2", .place = PLACE_HOST, .type = TYPE_STATE,
-                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
+            [STATE_FROM] = STATE(READS, "from 1", PLACE_DISK, ROLE_STORED_STATE, 0),
+            [STATE_FROM + 1] = STATE(READS, "from 2", PLACE_DISK, ROLE_STORED_STATE, 1),
+            [STATE_TO] = STATE(WRITES, "to 1", PLACE_HOST, ROLE_STATE, 0),
+            [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_HOST, ROLE_STATE, 1),
         },
-        .due = due_stored_state, .check = check_stored_state, .value = value_read_state,
+        .due = due_stored_state, .value = value_read_state,
         .cost = cost_disk, .run = run_read_state,
     },
     [OP_WRITE_STATE] = {
         .name = "WRITE_STATE", .lane = LANE_DISK, .part = PART_DISK,
         .without = "its state would never change",
         .operand = {
-            [STATE_FROM] = READS("from 1", .place = PLACE_HOST, .type = TYPE_STATE,
-                .role = ROLE_STATE, .wanted = verify_wants_state1),
-            [STATE_FROM + 1] = READS("from 2", .place = PLACE_HOST, .type = TYPE_STATE,
-                .role = ROLE_STATE, .index = 1, .wanted = verify_wants_state2),
-            [STATE_TO] = WRITES("to 1", .place = PLACE_DISK, .type = TYPE_STATE,
-                .role = ROLE_STORED_STATE, .wanted = verify_wants_state1),
-            [STATE_TO + 1] = WRITES("to 2", .place = PLACE_DISK, .type = TYPE_STATE,
-                .role = ROLE_STORED_STATE, .index = 1, .wanted = verify_wants_state2),
+            [STATE_FROM] = STATE(READS, "from 1", PLACE_HOST, ROLE_STATE, 0),
+            [STATE_FROM + 1] = STATE(READS, "from 2", PLACE_HOST, ROLE_STATE, 1),
+            [STATE_TO] = STATE(WRITES, "to 1", PLACE_DISK, ROLE_STORED_STATE, 0),
+            [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_DISK, ROLE_STORED_STATE, 1),
         },
-        .due = due_stored_state, .check = check_stored_state, .value = value_write_state,
+        .due = due_stored_state, .value = value_write_state,
         .cost = cost_disk, .run = run_write_state,
     },
     [OP_FETCH_LOSS] = {

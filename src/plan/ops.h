@@ -43,7 +43,8 @@ enum operand_type {
 };
 
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
- * part that no other rank has, or as many as operand 0 has. A sum over a group has three
+ * part that no other rank has, of an optimizer state, or as many as operand
+ * 0 has. A sum over a group has three
  * more: a member's gradient, the part that a member gets, and the messages that bring it. */
 enum operand_extent {
   EXTENT_ANY,
@@ -51,6 +52,7 @@ enum operand_extent {
   EXTENT_TRAINED,
   EXTENT_OWNED,
   EXTENT_PIECE,
+  EXTENT_STATE,
   EXTENT_FIRST,
   EXTENT_SUMMED,
   EXTENT_PART,
@@ -83,7 +85,7 @@ struct operand {
   enum operand_extent extent;
   enum operand_role role;
   int index;              /* of TYPE_STATE: which state */
-  operand_wanted *wanted; /* NULL: always */
+  operand_wanted *wanted; /* NULL: always, or of TYPE_STATE, if the unit has that state */
 };
 
 /* How an operation moves data between ranks. */
@@ -117,6 +119,7 @@ struct op_row {
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
   bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
+  bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];
@@ -132,35 +135,36 @@ extern const struct op_row op_rows[OP_COUNT];
 /* ---- verify_shape.c: operands that depend on the input ---- */
 operand_wanted verify_wants_saved, verify_wants_stream_gradient, verify_wants_gradient;
 operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
-operand_wanted verify_wants_state1, verify_wants_state2;
+operand_wanted verify_wants_direction;
 
 /* ---- verify_counts.c ---- */
 op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
 op_due due_embed_backward, due_encode, due_exchange, due_sum_shared, due_gather_grads;
+op_due due_direction, due_gather_direction;
 op_due due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
 op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_loss;
 
 /* ---- verify_roles.c ---- */
 op_check check_gather, check_decode, check_gather_grads;
-op_check check_metrics, check_update, check_stored_state, check_publish;
+op_check check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_value value_sum_shared, value_gradient;
 op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
-op_value value_write_state;
+op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
 op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
-op_cost cost_sum_shared;
+op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
 op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
 op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_decode_sum;
-op_run run_sum_shared;
+op_run run_sum_shared, run_direction, run_gather_direction;
 
 #endif

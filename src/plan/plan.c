@@ -109,23 +109,37 @@ int64_t plan_shared_bytes(const struct plan *plan)
   return plan->persistent_bytes[TIER_SHARED] + plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
 }
 
+static uint64_t hash_settings(uint64_t hash, const struct optim_settings *optim)
+{
+  const double number[] = {optim->beta1, optim->beta2,    optim->eps,
+                           optim->decay, optim->momentum, optim->nesterov};
+  hash = hash_bytes(hash, number, sizeof number);
+  return hash_bytes(hash, &optim->exempt_kinds, sizeof optim->exempt_kinds);
+}
+
 uint64_t plan_collective_hash(const struct plan *plan)
 {
-  uint64_t hash = HASH_START;
+  uint64_t hash = hash_settings(HASH_START, &plan->input.optim);
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    if (op_rows[instr->op].collective == COLLECTIVE_NONE)
+    const bool collective = op_rows[instr->op].collective != COLLECTIVE_NONE;
+    if (!collective && !op_rows[instr->op].updates)
       continue;
     const bool reads_others = instr->op == OP_SUM_SHARED;
     const int64_t word[] = {
         instr->op,
         instr->unit,
         plan_instr_ranks(plan, instr),
-        plan_instr_bytes(plan, instr),
+        collective ? plan_instr_bytes(plan, instr) : 0,
         instr->attr.group,
+        instr->attr.optimizer,
+        instr->attr.stochastic,
+        (int64_t)instr->attr.seed,
         instr->lane,
         reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset : 0};
-    hash = codec_hash(hash_bytes(hash, word, sizeof word), &instr->attr.codec);
+    hash = hash_bytes(hash, word, sizeof word);
+    hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
+    hash = codec_hash(hash, &instr->attr.codec);
   }
   return hash;
 }
@@ -155,6 +169,9 @@ void plan_destroy(struct plan *plan)
     return;
   for (int u = 0; plan->layout && u < plan->input.model->units; u++)
     layout_unit_free(&plan->layout[u]);
+  for (int u = 0; plan->segments && u < plan->input.model->units; u++)
+    optim_segments_destroy(&plan->segments[u]);
+  mem_free(plan->segments);
   mem_free(plan->policy);
   mem_free(plan->instr);
   mem_free(plan->buffer);

@@ -18,6 +18,7 @@
 #include "deck/deck.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "optim/optim.h"
 #include "plan/policy.h"
 
 /* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of verify,
@@ -44,6 +45,9 @@ enum op {
                       * shard group */
   OP_SQUARES,        /* this rank's part of the squared global norm */
   OP_METRICS,        /* exact sums over all ranks; clip factor; finite or not */
+  /* Of an optimizer of whole matrices: */
+  OP_DIRECTION,      /* the momentum of this rank's range, in the compute type */
+  OP_GATHER_DIRECTION, /* all-gather of it over the shard group: UPDATE wants whole matrices */
   OP_UPDATE,         /* the optimizer's step. Without METRICS it waits for no other unit. */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,          /* parameters to the device: a unit's window, or this rank's part of it */
@@ -64,7 +68,7 @@ enum op {
 };
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
-enum { PLAN_MAX_STATE = 2 }; /* kinds of optimizer state */
+enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
 enum { LOAD_TOKENS };
 enum { GATHER_SHARD, GATHER_WHOLE };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
@@ -81,10 +85,20 @@ enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
 enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
-enum { UPDATE_METRICS, UPDATE_GRADS, UPDATE_MASTER, UPDATE_WORKING, UPDATE_STATE };
+enum { DIRECTION_METRICS, DIRECTION_GRADS, DIRECTION_OUT, DIRECTION_STATE };
+enum { GATHER_DIRECTION_PIECE, GATHER_DIRECTION_WHOLE };
+enum {
+  UPDATE_METRICS,
+  UPDATE_GRADS,
+  UPDATE_MASTER,
+  UPDATE_WORKING,
+  UPDATE_DIRECTION, /* of the whole trained part */
+  UPDATE_WORK,
+  UPDATE_STATE
+};
 enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
-enum { STATE_FROM, STATE_TO = STATE_FROM + PLAN_MAX_STATE }; /* READ_STATE and WRITE_STATE */
+enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 
 /* An access is a read, a write of a new value, or a change of the value that is there. For the
@@ -131,7 +145,8 @@ enum plan_purpose {
   PURPOSE_STATE,       /* of the optimizer */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* messages of gradients; moments on their way from and to the disk */
+  PURPOSE_STAGING,     /* messages of gradients; states on their way from and to the disk;
+                        * directions of whole matrices */
   PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
@@ -142,7 +157,7 @@ enum plan_purpose {
   PURPOSE_COUNT
 };
 
-enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = 7 };
+enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = UPDATE_STATE + PLAN_MAX_STATE };
 
 struct plan_use { int buffer; enum plan_access access; }; /* buffer -1: absent */
 struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step, 1: of the step before */
@@ -152,6 +167,11 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded: of the messages; elsewhere ops is NULL */
+  double clip;           /* METRICS: largest norm of the gradient; 0: any */
+  /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
+  enum optimizer optimizer;
+  bool stochastic;       /* rounding of masters and states of 16 bits */
+  uint64_t seed;         /* of its random bits, with the update and the unit */
 };
 
 struct instr {
@@ -195,14 +215,16 @@ struct plan_input {
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
   const struct device_model *device; /* that the plan is for */
   int threads;                /* of the compute lane, for workspace sizes */
+  struct optim_settings optim; /* equal on all ranks */
 };
 
 /* One kind of optimizer state. */
 struct plan_state {
-  const char *name;    /* "m" */
+  const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
   enum plan_scope scope;
-  int *buffer;         /* of each unit, -1: none */
+  int *buffer;         /* of each unit, -1: none. Packed as optim_state_offset() says, with room
+                        * for the most that a rank of the group keeps: all place buffers alike. */
 };
 
 struct plan {
@@ -216,6 +238,7 @@ struct plan {
   int fullest[TIER_COUNT];             /* the first instruction at which most transient bytes live */
   /* Buffers by meaning, index or -1; arrays of model->units. */
   int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
+  struct optim_segments *segments;     /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
@@ -250,8 +273,9 @@ enum status plan_order(struct plan *plan);
 /* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
 enum status plan_verify(const struct plan *plan);
 
-/* A 64-bit hash of all collectives in order: op, unit, group, bytes, codec, lane, and
- * the offset of memory that members read from each other. Equal on all ranks of a sound job. */
+/* A 64-bit hash of all collectives and updates in order: op, unit, lane, group, bytes, attributes,
+ * the optimizer's settings, and the offset of memory that members read from each other. Equal on
+ * all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
 /* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */

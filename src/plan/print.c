@@ -29,6 +29,12 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
   const struct codec_ops *codec = instr->attr.codec.ops;
   if (codec && !(codec->traits & CODEC_IDENTITY))
     fprintf(to, " in %s", codec->name);
+  if (instr->attr.clip > 0)
+    fprintf(to, " clipped to %g", instr->attr.clip);
+  if (instr->attr.optimizer != OPTIM_adamw)
+    fprintf(to, " by %s", optim_ops(instr->attr.optimizer)->name);
+  if (instr->attr.stochastic)
+    fprintf(to, " rounded at random");
 }
 
 static void print_waits(const struct plan *plan, const struct instr *instr, FILE *to)

@@ -64,6 +64,17 @@ struct cost cost_operands(const struct plan *plan, const struct instr *instr, co
   return traffic_cost(plan, instr, rates, bytes);
 }
 
+/* And what this rank makes of whole matrices. */
+struct cost cost_update(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+{
+  struct cost cost = cost_operands(plan, instr, rates);
+  if (has(instr, UPDATE_DIRECTION)) {
+    const double flops = optim_transform_flops(&plan->segments[instr->unit], plan->owned[instr->unit]);
+    cost.seconds += ratio(flops, rates->gemm_flops);
+  }
+  return cost;
+}
+
 struct cost cost_embed(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
   return traffic_cost(plan, instr, rates, 2 * bytes_of(plan, instr, EMBED_OUT));

@@ -51,6 +51,11 @@ bool verify_embedding_learns(const struct plan *plan);      /* the embedding's m
 /* Somebody needs the gradient with respect to a block's output: it, a block before it, or the
  * embedding. */
 bool verify_passes_back(const struct plan *plan, int block);
+bool verify_has_matrices(const struct plan *plan, int unit); /* that are updated as a whole */
+/* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
+int64_t verify_state_elements(const struct plan *plan, int unit, int s);
+/* Must this operand be there? */
+bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand);
 bool verify_state_on_disk(const struct plan *plan, int unit);
 bool verify_has_working(const struct plan *plan, int unit); /* the update leaves a copy to compute with */
 bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments and reduced gradients of a unit (-1: of units) are in host memory */

@@ -165,6 +165,19 @@ int due_fetch_loss(const struct plan *plan, int unit, int micro, const struct ta
 
 /* ---- the update ---- */
 
+int due_direction(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  (void)tally;
+  return verify_has_matrices(plan, unit) && micro < 0;
+}
+
+int due_gather_direction(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  const struct plan_input *input = &plan->input;
+  return due_direction(plan, unit, micro, tally) && input->strategy != STRATEGY_NO_SHARD &&
+         input->shape.group > 1;
+}
+
 int due_update(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;

@@ -19,7 +19,7 @@ static enum status check_operand(const struct plan *plan, int i, int k)
   const struct instr *instr = &plan->instr[i];
   const struct operand *operand = &op_rows[instr->op].operand[k];
   const struct plan_use *use = &instr->use[k];
-  const bool wanted = operand->name && (!operand->wanted || operand->wanted(plan, instr));
+  const bool wanted = operand->name && verify_wants(plan, instr, operand);
   if (use->buffer < -1 || use->buffer >= plan->buffers)
     return verify_fail(plan, i, "uses a buffer that does not exist");
   if (wanted != (use->buffer >= 0))

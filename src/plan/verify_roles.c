@@ -85,6 +85,7 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_TRAINED: return layout->trained;
   case EXTENT_OWNED: return owned_elements(plan, instr->unit);
   case EXTENT_PIECE: return layout->trained / plan->input.ranks;
+  case EXTENT_STATE: return verify_state_elements(plan, instr->unit, operand->index);
   case EXTENT_FIRST: return plan->buffer[instr->use[0].buffer].elements;
   case EXTENT_SUMMED: return verify_members(plan, instr) * part_elements(plan, instr);
   case EXTENT_PART: return part_elements(plan, instr);
@@ -118,6 +119,23 @@ static enum status check_facts(const struct plan *plan, int i, int k)
   return status || operand->type == TYPE_ANY ? status : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
+/* An update by other rules than the input's, or with other random bits. */
+static enum status check_optimizer(const struct plan *plan, int i)
+{
+  const struct attributes *attr = &plan->instr[i].attr;
+  const struct optim_settings *optim = &plan->input.optim;
+  const bool updates = op_rows[plan->instr[i].op].updates;
+  const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
+  if (attr->clip != clip)
+    return status_set(STATUS_PLAN, "%s clips to a norm of %g, where %g is asked for",
+                      verify_name(plan, i, i).text, attr->clip, clip);
+  if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
+    return verify_fail(plan, i, "updates by another optimizer than the plan's");
+  if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (updates ? optim->seed : 0))
+    return verify_fail(plan, i, "rounds in another way, or with another seed, than the plan");
+  return STATUS_OK;
+}
+
 /* Ranks that send messages of one codec and receive messages of another would add up noise.
  * verify_values() proves that ENCODE and DECODE_SUM have the codec of the messages. */
 static enum status check_codec(const struct plan *plan, int i)
@@ -137,6 +155,9 @@ static enum status check_attributes(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
+  const enum status status = check_optimizer(plan, i);
+  if (status)
+    return status;
   if (op_rows[instr->op].coded)
     return check_codec(plan, i);
   return instr->attr.codec.ops ? verify_fail(plan, i, "has a codec and no messages") : STATUS_OK;
@@ -167,23 +188,26 @@ enum status check_update(const struct plan *plan, int i)
                 begin = mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
-  enum status status = STATUS_OK;
-  for (int s = 0; s < plan->states && !status; s++)
-    status = check_elements(plan, i, UPDATE_STATE + s, mine);
-  return status || !verify_has_working(plan, unit) ? status : check_working(plan, i);
+  const struct layout_range all = {0, plan->layout[unit].trained};
+  if (instr->use[UPDATE_WORK].buffer >= 0 &&
+      plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
+          (int64_t)optim_transform_workspace(&plan->segments[unit], input->device, all))
+    return verify_fail(plan, i, "has too little room for a matrix of the unit");
+  return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
 }
 
-enum status check_stored_state(const struct plan *plan, int i)
+/* The direction of this rank's range, at its place in that of the trained part. */
+enum status check_gather_direction(const struct plan *plan, int i)
 {
-  const struct instr *instr = &plan->instr[i];
-  enum status status = STATUS_OK;
-  for (int s = 0; s < plan->states && !status; s++) {
-    const int64_t elements = plan->buffer[plan->state[s].buffer[instr->unit]].elements;
-    status = check_elements(plan, i, STATE_FROM + s, elements);
-    if (!status)
-      status = check_elements(plan, i, STATE_TO + s, elements);
-  }
-  return status;
+  const struct plan_use *use = plan->instr[i].use;
+  const int piece = use[GATHER_DIRECTION_PIECE].buffer, whole = use[GATHER_DIRECTION_WHOLE].buffer;
+  int64_t at, begin;
+  const bool inside = plan_root(plan, piece, &at) == plan_root(plan, whole, &begin);
+  const int64_t place = plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
+  if (!inside || at - begin != place)
+    return status_set(STATUS_PLAN, "%s gathers %s, which is not at its place in the unit",
+                      verify_name(plan, i, i).text, plan->buffer[piece].name);
+  return STATUS_OK;
 }
 
 enum status check_publish(const struct plan *plan, int i)
@@ -277,10 +301,25 @@ static enum status check_sums(const struct plan *plan, int i, int *begun)
   return STATUS_OK;
 }
 
+/* The states are those of the optimizer. */
+static enum status check_states(const struct plan *plan)
+{
+  const struct optim_ops *ops = optim_ops(plan->input.optim.name);
+  const int n = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
+  bool equal = plan->states == n;
+  for (int s = 0; s < n && equal; s++)
+    equal = plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->policy[0].state;
+  if (equal)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n, ops->name);
+}
+
 enum status verify_roles(const struct plan *plan)
 {
   void *begun;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
+  enum status status = check_states(plan);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
   if (status)
     return status;
   for (int i = 0; i < plan->n && !status; i++) {

@@ -69,8 +69,26 @@ bool verify_passes_back(const struct plan *plan, int block)
 
 bool verify_state_on_disk(const struct plan *plan, int unit)
 {
-  const int state = plan->states > 0 ? plan->state[0].buffer[unit] : -1;
-  return verify_learns(plan, unit) && state >= 0 && plan->buffer[state].tier == TIER_DISK;
+  return verify_learns(plan, unit) && plan->states > 0 && plan->policy[unit].disk;
+}
+
+bool verify_has_matrices(const struct plan *plan, int unit)
+{
+  return verify_learns(plan, unit) && optim_has_matrices(&plan->segments[unit]);
+}
+
+int64_t verify_state_elements(const struct plan *plan, int unit, int s)
+{
+  const struct plan_input *input = &plan->input;
+  const int shards = input->strategy == STRATEGY_NO_SHARD ? 1 : input->shape.group;
+  int64_t most = 0;
+  for (int i = 0; s < plan->states && verify_learns(plan, unit) && i < shards; i++) {
+    const int64_t part = plan->layout[unit].trained / shards;
+    const struct layout_range range = {i * part, (i + 1) * part};
+    const int64_t n = optim_state_elements(&plan->segments[unit], s, range);
+    most = n > most ? n : most;
+  }
+  return most;
 }
 
 bool verify_has_working(const struct plan *plan, int unit)
@@ -119,6 +137,21 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
 
 /* ---- optional operands ---- */
 
+/* DIRECTION changes the state of matrices, UPDATE all others, and moves of state all. */
+static bool works_on_state(const struct plan *plan, enum op op, int s)
+{
+  const bool of_matrices = plan->state[s].row->of == STATE_OF_MATRICES;
+  return op == OP_DIRECTION ? of_matrices : op != OP_UPDATE || !of_matrices;
+}
+
+bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand)
+{
+  if (operand->type == TYPE_STATE)
+    return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
+           works_on_state(plan, instr->op, operand->index);
+  return !operand->wanted || operand->wanted(plan, instr);
+}
+
 bool verify_wants_saved(const struct plan *plan, const struct instr *instr)
 {
   return plan->input.mode == PLAN_TRAIN && verify_is_block(plan, instr->unit) &&
@@ -147,19 +180,12 @@ bool verify_wants_metrics(const struct plan *plan, const struct instr *instr)
   return instr->unit >= 0 && !plan->policy[instr->unit].immediate;
 }
 
+bool verify_wants_direction(const struct plan *plan, const struct instr *instr)
+{
+  return verify_has_matrices(plan, instr->unit);
+}
+
 bool verify_wants_working(const struct plan *plan, const struct instr *instr)
 {
   return verify_has_working(plan, instr->unit);
-}
-
-bool verify_wants_state1(const struct plan *plan, const struct instr *instr)
-{
-  (void)instr;
-  return plan->states > 0;
-}
-
-bool verify_wants_state2(const struct plan *plan, const struct instr *instr)
-{
-  (void)instr;
-  return plan->states > 1;
 }

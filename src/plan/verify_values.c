@@ -14,6 +14,7 @@ enum kind {
   VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
+  VALUE_DIRECTION, /* of this rank's range, or with `ranks` of all */
   VALUE_WORKING
 };
 
@@ -41,6 +42,7 @@ static const char *const words_of[] = {
     [VALUE_RECEIVED] = "the messages of the unit's gradient from all members of its group",
     [VALUE_OLD_STATE] = "the unit's state from the disk",
     [VALUE_STATE] = "the unit's state after its update",
+    [VALUE_DIRECTION] = "the direction of the unit's matrices",
     [VALUE_WORKING] = "the unit's parameters after their update",
 };
 
@@ -298,13 +300,57 @@ static void set_state(const struct walker *w, int k, enum kind kind, int state)
   set_value(w, k, (struct value){.kind = kind, .unit = w->plan->instr[w->now].unit, .state = state});
 }
 
+/* The ranks whose ranges make up the unit. */
+static int shards_of(const struct walker *w)
+{
+  const struct plan_input *input = &w->plan->input;
+  return input->strategy == STRATEGY_NO_SHARD ? 1 : input->shape.group;
+}
+
+enum status value_direction(const struct walker *w)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const enum status status = expect_whole_sum(w, DIRECTION_GRADS);
+  if (status)
+    return status;
+  set_state(w, DIRECTION_STATE, VALUE_STATE, 0);
+  set_value(w, DIRECTION_OUT, (struct value){.kind = VALUE_DIRECTION, .unit = instr->unit, .ranks = 1});
+  return STATUS_OK;
+}
+
+enum status value_gather_direction(const struct walker *w)
+{
+  const int unit = w->plan->instr[w->now].unit;
+  const enum status status = expect(w, GATHER_DIRECTION_PIECE, VALUE_DIRECTION, unit, 0);
+  if (!status)
+    set_value(w, GATHER_DIRECTION_WHOLE,
+              (struct value){.kind = VALUE_DIRECTION, .unit = unit, .ranks = shards_of(w)});
+  return status;
+}
+
+/* UPDATE works in place: what it leaves is no direction. */
+static enum status spend_direction(const struct walker *w)
+{
+  const enum status status = expect(w, UPDATE_DIRECTION, VALUE_DIRECTION, w->plan->instr[w->now].unit, 0);
+  if (status)
+    return status;
+  if (value_of(w, UPDATE_DIRECTION).ranks != shards_of(w))
+    return verify_fail(w->plan, w->now, "reads a direction that the ranks have not gathered");
+  set_value(w, UPDATE_DIRECTION, (struct value){0});
+  return STATUS_OK;
+}
+
 /* On the disk the state is as the step before has left it, whatever copies of it are in memory. */
 enum status value_update(const struct walker *w)
 {
   const struct instr *instr = &w->plan->instr[w->now];
   const bool on_disk = verify_state_on_disk(w->plan, instr->unit);
   enum status status = expect_whole_sum(w, UPDATE_GRADS);
+  if (!status && instr->use[UPDATE_DIRECTION].buffer >= 0)
+    status = spend_direction(w);
   for (int s = 0; s < w->plan->states && !status; s++) {
+    if (instr->use[UPDATE_STATE + s].buffer < 0)
+      continue;
     if (on_disk)
       status = expect_state(w, UPDATE_STATE + s, VALUE_OLD_STATE, s);
     if (!status)
@@ -323,7 +369,8 @@ enum status value_publish(const struct walker *w)
 enum status value_read_state(const struct walker *w)
 {
   for (int s = 0; s < w->plan->states; s++)
-    set_state(w, STATE_TO + s, VALUE_OLD_STATE, s);
+    if (w->plan->instr[w->now].use[STATE_TO + s].buffer >= 0)
+      set_state(w, STATE_TO + s, VALUE_OLD_STATE, s);
   return STATUS_OK;
 }
 
@@ -331,7 +378,8 @@ enum status value_write_state(const struct walker *w)
 {
   enum status status = STATUS_OK;
   for (int s = 0; s < w->plan->states && !status; s++)
-    status = expect_state(w, STATE_FROM + s, VALUE_STATE, s);
+    if (w->plan->instr[w->now].use[STATE_FROM + s].buffer >= 0)
+      status = expect_state(w, STATE_FROM + s, VALUE_STATE, s);
   return status;
 }
 

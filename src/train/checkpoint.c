@@ -74,6 +74,19 @@ static enum status compare_frozen(const struct model *saved, const struct model 
   return STATUS_OK;
 }
 
+static enum status check_optimizer(const struct train_run *run, const char *path,
+                                   const struct deck *saved)
+{
+  const struct optim_ops *before = optim_ops((enum optimizer)saved->optim.name),
+                         *now = optim_ops((enum optimizer)run->deck->optim.name);
+  if (before == now)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "%s has the optimizer state of %s, and this deck sets optim.name=%s: resume with "
+                    "optim.name=%s, or begin a run of its own with train.init=%s",
+                    path, before->name, now->name, before->name, path);
+}
+
 static enum status check_frozen(const struct train_run *run, const char *path,
                                 const struct deck *saved)
 {
@@ -181,6 +194,8 @@ static enum status check_saved(const struct train_run *run, const char *path,
   enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL);
   if (!status)
     status = model_source_check(saved, path, run->deck);
+  if (!status)
+    status = check_optimizer(run, path, saved);
   if (!status)
     status = check_frozen(run, path, saved);
   if (status || run->deck->data.reorder || meta->samples == 0)

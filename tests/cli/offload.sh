@@ -90,9 +90,10 @@ same replicas replicas_host
   same plain2 offloaded
 }
 
-# Moments of 16 bits: the same in every tier, stopped or not.
+# Moments of 16 bits and other optimizers: the same in every tier, stopped or not.
 # shellcheck disable=SC2046,SC2086 # assignments
-for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic"; do
+for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic" \
+  "optim.name=lion" "optim.name=lion optim.moments=bf16 optim.rounding=stochastic" "optim.name=sgd optim.moments=fp16"; do
   rm -rf half half_host
   train 2 half $(micro 2) $keys
   train 2 half_host $(micro 2) $keys run.steps=2 $host optim.state=nvme optim.state_share=0.5

@@ -30,3 +30,21 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
   grep -q 'exp_avg' diff.out || die "diff does not name the moments"
   if grep -E '^ *model' diff.out; then die "parameters changed under a zero learning rate"; fi
 }
+
+# Each optimizer goes on bit for bit on as many ranks, and within a bound on 2 and 3: the order of
+# sums turns some signs of Lion's.
+# shellcheck disable=SC2086 # assignments
+for each in lion:1e-3:2e-3 sgd:1e-1:2e-5 muon:1e-2:2e-4; do
+  name=${each%%:*} bound=${each##*:} lr=${each#*:}
+  keys="$deck optim.name=$name optim.lr=${lr%:*}"
+  train 1 "$name" $keys
+  train 1 "$name-again" $keys run.steps=3
+  train 1 "$name-again" $keys --resume auto
+  same "$name" "$name-again"
+  train 1 "$name-turns" $keys run.steps=2
+  train 2 "$name-turns" $keys run.steps=4 --resume auto
+  train 3 "$name-turns" $keys --resume auto
+  close_to "$name" "$name-turns" "$bound"
+done
+fails 2 "has the optimizer state of lion, and this deck sets optim.name=adamw: resume with optim.name=lion, or" \
+  "$SLUICE" train tiny.yaml run.dir=lion run.steps=8 $deck --resume auto

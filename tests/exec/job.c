@@ -92,9 +92,12 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
   job->comm = comm;
   job->deck.optim.betas[0] = 0.9;
   job->deck.optim.betas[1] = 0.95;
-  job->deck.optim.eps = 1e-5;
+  job->deck.optim.name = setup->optim;
+  job->deck.optim.momentum = 0.9;
+  job->deck.optim.nesterov = true;
+  job->deck.optim.eps = setup->eps > 0 ? setup->eps : 1e-5;
   job->deck.optim.weight_decay = 0.1;
-  job->deck.optim.clip = setup->no_clip ? 0 : 0.5;
+  job->deck.optim.clip = setup->clip > 0 ? setup->clip : setup->no_clip ? 0 : 0.5;
   job->deck.optim.rounding = setup->stochastic ? DECK_ROUND_STOCHASTIC : DECK_ROUND_NEAREST;
   job->deck.transfer.rate = setup->rate;
   job->deck.optim.no_decay = (struct option_strings){.n = 2, .item = no_decay};
@@ -139,6 +142,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
       .model = job->model,
       .device = &job->device->model,
       .threads = setup->threads ? setup->threads : 1,
+      .optim = optim_settings(&job->deck),
   };
   check(plan_create(&input, &job->plan));
   const struct plan *plans[] = {job->plan};
@@ -154,7 +158,7 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
       .host = job->host,
       .comm = job->comm,
       .memory = &job->memory,
-      .deck = &job->deck,
+      .copy_rate = setup->rate * 1e9,
       .load = load,
       .load_arg = job,
       .threads = setup->threads ? setup->threads : 1,

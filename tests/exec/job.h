@@ -33,6 +33,8 @@ struct job_setup {
   int resident;                   /* units */
   bool stochastic;
   double rate;                    /* transfer.rate */
+  enum optimizer optim;
+  double clip, eps;               /* 0: those of job.c */
 };
 
 struct job {

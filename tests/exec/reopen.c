@@ -21,7 +21,7 @@ enum status job_reopen(struct job *job, const struct exec_config *with)
   config.device = job->device;
   config.comm = job->comm;
   config.memory = &job->memory;
-  config.deck = &job->deck;
+  config.copy_rate = job->deck.transfer.rate * 1e9;
   config.threads = 1;
   if (!config.load) {
     config.load = job_load;

@@ -84,6 +84,30 @@ static void strategies(void **state)
     same_as_reference(&(struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
 }
 
+/* Oracle: full_shard by the same optimizer. */
+static void other_optimizers(void **state)
+{
+  const enum optimizer optims[] = {OPTIM_lion, OPTIM_sgd, OPTIM_muon};
+  const struct job_setup setups[] = {{.strategy = STRATEGY_NO_SHARD},
+                                     {.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3},
+                                     {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .threads = 3},
+                                     {.strategy = STRATEGY_HYBRID_SHARD, .group = 1},
+                                     {.prefetch = 1, .keep_working = true}};
+  (void)state;
+  for (size_t o = 0; o < sizeof optims / sizeof *optims; o++) {
+    struct job_record want = run((struct job_setup){.prefetch = 1, .optim = optims[o]});
+    for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
+      struct job_setup setup = setups[s];
+      setup.optim = optims[o];
+      struct job_record got = run(setup);
+      job_assert_same(&got, &want);
+      job_record_free(&got);
+    }
+    assert_true(want.loss[1] != reference.loss[1]);
+    job_record_free(&want);
+  }
+}
+
 /* Groups of a power of two are subtrees of the sum over all; so are groups of one. */
 static void hybrid_groups(void **state)
 {
@@ -283,6 +307,7 @@ int main(void)
       cmocka_unit_test(two_runs),
       cmocka_unit_test(steps_that_are_left_alone),
       cmocka_unit_test(strategies),
+      cmocka_unit_test(other_optimizers),
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(prefetch_depths),
       cmocka_unit_test(recompute_choices),
@@ -297,6 +322,7 @@ int main(void)
   const struct CMUnitTest half_tests[] = {
       cmocka_unit_test(bf16_is_near_fp32),
       cmocka_unit_test(strategies),
+      cmocka_unit_test(other_optimizers),
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(recompute_choices),
       cmocka_unit_test(accumulation_splits),

@@ -49,7 +49,6 @@ static void open_with(struct job *job, struct comm *comm, exec_load *load, void 
                                      .device = job->device,
                                      .comm = comm,
                                      .memory = &job->memory,
-                                     .deck = &job->deck,
                                      .load = load,
                                      .load_arg = arg,
                                      .threads = 1};

@@ -351,12 +351,16 @@ static void round_moments(const struct job *job)
 /* The loss, before or after so many steps, where the gradient's elements are as small as those of a large model: about 1e-5. */
 static double loss_after(int steps, enum dtype moments, bool stochastic, bool plain)
 {
-  const struct job_setup setup = {.prefetch = 1, .moments = moments, .stochastic = stochastic, .half = half, .beside = beside};
+  const struct job_setup setup = {.prefetch = 1,
+                                  .moments = moments,
+                                  .stochastic = stochastic,
+                                  .half = half,
+                                  .beside = beside,
+                                  .clip = 5e-4,
+                                  .eps = 1e-8};
   struct exec_result result = {0};
   struct job job;
   job_open(&job, comm, &setup);
-  job.deck.optim.clip = 5e-4;
-  job.deck.optim.eps = 1e-8;
   for (int step = 0; step <= steps; step++) {
     result = job_step(&job, step);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);

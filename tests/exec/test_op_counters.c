@@ -33,7 +33,7 @@ static void check(enum status status)
 static struct op_counters *named(int n, char *names[])
 {
   struct op_counters *counters;
-  check(op_counters_create(COUNT_LANES, &(struct option_strings){.n = n, .item = names}, &counters));
+  check(op_counters_create(COUNT_LANES, n, names, &counters));
   return counters;
 }
 
@@ -48,7 +48,7 @@ static int event_of(const struct op_counters *counters, const char *key)
 static void refused(char *name, const char *says)
 {
   struct op_counters *counters = NULL;
-  assert_int_not_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 1, .item = &name}, &counters), STATUS_OK);
+  assert_int_not_equal(op_counters_create(COUNT_LANES, 1, &name, &counters), STATUS_OK);
   assert_null(counters);
   if (!strstr(status_text(), says) || !strstr(status_text(), name) || !strstr(status_text(), "run.counters=auto"))
     fail_msg("'%s' does not say '%s' of '%s'", status_text(), says, name);
@@ -63,7 +63,7 @@ enum { FAKE_FIZZ = PAPI_NATIVE_MASK | 7, SETS = 64 };
 static struct set {
   bool used, running;
   pthread_t owner;
-  int n, code[DECK_COUNTERS];
+  int n, code[OP_COUNTERS];
 } sets[SETS];
 static _Atomic int registered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,7 +75,7 @@ static _Atomic int misuses;
 static void reset(void)
 {
   refuse_code = refuse_with = 0;
-  most_events = DECK_COUNTERS;
+  most_events = OP_COUNTERS;
   atomic_store(&read_fails, false);
 }
 
@@ -221,7 +221,7 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   static char name[] = "auto", *names[] = {name};
   struct team *team;
   struct op_counters_lane *lane;
-  int64_t spent[DECK_COUNTERS];
+  int64_t spent[OP_COUNTERS];
   const long line = sysconf(_SC_LEVEL1_DCACHE_LINESIZE) > 0 ? sysconf(_SC_LEVEL1_DCACHE_LINESIZE) : 64;
   reset();
   struct op_counters *counters = named(1, names);
@@ -266,7 +266,7 @@ static void events_are_chosen_by_name(void **state)
   (void)state;
   static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses", *names[] = {memory, other, misses_};
   struct op_counters_lane *lane;
-  int64_t spent[DECK_COUNTERS];
+  int64_t spent[OP_COUNTERS];
   reset();
   most_events = 2; /* memory_bytes and l3_misses are one */
   struct op_counters *counters = named(3, names);
@@ -317,7 +317,7 @@ static void what_is_refused_is_told(void **state)
 
   reset();
   most_events = 1;
-  assert_int_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 2, .item = two}, &counters), STATUS_LIBRARY);
+  assert_int_equal(op_counters_create(COUNT_LANES, 2, two, &counters), STATUS_LIBRARY);
   assert_non_null(strstr(status_text(), "run.counters: instructions: PAPI: PAPI_add_event: made up"));
   nothing_is_left();
 }
@@ -328,7 +328,7 @@ static void a_lane_that_cannot_be_read_is_lost(void **state)
   (void)state;
   static char ins[] = "instructions", *names[] = {ins};
   struct op_counters_lane *lane;
-  int64_t spent[DECK_COUNTERS];
+  int64_t spent[OP_COUNTERS];
   reset();
   struct op_counters *counters = named(1, names);
   check(op_counters_lane_create(counters, NULL, &lane));
@@ -410,7 +410,7 @@ static void the_kernels_account_of_each_thread(void **state)
   enum { ALL_PAGES = PAGES * WORKERS * (WORKERS + 1) / 2, SHADOW = 4 }; /* ThreadSanitizer's shadow of a page has pages of its own */
   struct team *team;
   struct op_counters_lane *lane;
-  int64_t spent[DECK_COUNTERS];
+  int64_t spent[OP_COUNTERS];
   struct op_counters *counters = named(3, names);
   assert_string_equal(op_counters_note(counters), "");
   check(team_create(WORKERS, NULL, &team));
@@ -437,11 +437,11 @@ static void the_kernels_account_of_each_thread(void **state)
 static void too_many_events(void **state)
 {
   (void)state;
-  static char faults[] = "page_faults", *names[DECK_COUNTERS + 1];
+  static char faults[] = "page_faults", *names[OP_COUNTERS + 1];
   struct op_counters *counters = NULL;
-  for (int i = 0; i <= DECK_COUNTERS; i++)
+  for (int i = 0; i <= OP_COUNTERS; i++)
     names[i] = faults;
-  assert_int_equal(op_counters_create(COUNT_LANES, &(struct option_strings){.n = DECK_COUNTERS + 1, .item = names}, &counters), STATUS_INTERNAL);
+  assert_int_equal(op_counters_create(COUNT_LANES, OP_COUNTERS + 1, names, &counters), STATUS_INTERNAL);
   assert_null(counters);
 }
 

@@ -103,7 +103,7 @@ static struct op_counters_lane *process;
 static int open_process(void **state)
 {
   (void)state;
-  if (op_counters_create(COUNT_PROCESS, NULL, &counters) ||
+  if (op_counters_create(COUNT_PROCESS, 0, NULL, &counters) ||
       op_counters_lane_create(counters, NULL, &process) || op_counters_start(process))
     fail_msg("%s", status_text());
   return 0;
@@ -148,7 +148,7 @@ static void expect_work(const int64_t value[], int times, int64_t ns)
 static void what_is_counted_is_told(void **state)
 {
   (void)state;
-  int64_t value[DECK_COUNTERS];
+  int64_t value[OP_COUNTERS];
   const char *note = op_counters_note(counters);
   op_counters_read(process, value);
   print_message("%d events: %s\n", op_counters_events(counters), note);
@@ -171,7 +171,7 @@ static void what_lanes_count_is_told(void **state)
 {
   (void)state;
   char name[] = "auto", *names[] = {name};
-  if (op_counters_create(COUNT_LANES, &(struct option_strings){.n = 1, .item = names}, &counters))
+  if (op_counters_create(COUNT_LANES, 1, names, &counters))
     fail_msg("%s", status_text());
   print_message("%d events: %s\n", op_counters_events(counters), op_counters_note(counters));
   assert_in_range(op_counters_events(counters), 3, 7);
@@ -186,7 +186,7 @@ static void what_lanes_count_is_told(void **state)
 static void work_here_and_in_threads_is_counted(void **state)
 {
   (void)state;
-  int64_t value[DECK_COUNTERS], ns[2];
+  int64_t value[OP_COUNTERS], ns[2];
   pthread_t thread;
 
   op_counters_begin(process);
@@ -208,7 +208,7 @@ static void work_here_and_in_threads_is_counted(void **state)
 
 static void reads_tell_what_is_new(void **state)
 {
-  int64_t value[DECK_COUNTERS], ns;
+  int64_t value[OP_COUNTERS], ns;
   work(&ns); /* before creation: belongs to nobody */
   open_process(state);
   for (int i = 0; i < 2; i++) {

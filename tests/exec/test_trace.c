@@ -404,13 +404,13 @@ static char faults[] = "page_faults", switches[] = "context_switches", *counted[
 static struct op_counters *open_counters(void)
 {
   struct op_counters *counters;
-  check(op_counters_create(COUNT_LANES, &(struct option_strings){.n = 2, .item = counted}, &counters));
+  check(op_counters_create(COUNT_LANES, 2, counted, &counters));
   return counters;
 }
 
 static void spent(struct trace_run *run, int64_t step, int instr, int64_t a, int64_t b)
 {
-  const int64_t both[DECK_COUNTERS] = {a, b};
+  const int64_t both[OP_COUNTERS] = {a, b};
   trace_run_event(run, &(struct exec_event){.step = step, .instr = instr, .begin_s = 1, .end_s = 2, .spent = both});
 }
 

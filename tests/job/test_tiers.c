@@ -45,6 +45,12 @@ static const struct {
     {true,
      "[]",
      {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=2", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=bf16"}},
+    {false, "[]", {"optim.name=lion", "optim.moments=bf16"}},
+    {true, "[]", {"optim.name=sgd", "optim.moments=fp16"}},
+    {true, "[]", {"optim.name=lion", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=fp16"}},
+    {false, "[]", {"optim.name=sgd", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
+    {false, "[]", {"optim.name=muon"}},
+    {true, "[]", {"optim.name=muon", "optim.moments=fp16"}},
 };
 enum { JOBS = sizeof jobs / sizeof jobs[0] };
 
@@ -219,6 +225,19 @@ static void remove_file(const char *path)
     assert_int_equal(unlink(path), 0);
 }
 
+/* The next job whose optimizer is that of job `from`; key[0] names another than AdamW. */
+static int next_of(int from)
+{
+  const char *names[2], *const name = "optim.name=";
+  int to = from;
+  do {
+    to = (to + 1) % JOBS;
+    names[0] = strncmp(jobs[from].key[0], name, strlen(name)) ? "" : jobs[from].key[0];
+    names[1] = strncmp(jobs[to].key[0], name, strlen(name)) ? "" : jobs[to].key[0];
+  } while (strcmp(names[0], names[1]) != 0);
+  return to;
+}
+
 /* The state of the one on the device, through every other one, comes back as it was. */
 static void every_tier_goes_on_from_every_other(void **arg)
 {
@@ -227,7 +246,7 @@ static void every_tier_goes_on_from_every_other(void **arg)
     struct deck deck[2];
     struct job job[2];
     char path[512];
-    const int to = (from + 1) % JOBS;
+    const int to = next_of(from);
     snprintf(path, sizeof path, "%s/tier-%d.h5", dir, from);
     open_job(&job[0], &deck[0], from);
     fill(&job[0], false);
@@ -291,17 +310,18 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     }
     char **before = NULL, *after = NULL;
     must(mem_alloc(MEM_META, (size_t)job.model->units * sizeof *before, (void **)&before));
+    const struct plan_state *last = &plan->state[plan->states - 1];
     for (int u = 0; u < job.model->units; u++) {
-      scribble(&job, plan->state[0].buffer[u], 2 * (uint64_t)u);
-      scribble(&job, plan->state[1].buffer[u], 2 * (uint64_t)u + 1);
-      read_buffer(&job, plan->state[1].buffer[u], &before[u]);
+      for (int s = 0; s < plan->states; s++)
+        scribble(&job, plan->state[s].buffer[u], 2 * (uint64_t)u + (uint64_t)s);
+      read_buffer(&job, last->buffer[u], &before[u]);
     }
     snprintf(path, sizeof path, "%s/bits-%d.h5", dir, which);
     save(&job, path);
     fill(&job, true);
     must(weights_load(&job, path, true));
     for (int u = 0; u < job.model->units; u++) {
-      read_buffer(&job, plan->state[1].buffer[u], &after);
+      read_buffer(&job, last->buffer[u], &after);
       assert_true(same_parameters(plan, u, before[u], after));
       mem_free(after);
       mem_free(before[u]);
@@ -328,20 +348,17 @@ static void the_disk_is_zeroed(void **arg)
     save(&job, path);
     for (int loads = 0; loads < 2; loads++) {
       for (int u = 0; u < job.model->units; u++)
-        if (plan->buffer[plan->state[0].buffer[u]].tier == TIER_DISK) {
-          scribble(&job, plan->state[0].buffer[u], 1);
-          scribble(&job, plan->state[1].buffer[u], 2);
-        }
+        for (int s = 0; s < plan->states && plan->policy[u].disk; s++)
+          scribble(&job, plan->state[s].buffer[u], 1 + (uint64_t)s);
       if (loads)
         must(weights_load(&job, path, true));
       else
         must(job_state_init(&job));
       for (int u = 0; u < job.model->units; u++)
-        for (int m = 0; m < 2; m++) {
-          const int buffer = m ? plan->state[1].buffer[u] : plan->state[0].buffer[u];
+        for (int s = 0; s < plan->states && plan->policy[u].disk; s++) {
+          const int buffer = plan->state[s].buffer[u];
           char *bytes = NULL;
-          if (plan->buffer[buffer].tier != TIER_DISK)
-            continue;
+          assert_int_equal(plan->buffer[buffer].tier, TIER_DISK);
           read_buffer(&job, buffer, &bytes);
           for (int64_t i = 0; i < plan->buffer[buffer].bytes; i++)
             assert_int_equal(bytes[i], 0);
@@ -363,10 +380,13 @@ static int64_t bytes_on_device(const struct plan *plan)
 {
   const struct deck_shape *shape = &plan->input.shape;
   const int there = shape->host_state ? (int)shape->resident : plan->input.model->units;
-  int64_t elements = 0;
-  for (int u = 0; u < there; u++)
-    elements += plan->owned[u].end - plan->owned[u].begin;
-  return elements * (int64_t)(sizeof(float) + 2 * dtype_size(shape->moments));
+  int64_t masters = 0, states = 0;
+  for (int u = 0; u < there; u++) {
+    masters += plan->owned[u].end - plan->owned[u].begin;
+    for (int s = 0; s < plan->states; s++)
+      states += optim_state_elements(&plan->segments[u], s, plan->owned[u]);
+  }
+  return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(shape->moments);
 }
 
 static void masters_in_host_memory_need_no_second_copy(void **arg)

@@ -90,11 +90,11 @@ static void test_exempt(void **state)
   (void)state;
   char norm[] = "norm", bias[] = "bias", embedding[] = "embedding", *items[] = {embedding, norm, bias};
   struct deck deck = {0};
-  assert_int_equal(optim_exempt_kinds(&deck), 0);
+  assert_int_equal(optim_settings(&deck).exempt_kinds, 0);
   deck.optim.no_decay = (struct option_strings){.n = 1, .item = items};
-  assert_int_equal(optim_exempt_kinds(&deck), 1u << PARAM_EMBEDDING);
+  assert_int_equal(optim_settings(&deck).exempt_kinds, 1u << PARAM_EMBEDDING);
   deck.optim.no_decay.n = 3;
-  assert_int_equal(optim_exempt_kinds(&deck), 1u << PARAM_NORM | 1u << PARAM_BIAS | 1u << PARAM_EMBEDDING);
+  assert_int_equal(optim_settings(&deck).exempt_kinds, 1u << PARAM_NORM | 1u << PARAM_BIAS | 1u << PARAM_EMBEDDING);
 }
 
 int main(void)

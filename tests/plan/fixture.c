@@ -92,7 +92,11 @@ static void make_unit(struct model *model, const struct point *point, int u)
   for (int p = 0; p < unit->params; p++) {
     elements[p] = parts[p].elements;
     frozen[p] = is_frozen(model, point, u, p, parts[p].kind);
-    unit->param[p] = (struct model_param){.kind = parts[p].kind, .frozen = frozen[p]};
+    const bool matrix = parts[p].kind == PARAM_WEIGHT;
+    unit->param[p] = (struct model_param){.kind = parts[p].kind,
+                                          .frozen = frozen[p],
+                                          .ndim = matrix ? 2 : 1,
+                                          .shape = {matrix ? 24 : elements[p], elements[p] / 24}};
     model->frozen += frozen[p] ? elements[p] : 0;
   }
   must(layout_unit_pack(unit->params, elements, frozen, point->ranks, &unit->layout));
@@ -164,6 +168,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                              .model = model,
                              .device = point->half ? &fixture_half : &fixture_device,
                              .threads = 1,
+                             .optim = {.name = point->optim},
                              .shape = {.ranks = point->ranks,
                                        .group = point->group,
                                        .replicas = point->ranks / point->group,
@@ -201,7 +206,8 @@ const char *fixture_name(const struct point *point)
            point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze],
            point->half ? halves[point->keep_working] : "");
   size_t length = strlen(name);
-  snprintf(name + length, sizeof name - length, ", keep %s, moments %s", keeps[point->keep], dtype_name(point->moments));
+  snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
+           optim_ops(point->optim)->name, dtype_name(point->moments));
   length = strlen(name);
   if (point->host)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",

@@ -34,6 +34,7 @@ struct point {
   int resident;        /* units whose masters stay on the device, with host */
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
   const char *codec;   /* of gradients between ranks; NULL: none */
+  enum optimizer optim;
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */

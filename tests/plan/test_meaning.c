@@ -559,8 +559,8 @@ static void run_local(const struct machine *m, int rank, int i, int step)
     break;
   case OP_READ_STATE:
   case OP_WRITE_STATE:
-    copy(w[0], w[2]);
-    copy(w[1], w[3]);
+    copy(w[STATE_FROM], w[STATE_TO]);
+    copy(w[STATE_FROM + 1], w[STATE_TO + 1]);
     break;
   case OP_PUBLISH: break; /* the memory is one: ranks that keep step see each other's writes */
   default: fail_msg("%s has no meaning", plan_op_name(instr->op));

@@ -79,6 +79,39 @@ static void full_sharding_keeps_exactly_its_part(void **state)
   }
 }
 
+/* By hand: each optimizer keeps its states and no more. Muon has one state of matrices, two of all
+ * else. */
+static void each_optimizer_keeps_its_own_states(void **state)
+{
+  (void)state;
+  const int64_t matrices = FIXTURE_BLOCKS * (24 * 72 + 24 * 24);
+  for (int optim = 0; optim < OPTIM_COUNT; optim++)
+    for (int ranks = 1; ranks <= 4; ranks++) {
+      const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                  .ranks = ranks,
+                                  .group = ranks,
+                                  .micros = 1,
+                                  .optim = (enum optimizer)optim};
+      struct plan *plan = fixture_plan(&fixture_small, &point, ranks - 1);
+      const int64_t all = fixture_flat_bytes(plan) / 4;
+      int64_t used = 0; /* all but the padding at the end of a unit */
+      for (int u = 0; u < fixture_small.units; u++)
+        used += plan->layout[u].used;
+      const int64_t want[] = {[OPTIM_adamw] = 2 * all,
+                              [OPTIM_lion] = all,
+                              [OPTIM_sgd] = all,
+                              [OPTIM_muon] = 2 * used - matrices};
+      int64_t kept = 0;
+      for (int b = 0; b < plan->buffers; b++)
+        kept += plan->buffer[b].purpose == PURPOSE_STATE ? plan->buffer[b].elements : 0;
+      if (optim == OPTIM_muon && ranks > 1) /* room for the rank that has most */
+        assert_true(kept * ranks >= want[optim] && kept < want[optim]);
+      else
+        assert_int_equal(kept * ranks, want[optim]);
+      plan_destroy(plan);
+    }
+}
+
 static void other_strategies_keep_what_they_do_not_shard(void **state)
 {
   (void)state;
@@ -638,6 +671,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_packed_tightly_and_aligned),
       cmocka_unit_test(full_sharding_keeps_exactly_its_part),
+      cmocka_unit_test(each_optimizer_keeps_its_own_states),
       cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
       cmocka_unit_test(owned_ranges_are_those_of_the_masters),
       cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_moments),

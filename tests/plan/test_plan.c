@@ -103,6 +103,33 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   assert_true(plan_collective_hash(plan) != hash); /* unit */
   first->unit = 0;
   assert_true(plan_collective_hash(plan) == hash);
+  struct attributes *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr;
+  metrics->clip = 1;
+  assert_true(plan_collective_hash(plan) != hash);
+  metrics->clip = 0;
+  struct attributes *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr, attr = *update;
+  update->optimizer = OPTIM_lion;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  update->stochastic = true;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  update->seed++;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
+  assert_true(plan_collective_hash(plan) == hash);
+  struct optim_settings *optim = &plan->input.optim;
+  double *const number[] = {&optim->beta1, &optim->beta2, &optim->eps, &optim->decay, &optim->momentum};
+  for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+    *number[i] += 0.5;
+    assert_true(plan_collective_hash(plan) != hash);
+    *number[i] -= 0.5;
+  }
+  optim->nesterov = !optim->nesterov;
+  assert_true(plan_collective_hash(plan) != hash);
+  optim->nesterov = !optim->nesterov;
+  optim->exempt_kinds ^= 1;
+  assert_true(plan_collective_hash(plan) != hash);
   struct codec_ops other = codec_none;
   other.name = "other";
   plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr.codec.ops = &other;
@@ -144,6 +171,13 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.shape.micros = 1 << 20;
   expect_refusal(bad, STATUS_USAGE, "data.micro_batch");
+  bad = good;
+  bad.optim.name = OPTIM_muon;
+  bad.shape.host_state = true;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "optim.name=muon updates whole matrices, on the device");
+  bad.shape.host_state = false;
+  bad.shape.immediate = true;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "optim.update to deferred");
   bad = good;
   bad.mode = PLAN_GENERATE;
   expect_refusal(bad, STATUS_USAGE, "generation works on one micro-batch");

@@ -253,9 +253,9 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       {OP_READ_ACT, LANE_DISK, "rw", 1000 / 4e3},
       {OP_WRITE_STATE, LANE_DISK, "rrww", (3000 + 4000) / 1e3},
       {OP_READ_STATE, LANE_DISK, "rrww", (1000 + 2000) / 4e3},
-      {OP_UPDATE, LANE_HOST, "rrawaa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (5000 + 6000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "rra-aa", (1000 + 2000 + 2 * (3000 + 5000 + 6000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "-rawaa", (2000 + 2 * 3000 + 4000 + 2 * (5000 + 6000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rraw--aa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (7000 + 8000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rra---aa", (1000 + 2000 + 2 * (3000 + 7000 + 8000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "-raw--aa", (2000 + 2 * 3000 + 4000 + 2 * (7000 + 8000)) / 1e4},
       {OP_ACCUMULATE, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
@@ -403,7 +403,7 @@ static void what_is_not_hidden_is_exposed(void **state)
   hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
   hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
   hand_add(&hand, OP_SAVE_ACT, LANE_D2H, "rw");
-  hand_add(&hand, OP_UPDATE, LANE_HOST, "rraaa");
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "rr-a---a");
   hand_wait(&hand, 1, 0, 0);
   hand_wait(&hand, 2, 1, 0);
   struct plan_forecast f = hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */

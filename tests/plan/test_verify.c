@@ -70,7 +70,7 @@ static void buffers_must_lie_where_they_belong(void **state)
 
   plan = broken_start(&broken_full_shard);
   plan->buffer[plan->state[0].buffer[1]].offset = plan->buffer[plan->state[0].buffer[2]].offset;
-  broken_refused(plan, "m.h.0 and m.h.1 are persistent and share bytes");
+  broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
 
   plan = broken_start(&broken_no_shard);
   plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -= PLAN_ALIGN;
@@ -132,6 +132,29 @@ static void a_value_must_be_written_in_its_step(void **state)
 
 /* ---- counts, roles, sizes ---- */
 
+/* Each rank must have whole matrices, of this step, in an order that the ranks share. */
+static void matrices_are_whole(void **state)
+{
+  (void)state;
+  struct point point = broken_full_shard;
+  point.optim = OPTIM_muon;
+  broken_without(&point, OP_GATHER_DIRECTION, 1, "changes direction.h.0, but");
+  broken_without(&point, OP_DIRECTION, 1, "reads direction_mine, but");
+
+  struct plan *plan = broken_start(&point);
+  const int update = fixture_find(plan, OP_UPDATE, 1, -1);
+  broken_resize(plan, plan->instr[update].use[UPDATE_WORK].buffer, 64);
+  broken_refused(plan, "has too little room for a matrix of the unit");
+
+  plan = broken_start(&point);
+  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_DIRECTION, 1, -1)];
+  struct plan_buffer *piece = &plan->buffer[gather->use[GATHER_DIRECTION_PIECE].buffer];
+  const int64_t move = piece->parent_offset > 0 ? -piece->bytes : piece->bytes;
+  piece->parent_offset += move;
+  piece->offset += move;
+  broken_refused(plan, "which is not at its place in the unit");
+}
+
 static void what_is_missing_is_said(void **state)
 {
   (void)state;
@@ -188,6 +211,29 @@ static void what_is_done_twice_is_said(void **state)
   broken_refused(plan, "unknown operation, unit or micro-batch");
 }
 
+static void states_are_those_of_the_optimizer(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_no_shard);
+  plan->input.optim.name = OPTIM_lion;
+  broken_refused(plan, "the plan's 2 states are not the 1 of lion");
+
+  plan = broken_start(&broken_no_shard);
+  plan->state[1].row = plan->state[0].row;
+  broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
+
+  plan = broken_start(&broken_no_shard);
+  plan->state[1].dtype = DTYPE_BF16;
+  broken_refused(plan, "the plan's 2 states are not the 2 of adamw");
+
+  plan = broken_start(&broken_no_shard);
+  struct plan_buffer *buffer = &plan->buffer[plan->state[1].buffer[1]];
+  buffer->elements -= 64;
+  buffer->bytes -= 64 * (int64_t)sizeof(float);
+  broken_settle(plan);
+  broken_refused(plan, "elements of exp_avg_sq.h.0 where there must be");
+}
+
 static void buffers_have_their_roles(void **state)
 {
   (void)state;
@@ -196,7 +242,7 @@ static void buffers_have_their_roles(void **state)
   adam->use[UPDATE_STATE].buffer = plan->state[1].buffer[1];
   adam->use[UPDATE_STATE + 1].buffer = plan->state[0].buffer[1];
   broken_settle(plan);
-  broken_refused(plan, "changes v.h.0 in the place of m.h.0");
+  broken_refused(plan, "changes exp_avg_sq.h.0 in the place of exp_avg.h.0");
 
   plan = broken_start(&broken_no_shard);
   struct instr *squares = &plan->instr[fixture_find(plan, OP_SQUARES, 1, -1)];
@@ -382,6 +428,26 @@ static void keys_and_values_have_their_place(void **state)
   broken_refused(plan, "uses cache.h.0, which belongs to another unit");
 }
 
+static void attributes_are_the_inputs(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr.clip = 1;
+  broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
+  broken_refused(plan, "updates by another optimizer than the plan's");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.stochastic = true;
+  broken_refused(plan, "rounds in another way, or with another seed");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.seed = 5;
+  broken_refused(plan, "rounds in another way, or with another seed");
+}
+
 /* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
  * codec has messages of the same size. */
 static void gradients_travel_by_one_codec(void **state)
@@ -484,8 +550,10 @@ int main(void)
       cmocka_unit_test(one_instruction_may_not_meet_itself),
       cmocka_unit_test(windows_are_gathered_used_and_released),
       cmocka_unit_test(a_value_must_be_written_in_its_step),
+      cmocka_unit_test(matrices_are_whole),
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
+      cmocka_unit_test(states_are_those_of_the_optimizer),
       cmocka_unit_test(buffers_have_their_roles),
       cmocka_unit_test(collectives_have_their_sizes),
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
@@ -493,6 +561,7 @@ int main(void)
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
+      cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_by_one_codec),
       cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(what_surrounds_a_master_is_old),

@@ -26,7 +26,7 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
 
   plan = broken_start(&broken_host_shared);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer = plan->state[0].buffer[1];
-  broken_refused(plan, "changes m.h.0, which lies on the disk, where it must not lie");
+  broken_refused(plan, "changes exp_avg.h.0, which lies on the disk, where it must not lie");
 
   plan = broken_start(&broken_host_device);
   plan->buffer[plan->master[1]].tier = TIER_COUNT;
@@ -55,7 +55,7 @@ static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
   plan = broken_start(&resident);
   plan->buffer[plan->state[0].buffer[1]].tier = TIER_HOST;
   plan->buffer[plan->state[0].buffer[1]].offset = 0;
-  broken_refused(plan, "changes m.h.0, which lies in host memory, where it must not lie");
+  broken_refused(plan, "changes exp_avg.h.0, which lies in host memory, where it must not lie");
 
   plan = broken_start(&resident);
   plan->instr[fixture_find(plan, OP_SQUARES, 0, -1)].lane = LANE_HOST;
@@ -89,7 +89,7 @@ static void parameters_are_fetched_to_their_place(void **state)
   int fetch = fixture_find(plan, OP_FETCH, 1, -1);
   plan->instr[fetch].use[0].buffer = plan->state[0].buffer[1];
   broken_settle(plan);
-  broken_refused(plan, "reads m.h.0 in the place of the unit's parameters");
+  broken_refused(plan, "reads exp_avg.h.0 in the place of the unit's parameters");
 
   plan = broken_start(&broken_host_device);
   int mine = plan->instr[fetch].use[1].buffer;
@@ -316,7 +316,7 @@ static void values_are_what_they_are_taken_for(void **state)
   plan = broken_start(&broken_host_shared);
   int adam = fixture_find(plan, OP_UPDATE, 1, -1), write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
   swap_instr(plan, adam, write);
-  broken_refused(plan, "reads m_here.h.0, which is not the unit's state after its update");
+  broken_refused(plan, "reads exp_avg_here.h.0, which is not the unit's state after its update");
 
   plan = broken_start(&broken_host_shared);
   swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));

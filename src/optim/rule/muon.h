@@ -139,6 +139,13 @@ static double muon_scale(int64_t rows, int64_t cols)
   return 0.2 * sqrt((double)(rows > cols ? rows : cols));
 }
 
-static const struct optim_matrix muon = {muon_workspace, muon_orthogonalize, muon_scale};
+/* An iteration squares x, squares the square and multiplies it by x. */
+static double muon_flops(int64_t rows, int64_t cols)
+{
+  const double d = (double)(rows < cols ? rows : cols), whole = (double)rows * (double)cols;
+  return MUON_ITERATIONS * 2 * d * (whole + d * d + whole);
+}
+
+static const struct optim_matrix muon = {muon_workspace, muon_orthogonalize, muon_scale, muon_flops};
 
 #endif

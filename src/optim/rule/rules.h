@@ -47,7 +47,8 @@ struct state_row {
       {"momentum_buffer", STATE_LINEAR, STATE_OF_ALL})
 
 /* Optimizers of whole matrices: ROW(name, title, source, rule, states). `rule` updates everything
- * except the matrices of the blocks. NAME.h defines `const struct optim_matrix NAME` (optim.h). */
+ * except the matrices of the blocks. Their momentum is the first state. NAME.h defines
+ * `const struct optim_matrix NAME` (optim.h). */
 #define OPTIM_MATRIX(ROW)                                                                          \
   ROW(muon, "Muon (Jordan et al., 2024); embeddings, head and vectors by AdamW",                   \
       "kellerjordan.github.io/posts/muon", adamw,                                                  \
