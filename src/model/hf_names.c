@@ -5,6 +5,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/append.h"
+
 // clang-format off: one row a family
 static const struct hf_family families[] = {
     {.arch = "gpt2", .bit = OF_GPT2, .causal = "GPT2LMHeadModel", .base = "GPT2Model",
@@ -30,6 +32,14 @@ const struct hf_family *hf_family_find(const char *arch)
     if (!strcmp(families[i].arch, arch))
       return &families[i];
   return NULL;
+}
+
+struct hf_names hf_family_names(void)
+{
+  struct hf_names names = {.text = ""};
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    append_text(names.text, sizeof names.text, "%s%s", i > 0 ? ", " : "", families[i].arch);
+  return names;
 }
 
 const char *hf_base_name(const struct model *model, const char *name)

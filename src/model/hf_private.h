@@ -28,6 +28,9 @@ struct hf_family {
 
 /* NULL: unknown. */
 const struct hf_family *hf_family_find(const char *arch);
+/* "gpt2, llama, ..." */
+struct hf_names { char text[128]; };
+struct hf_names hf_family_names(void);
 
 /* A member that is there and not null. */
 const struct json_node *hf_find_said(const struct json_node *object, const char *key);

@@ -15,7 +15,8 @@ static enum status read_type(const struct json_node *root, const struct hf_famil
   if (status)
     return status;
   *out = hf_family_find(name);
-  return *out ? STATUS_OK : json_fail(node, "is \"%.40s\"; Sluice knows gpt2, llama, qwen2, qwen3 and mistral", name);
+  return *out ? STATUS_OK
+              : json_fail(node, "is \"%.40s\"; Sluice knows %s", name, hf_family_names().text);
 }
 
 static enum status check_classes(const struct json_node *root, const struct hf_family *family)

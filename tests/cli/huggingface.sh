@@ -177,7 +177,7 @@ changed 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'; bad "the tensor mode
 changed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'; bad "is no parameter of this llama" bad
 changed 's/"vocab_size": 257/"vocab_size": 258/'; bad "tensor model.embed_tokens.weight has shape 257 x 24, and 258 x 24 in this model" bad
 changed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'; bad "lm_head.weight is not model.embed_tokens.weight, but config.json says that they are tied" bad
-changed 's/"llama"/"mamba"/'; bad 'model_type is "mamba"; Sluice knows gpt2, llama, qwen2, qwen3 and mistral' bad
+changed 's/"llama"/"mamba"/'; bad 'model_type is "mamba"; Sluice knows gpt2, llama, qwen2, qwen3, mistral' bad
 changed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0}/'; bad 'rope_scaling.rope_type is "yarn"; Sluice knows the rope types default, linear and llama3' bad
 refuses 3 '"yarn"' on 2 "$SLUICE" train start.yaml train.init=bad run.dir=none
 changed 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0/'; bad "config.json: rms_norm_eps is 0" bad

@@ -187,7 +187,7 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
   static const struct {
     const char *name, *from, *to, *sentence;
   } bad[] = {
-      {"llama", "\"llama\"", "\"bert\"", "model_type is \"bert\"; Sluice knows gpt2, llama, qwen2, qwen3 and mistral"},
+      {"llama", "\"llama\"", "\"bert\"", "model_type is \"bert\"; Sluice knows gpt2, llama, qwen2, qwen3, mistral"},
       {"llama", "\"model_type\": \"llama\"", "\"model_kind\": 1", "has no model_type"},
       {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification",
        "architectures[0] is \"LlamaForSequenceClassification\"; Sluice reads LlamaForCausalLM and LlamaModel"},
