@@ -18,7 +18,7 @@ const struct op_row op_rows[OP_COUNT] = {
         .operand = {
             [LOAD_TOKENS] = WRITES("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
         },
-        .due = due_load, .value = value_load, .cost = cost_operands, .run = run_load,
+        .one = {UNIT_NONE, EACH_MICRO}, .value = value_load, .cost = cost_operands, .run = run_load,
     },
     [OP_GATHER] = {
         .name = "GATHER", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -37,7 +37,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [EMBED_TOKENS] = READS("tokens", .type = TYPE_TOKENS, .place = PLACE_OUTSIDE),
             [EMBED_OUT] = WRITES("out", .type = TYPE_COMPUTE),
         },
-        .due = due_embed, .value = value_embed, .cost = cost_embed, .run = run_embed,
+        .one = {UNIT_ROOT, EACH_MICRO}, .value = value_embed, .cost = cost_embed, .run = run_embed,
     },
     [OP_FORWARD] = {
         .name = "FORWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -49,7 +49,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES, .wanted = verify_wants_saved),
         },
-        .due = due_forward, .value = value_forward, .cost = cost_block, .run = run_forward,
+        .one = {UNIT_BLOCK, EACH_MICRO, due_evaluates}, .value = value_forward,
+        .cost = cost_block, .run = run_forward,
     },
     [OP_RECOMPUTE] = {
         .name = "RECOMPUTE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -60,7 +61,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES),
         },
-        .due = due_recompute, .value = value_recompute, .cost = cost_block, .run = run_forward,
+        .one = {UNIT_BLOCK, EACH_MICRO, due_recomputes}, .value = value_recompute,
+        .cost = cost_block, .run = run_forward,
     },
     [OP_LOSS] = {
         .name = "LOSS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -74,7 +76,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOSS_D] = WRITES("d", .type = TYPE_COMPUTE, .wanted = verify_wants_stream_gradient),
             [LOSS_GRADS] = SUMS("grads", GRADS, .wanted = verify_wants_gradient),
         },
-        .due = due_loss, .value = value_loss, .cost = cost_loss, .run = run_loss,
+        .one = {UNIT_HEAD, EACH_MICRO, due_evaluates}, .value = value_loss, .cost = cost_loss,
+        .run = run_loss,
     },
     [OP_LOGITS] = {
         .name = "LOGITS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -85,7 +88,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOGITS_WORK] = WRITES("work", .type = TYPE_BYTES),
             [LOGITS_OUT] = WRITES("logits", .type = TYPE_FP32, .place = PLACE_OUTSIDE),
         },
-        .due = due_logits, .value = value_logits, .cost = cost_logits, .run = run_logits,
+        .one = {UNIT_HEAD, EACH_MICRO, due_generates}, .value = value_logits, .cost = cost_logits,
+        .run = run_logits,
     },
     [OP_DECODE] = {
         .name = "DECODE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -97,7 +101,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [DECODE_WORK] = WRITES("work", .type = TYPE_BYTES),
             [DECODE_CACHE] = CHANGES("cache", .type = TYPE_BYTES),
         },
-        .due = due_decode, .check = check_decode, .value = value_forward, .cost = cost_block,
+        .one = {UNIT_BLOCK, EACH_MICRO, due_generates}, .check = check_decode,
+        .value = value_forward, .cost = cost_block,
         .run = run_decode,
     },
     [OP_BACKWARD] = {
@@ -111,7 +116,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [BACKWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [BACKWARD_GRADS] = SUMS("grads", GRADS, .wanted = verify_wants_gradient),
         },
-        .due = due_backward, .value = value_backward, .cost = cost_backward, .run = run_backward,
+        .one = {UNIT_BLOCK, EACH_MICRO, due_passes_back}, .value = value_backward,
+        .cost = cost_backward, .run = run_backward,
     },
     [OP_EMBED_BACKWARD] = {
         .name = "EMBED_BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING,
@@ -121,7 +127,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [EMBED_BACKWARD_D] = READS("d", .type = TYPE_COMPUTE),
             [EMBED_BACKWARD_GRADS] = SUMS("grads", GRADS),
         },
-        .due = due_embed_backward, .value = value_embed_backward, .cost = cost_embed_backward,
+        .one = {UNIT_ROOT, EACH_MICRO, due_embedding}, .value = value_embed_backward,
+        .cost = cost_embed_backward,
         .run = run_embed_backward,
     },
     [OP_RELEASE] = {
@@ -176,7 +183,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_GRADS_PIECE] = READS("piece", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
             [GATHER_GRADS_WHOLE] = WRITES("whole", .place = PLACE_REDUCE, .type = TYPE_GRADIENT),
         },
-        .due = due_gather_grads, .check = check_gather_grads, .value = value_gradient,
+        .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, due_gathers_grads}, .check = check_gather_grads,
+        .value = value_gradient,
         .cost = cost_gather, .run = run_gather_grads,
     },
     [OP_SQUARES] = {
@@ -188,7 +196,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [SQUARES_SUM] = SUMS("sum", .type = TYPE_BYTES, .place = PLACE_SQUARES,
                 .role = ROLE_SQUARES),
         },
-        .due = due_squares, .value = value_squares, .cost = cost_operands, .run = run_squares,
+        .one = {UNIT_TRAINED, EACH_STEP}, .value = value_squares, .cost = cost_operands,
+        .run = run_squares,
     },
     [OP_METRICS] = {
         .name = "METRICS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_WORLD,
@@ -203,7 +212,8 @@ const struct op_row op_rows[OP_COUNT] = {
                 .role = ROLE_HOST_SQUARES,
                 .wanted = verify_wants_squares),
         },
-        .due = due_metrics, .check = check_metrics, .cost = cost_tree, .run = run_metrics,
+        .one = {UNIT_NONE, EACH_STEP, due_evaluates}, .check = check_metrics, .cost = cost_tree,
+        .run = run_metrics,
     },
     [OP_DIRECTION] = {
         .name = "DIRECTION", .lane = LANE_HOST, .part = PART_UPDATE, .updates = true,
@@ -216,7 +226,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [DIRECTION_OUT] = WRITES("direction", .type = TYPE_COMPUTE, .extent = EXTENT_OWNED),
             [DIRECTION_STATE] = STATE(CHANGES, "momentum", PLACE_STATE, ROLE_STATE, 0),
         },
-        .due = due_direction, .value = value_direction, .cost = cost_operands,
+        .one = {UNIT_TRAINED, EACH_STEP, verify_has_matrices}, .value = value_direction,
+        .cost = cost_operands,
         .run = run_direction,
     },
     [OP_GATHER_DIRECTION] = {
@@ -228,7 +239,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [GATHER_DIRECTION_WHOLE] = WRITES("whole", .type = TYPE_COMPUTE,
                 .extent = EXTENT_TRAINED),
         },
-        .due = due_gather_direction, .check = check_gather_direction,
+        .one = {UNIT_TRAINED, EACH_STEP, due_sharded_matrices}, .check = check_gather_direction,
         .value = value_gather_direction, .cost = cost_gather, .run = run_gather_direction,
     },
     [OP_UPDATE] = {
@@ -251,7 +262,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [UPDATE_STATE + 1] = STATE(CHANGES, "state 2", PLACE_STATE, ROLE_STATE, 1),
             [UPDATE_STATE + 2] = STATE(CHANGES, "state 3", PLACE_STATE, ROLE_STATE, 2),
         },
-        .due = due_update, .check = check_update, .value = value_update, .cost = cost_update,
+        .one = {UNIT_TRAINED, EACH_STEP}, .check = check_update, .value = value_update,
+        .cost = cost_update,
         .run = run_update,
     },
     [OP_FETCH] = {
@@ -270,7 +282,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_FROM] = READS("mine", .place = PLACE_SHARED, .role = ROLE_WORKING),
             [MOVE_TO] = WRITES("whole", .place = PLACE_SHARED, .type = TYPE_WINDOW),
         },
-        .due = due_publish, .check = check_publish, .value = value_publish, .cost = cost_barrier,
+        .one = {UNIT_TRAINED, EACH_STEP, due_shared_copy}, .check = check_publish,
+        .value = value_publish, .cost = cost_barrier,
         .run = run_publish,
     },
     [OP_SAVE_ACT] = {
@@ -320,7 +333,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_LANDED, .type = TYPE_GRADIENT,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_fetch_grad, .value = value_gradient, .cost = cost_copy, .run = run_move,
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_on_host}, .value = value_gradient,
+        .cost = cost_copy, .run = run_move,
     },
     [OP_ACCUMULATE] = {
         .name = "ACCUMULATE", .lane = LANE_HOST, .part = PART_UPDATE,
@@ -330,7 +344,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [ACCUMULATE_GRADS] = CHANGES("grads", .place = PLACE_HOST, .type = TYPE_GRADIENT,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_accumulate, .value = value_accumulate, .cost = cost_operands,
+        .one = {UNIT_TRAINED, EACH_LATER_MICRO, due_adds_on_host}, .value = value_accumulate,
+        .cost = cost_operands,
         .run = run_accumulate,
     },
     [OP_READ_STATE] = {
@@ -342,7 +357,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO] = STATE(WRITES, "to 1", PLACE_HOST, ROLE_STATE, 0),
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_HOST, ROLE_STATE, 1),
         },
-        .due = due_stored_state, .value = value_read_state,
+        .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_read_state,
         .cost = cost_disk, .run = run_read_state,
     },
     [OP_WRITE_STATE] = {
@@ -354,7 +369,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [STATE_TO] = STATE(WRITES, "to 1", PLACE_DISK, ROLE_STORED_STATE, 0),
             [STATE_TO + 1] = STATE(WRITES, "to 2", PLACE_DISK, ROLE_STORED_STATE, 1),
         },
-        .due = due_stored_state, .value = value_write_state,
+        .one = {UNIT_TRAINED, EACH_STEP, due_stored}, .value = value_write_state,
         .cost = cost_disk, .run = run_write_state,
     },
     [OP_FETCH_LOSS] = {
@@ -366,7 +381,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_FIRST,
                 .role = ROLE_LOSS_HOST),
         },
-        .due = due_fetch_loss, .cost = cost_copy, .run = run_move,
+        .one = {UNIT_NONE, EACH_STEP, due_loss_on_host}, .cost = cost_copy, .run = run_move,
     },
     [OP_SUM_SHARED] = {
         .name = "SUM_SHARED", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -378,7 +393,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [SUM_SHARED_SHARD] = SUMS("shard", .place = PLACE_HOST, .type = TYPE_GRADIENT,
                 .extent = EXTENT_PART),
         },
-        .due = due_sum_shared, .value = value_sum_shared, .cost = cost_sum_shared,
+        .one = {UNIT_TRAINED, WHEN_REDUCED, due_sums_shared}, .value = value_sum_shared,
+        .cost = cost_sum_shared,
         .run = run_sum_shared,
     },
 };

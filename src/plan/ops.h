@@ -102,7 +102,20 @@ struct walker; /* the values that buffers hold: verify_values.c */
 struct call;   /* an instruction that runs: exec/handlers.c */
 struct cost;   /* seconds and bytes: simulate.c */
 
-/* How many there must be for a unit (-1: none) and micro-batch (-1: the step); -1: any number. */
+/* For which units an operation must be there, and for each of their micro-batches or once a step. A
+ * gradient is reduced, and meets its replicas, in each micro-batch or once a step. */
+enum due_unit { UNIT_ANY, UNIT_NONE, UNIT_ROOT, UNIT_BLOCK, UNIT_HEAD, UNIT_TRAINED };
+enum due_when { EACH_MICRO, EACH_LATER_MICRO, EACH_STEP, WHEN_REDUCED, WHEN_REPLICAS_MEET };
+typedef bool due_holds(const struct plan *plan, int unit);
+
+/* UNIT_ANY: any number. Otherwise one for each unit and time for which `holds` (NULL: always). */
+struct due {
+  enum due_unit unit;
+  enum due_when when;
+  due_holds *holds;
+};
+
+/* How many there must be for a unit (-1: none) and micro-batch (-1: the step). */
 typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
 typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
@@ -123,7 +136,8 @@ struct op_row {
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];
-  op_due *due;
+  struct due one;       /* at most one for a unit and micro-batch */
+  op_due *due;          /* or any rule; NULL: `one` says it */
   op_check *check;      /* beyond the facts of the operands; NULL: nothing */
   op_value *value;      /* NULL: it changes no value that verify follows */
   op_cost *cost;        /* NULL: it takes no time */
@@ -138,11 +152,11 @@ operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
 operand_wanted verify_wants_direction;
 
 /* ---- verify_counts.c ---- */
-op_due due_load, due_embed, due_forward, due_decode, due_loss, due_logits, due_backward;
-op_due due_embed_backward, due_encode, due_exchange, due_sum_shared, due_gather_grads;
-op_due due_direction, due_gather_direction;
-op_due due_squares, due_update, due_recompute, due_kept_on_host, due_kept_on_disk, due_publish;
-op_due due_fetch_grad, due_accumulate, due_stored_state, due_metrics, due_fetch_loss;
+due_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
+due_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
+due_holds verify_on_host, verify_has_matrices, due_stored, due_adds_on_host;
+due_holds due_shared_copy, due_sums_shared;
+op_due due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
 op_check check_gather, check_decode, check_gather_grads;

@@ -18,83 +18,127 @@ static bool meets_micros(const struct plan *plan, int unit)
   return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE && reduces_micros(plan, unit);
 }
 
-/* Whether what lands on the host is added there, because it has been reduced before, or need not be. */
-static bool adds_on_host(const struct plan *plan, int unit)
+/* ---- conditions of the rows ---- */
+
+bool due_evaluates(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].sums == SUMS_DEVICE;
+  (void)unit;
+  return plan->input.mode != PLAN_GENERATE;
 }
 
-static bool is_train(const struct plan *plan)
+bool due_generates(const struct plan *plan, int unit)
 {
-  return plan->input.mode == PLAN_TRAIN;
+  return !due_evaluates(plan, unit);
 }
 
-static bool is_generate(const struct plan *plan)
+bool due_passes_back(const struct plan *plan, int unit)
 {
-  return plan->input.mode == PLAN_GENERATE;
+  return plan->input.mode == PLAN_TRAIN && verify_passes_back(plan, unit);
 }
 
-/* ---- the forward and the backward pass ---- */
-
-int due_load(const struct plan *plan, int unit, int micro, const struct tally *tally)
+bool due_recomputes(const struct plan *plan, int unit)
 {
-  (void)plan, (void)tally;
-  return unit < 0 && micro >= 0;
+  return due_passes_back(plan, unit) && verify_recomputes(plan, unit);
 }
 
-int due_embed(const struct plan *plan, int unit, int micro, const struct tally *tally)
+bool due_embedding(const struct plan *plan, int unit)
 {
-  (void)plan, (void)tally;
-  return unit == 0 && micro >= 0;
+  (void)unit;
+  return verify_embedding_learns(plan);
 }
 
-int due_forward(const struct plan *plan, int unit, int micro, const struct tally *tally)
+bool due_sums_shared(const struct plan *plan, int unit)
 {
+  return plan->input.shape.group > 1 && verify_sums_shared(plan, unit);
+}
+
+bool due_gathers_grads(const struct plan *plan, int unit)
+{
+  const struct plan_input *input = &plan->input;
+  (void)unit;
+  return input->shape.replicas > 1 ||
+         (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1);
+}
+
+bool due_loss_on_host(const struct plan *plan, int unit)
+{
+  return due_evaluates(plan, unit) && plan->on_host[LANE_REDUCE];
+}
+
+bool due_sharded_matrices(const struct plan *plan, int unit)
+{
+  const struct plan_input *input = &plan->input;
+  return verify_has_matrices(plan, unit) && input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
+}
+
+bool due_stored(const struct plan *plan, int unit)
+{
+  return verify_on_host(plan, unit) && verify_state_on_disk(plan, unit);
+}
+
+/* What lands on the host is added there if the devices have summed it. */
+bool due_adds_on_host(const struct plan *plan, int unit)
+{
+  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE;
+}
+
+bool due_shared_copy(const struct plan *plan, int unit)
+{
+  return verify_on_host(plan, unit) && plan->policy[unit].working == WORKING_SHARED;
+}
+
+/* ---- rules ---- */
+
+static bool is_unit(const struct plan *plan, enum due_unit which, int unit)
+{
+  switch (which) {
+  case UNIT_NONE: return unit < 0;
+  case UNIT_ROOT: return unit == 0;
+  case UNIT_BLOCK: return verify_is_block(plan, unit);
+  case UNIT_HEAD: return unit == plan->input.model->head;
+  default: return verify_learns(plan, unit);
+  }
+}
+
+static bool is_time(const struct plan *plan, enum due_when when, int unit, int micro)
+{
+  switch (when) {
+  case EACH_MICRO: return micro >= 0;
+  case EACH_LATER_MICRO: return micro > 0;
+  case EACH_STEP: return micro < 0;
+  case WHEN_REDUCED: return (micro < 0) == !reduces_micros(plan, unit);
+  default: return (micro < 0) == !meets_micros(plan, unit);
+  }
+}
+
+static bool is_due(const struct plan *plan, const struct due *due, int unit, int micro)
+{
+  return is_unit(plan, due->unit, unit) && is_time(plan, due->when, unit, micro) &&
+         (!due->holds || due->holds(plan, unit));
+}
+
+/* Over the shard group, and over the replicas. */
+int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  const struct deck_shape *shape = &plan->input.shape;
   (void)tally;
-  return verify_is_block(plan, unit) && micro >= 0 && !is_generate(plan);
+  if (!verify_learns(plan, unit))
+    return 0;
+  return (shape->group > 1 && is_time(plan, WHEN_REDUCED, unit, micro) && !verify_sums_shared(plan, unit)) +
+         (shape->replicas > 1 && is_time(plan, WHEN_REPLICAS_MEET, unit, micro));
 }
 
-int due_decode(const struct plan *plan, int unit, int micro, const struct tally *tally)
+int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  (void)tally;
-  return verify_is_block(plan, unit) && micro >= 0 && is_generate(plan);
-}
-
-int due_loss(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return unit == plan->input.model->head && micro >= 0 && !is_generate(plan);
-}
-
-int due_logits(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return unit == plan->input.model->head && micro >= 0 && is_generate(plan);
-}
-
-int due_backward(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return verify_is_block(plan, unit) && micro >= 0 && is_train(plan) && verify_passes_back(plan, unit);
-}
-
-int due_embed_backward(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return unit == 0 && micro >= 0 && verify_embedding_learns(plan);
-}
-
-/* ---- between the forward and the backward pass of a block ---- */
-
-int due_recompute(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  return due_backward(plan, unit, micro, tally) && verify_recomputes(plan, unit);
+  const int sums = due_exchange(plan, unit, micro, tally) +
+                   is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
+  return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
 }
 
 /* Activations that are wanted back almost at once may stay, whatever the deck says. */
 int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  if (!due_backward(plan, unit, micro, tally) || tally->of[OP_SAVE_ACT] == 0)
+  if (!is_due(plan, &op_rows[OP_BACKWARD].one, unit, micro) || tally->of[OP_SAVE_ACT] == 0)
     return 0;
   const enum deck_keep keep = verify_keep_of(plan, unit);
   return keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
@@ -102,118 +146,17 @@ int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct 
 
 int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  return due_kept_on_host(plan, unit, micro, tally) && verify_keep_of(plan, unit) == KEEP_INPUT_NVME;
+  return due_kept_on_host(plan, unit, micro, tally) &&
+         verify_keep_of(plan, unit) == KEEP_INPUT_NVME;
 }
 
-/* ---- gradients ---- */
-
-static bool is_reduced(const struct plan *plan, int unit, int micro)
+static int count_due(const struct plan *plan, int op, int unit, int micro, const struct tally *tally)
 {
-  return verify_learns(plan, unit) && plan->input.shape.group > 1 && (micro < 0) == !reduces_micros(plan, unit);
+  const struct op_row *row = &op_rows[op];
+  if (row->due)
+    return row->due(plan, unit, micro, tally);
+  return row->one.unit == UNIT_ANY ? tally->of[op] : is_due(plan, &row->one, unit, micro);
 }
-
-int due_sum_shared(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return is_reduced(plan, unit, micro) && verify_sums_shared(plan, unit);
-}
-
-static bool is_met(const struct plan *plan, int unit, int micro)
-{
-  return verify_learns(plan, unit) && (micro < 0) == !meets_micros(plan, unit);
-}
-
-/* Over the shard group, and over the replicas. */
-int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return (is_reduced(plan, unit, micro) && !verify_sums_shared(plan, unit)) +
-         (is_met(plan, unit, micro) && plan->input.shape.replicas > 1);
-}
-
-int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  const int sums =
-      due_exchange(plan, unit, micro, tally) + due_sum_shared(plan, unit, micro, tally);
-  return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
-}
-
-int due_gather_grads(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  const struct plan_input *input = &plan->input;
-  (void)tally;
-  return is_met(plan, unit, micro) &&
-         (input->shape.replicas > 1 || (input->strategy == STRATEGY_NO_SHARD && input->shape.group > 1));
-}
-
-int due_squares(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return verify_learns(plan, unit) && micro < 0;
-}
-
-int due_metrics(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return unit < 0 && micro < 0 && !is_generate(plan);
-}
-
-int due_fetch_loss(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  return due_metrics(plan, unit, micro, tally) && plan->on_host[LANE_REDUCE];
-}
-
-/* ---- the update ---- */
-
-int due_direction(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return verify_has_matrices(plan, unit) && micro < 0;
-}
-
-int due_gather_direction(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  const struct plan_input *input = &plan->input;
-  return due_direction(plan, unit, micro, tally) && input->strategy != STRATEGY_NO_SHARD &&
-         input->shape.group > 1;
-}
-
-int due_update(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return verify_learns(plan, unit) && micro < 0;
-}
-
-static bool learns_on_host(const struct plan *plan, int unit)
-{
-  return verify_on_host(plan, unit) && verify_learns(plan, unit);
-}
-
-int due_fetch_grad(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return learns_on_host(plan, unit) && (micro < 0) == !reduces_micros(plan, unit);
-}
-
-int due_accumulate(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return learns_on_host(plan, unit) && micro > 0 && adds_on_host(plan, unit);
-}
-
-int due_stored_state(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return learns_on_host(plan, unit) && micro < 0 && verify_state_on_disk(plan, unit);
-}
-
-int due_publish(const struct plan *plan, int unit, int micro, const struct tally *tally)
-{
-  (void)tally;
-  return learns_on_host(plan, unit) && micro < 0 && plan->policy[unit].working == WORKING_SHARED;
-}
-
-/* ---- */
 
 static enum status check_tally(const struct plan *plan, const struct tally *tally, int unit, int micro)
 {
@@ -223,7 +166,7 @@ static enum status check_tally(const struct plan *plan, const struct tally *tall
     snprintf(when, sizeof when, " in micro-batch %d", micro);
   for (int op = 0; op < OP_COUNT; op++) {
     const struct op_row *row = &op_rows[op];
-    const int needed = row->due ? row->due(plan, unit, micro, tally) : tally->of[op];
+    const int needed = count_due(plan, op, unit, micro, tally);
     if (tally->of[op] == needed)
       continue;
     if (tally->of[op] == 0)
