@@ -581,7 +581,7 @@ static enum status build(struct builder *b)
     return status;
   add_storage(b);
   emit_step(b);
-  return build_end(b);
+  return b->status;
 }
 
 enum status plan_build(const struct plan_input *input, struct plan **out)

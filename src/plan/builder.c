@@ -34,11 +34,6 @@ enum status build_begin(struct builder *b)
   return status ? status : grow_instructions(b);
 }
 
-enum status build_end(const struct builder *b)
-{
-  return b->status;
-}
-
 static enum plan_scope scope_of(enum plan_purpose purpose)
 {
   switch (purpose) {

@@ -67,8 +67,6 @@ struct builder {
 
 /* Before anything is added: an index of a buffer is one from then on, whatever fails. STATUS_MEMORY. */
 enum status build_begin(struct builder *b);
-/* Behind the last: whether all that was added is there. STATUS_MEMORY. */
-enum status build_end(const struct builder *b);
 
 /* Elements. */
 int64_t build_length(struct layout_range range);
