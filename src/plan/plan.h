@@ -210,6 +210,7 @@ struct plan_input {
   int rank, ranks;
   enum deck_strategy strategy;
   struct deck_shape shape;    /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
+  struct deck_policy policy;  /* for all units; only policy.c reads it, others plan->policy */
   int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
   int prefetch;               /* units gathered ahead of their use */
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
