@@ -49,6 +49,8 @@ enum status plan_verify(const struct plan *plan)
   if (!status)
     status = verify_roles(plan);
   if (!status)
+    status = verify_scopes(plan);
+  if (!status)
     status = verify_values(plan);
   return status;
 }
