@@ -160,7 +160,7 @@ static int transform_work(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   const struct layout_range all = {0, plan->layout[u].trained};
-  const size_t bytes = optim_transform_workspace(&plan->segments[u], plan->input.device, all);
+  const size_t bytes = optim_transform_workspace(&plan->segments[u], b->element, all);
   return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK, (int64_t)bytes);
 }
 
