@@ -26,7 +26,7 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
     $above_base
   forbid "unbounded string functions" '(^|[^_[:alnum:]])(gets|strcpy|strcat|sprintf|vsprintf|alloca)\(' $code
   forbid "numbers are parsed by strtol and friends, which tell of errors" '(^|[^_[:alnum:]])ato[ifl]+\(' $code
-  forbid "take the type from the operands: only devices and the plan builder read the compute type" \
+  forbid "types come from operands: only devices and the plan builder read the compute type" \
     '(device|model)(->|\.)compute([^_[:alnum:]]|$)' $beside_devices
   forbid "random numbers come from base/rng.h" '(^|[^_[:alnum:]])s?rand(om)?(48)?\(' $code
   forbid "no tabs, no blanks at the end of a line" '	|[[:blank:]]$' $code $tests

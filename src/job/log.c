@@ -87,7 +87,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
 static void log_tiers(const struct plan *plan)
 {
   const struct unit_policy *last = &plan->policy[plan->input.model->units - 1];
-  const char *const hosts = last->sums == SUMS_SHARED ? "on the hosts, in shared memory" : "on the hosts";
+  const char *const hosts =
+      last->sums == SUMS_SHARED ? "on the hosts, in shared memory" : "on the hosts";
   const double nvme = plan->input.policy.nvme_state;
   char disk[64] = "";
   int resident = 0;

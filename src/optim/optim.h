@@ -109,9 +109,9 @@ enum status optim_transform(struct lane *lane, const struct optim_segments *segm
 size_t optim_transform_workspace(const struct optim_segments *segments, enum dtype type,
                                  struct layout_range r);
 double optim_transform_flops(const struct optim_segments *segments, struct layout_range r);
-/* 3. In range r: p = (1 - lr decay) p - lr scale window. op->grad is the type of the window. Rounding
- *    and copy are those of optim_update(). The outcome's scale is already part of the momentum: only
- *    `finite` is read. */
+/* 3. In range r: p = (1 - lr decay) p - lr scale window. op->grad is the type of the window.
+ *    Rounding and copy are those of optim_update(). The outcome's scale is already part of the
+ *    momentum: only `finite` is read. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy);

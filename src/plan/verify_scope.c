@@ -1,5 +1,5 @@
-/* Scopes: who has the elements of a buffer. A shard is one member's part of the unit and a buffer of
- * the group has all of it. Everything except parameters and state is a rank's own. */
+/* Scopes: who has the elements of a buffer. A shard is one member's part of the unit. A buffer of
+ * the group has all of the unit. Everything except parameters and state is a rank's own. */
 #include "plan/verify.h"
 
 static const char *const names[] = {[SCOPE_SHARD] = "one shard per member",

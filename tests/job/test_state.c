@@ -190,7 +190,8 @@ static void a_rank_saves_the_state_of_its_own(void **arg)
   open_job(&job, &deck, JOBS - 1, false);
   assert_string_equal(jobs[JOBS - 1].strategy, "no_shard");
   struct plan *plan = job.plan[PLAN_TRAIN];
-  const int64_t masters = job_state_bytes(plan, false), states = job_state_bytes(plan, true) - masters;
+  const int64_t masters = job_state_bytes(plan, false);
+  const int64_t states = job_state_bytes(plan, true) - masters;
   assert_true(states > 0);
   assert_int_equal(job_state_snapshot_bytes(&job), (masters + states) / comm_ranks(comm));
   for (int s = 0; s < plan->states; s++)

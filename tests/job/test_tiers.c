@@ -193,7 +193,8 @@ static void working_copies_are_the_masters_rounded(void **arg)
       open_with(&job, &deck, which, freezes[f]);
       const struct deck_policy *asked = &job.plan[PLAN_TRAIN]->input.policy;
       const bool narrow = job.device->model.compute == DTYPE_BF16,
-                 expected = asked->host_state ? narrow || asked->params_full : narrow && asked->keep_working;
+                 expected = asked->host_state ? narrow || asked->params_full
+                                              : narrow && asked->keep_working;
       must(job_state_init(&job));
       must(comm_barrier(comm));
       assert_int_equal(check_copies(&job, false) > 0, expected);
@@ -268,7 +269,8 @@ static void every_tier_goes_on_from_every_other(void **arg)
 static void scribble(struct job *job, int buffer, uint64_t seed)
 {
   const struct plan *plan = job->plan[PLAN_TRAIN];
-  const uint32_t finite = plan->input.policy.moments == DTYPE_F16 ? 0x7bff : 0xbbff; /* an exponent that is not infinity's */
+  /* An exponent that is not infinity's. */
+  const uint32_t finite = plan->input.policy.moments == DTYPE_F16 ? 0x7bff : 0xbbff;
   const struct plan_buffer *b = &plan->buffer[buffer];
   static uint16_t bits[MOST_ELEMENTS * 4];
   const int64_t n = b->bytes / (int64_t)sizeof *bits;
@@ -304,7 +306,9 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     char path[512];
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    if (plan->input.policy.moments == DTYPE_F32 || (jobs[which].apart && (!plan->input.policy.host_state || plan->input.policy.resident > 0))) {
+    const struct deck_policy *asked = &plan->input.policy;
+    if (asked->moments == DTYPE_F32 ||
+        (jobs[which].apart && (!asked->host_state || asked->resident > 0))) {
       close_job(&job, &deck);
       continue;
     }

@@ -296,8 +296,8 @@ static void scopes_are_held_against_the_elements(void **state)
 
   plan = broken_start(&broken_full_shard);
   plan->state[1].scope = SCOPE_RANK;
-  broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take it "
-                       "for another scope");
+  broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take "
+                       "it for another scope");
 
   plan = broken_start(&broken_full_shard);
   plan->state[1].scope = SCOPE_RANK;
