@@ -50,12 +50,12 @@ static enum status create_streams(struct cuda_lane *cuda, enum lane_role role)
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out)
 {
-  void *block, *fault = NULL, *fault_there = NULL;
+  struct cuda_lane *cuda;
+  void *fault = NULL, *fault_there = NULL;
   (void)threads;
-  enum status status = mem_alloc(MEM_META, sizeof(struct cuda_lane), &block);
+  enum status status = mem_new(MEM_META, 1, &cuda);
   if (status)
     return status;
-  struct cuda_lane *cuda = block;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
   status = create_streams(cuda, role);

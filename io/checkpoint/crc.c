@@ -194,9 +194,9 @@ enum status checkpoint_crc_verify(struct comm *comm, hid_t file, const struct ch
 {
   struct checkpoint_piece *pieces = NULL;
   int64_t *sums = NULL, n = 0;
-  enum status status = mem_alloc(MEM_IO, (size_t)table->n * sizeof *pieces, (void **)&pieces);
+  enum status status = mem_new(MEM_IO, table->n, &pieces);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, 2 * (size_t)table->n * sizeof *sums, (void **)&sums);
+    status = mem_new(MEM_IO, 2 * (size_t)table->n, &sums);
   if (status == STATUS_OK)
     status = crc_of_share(comm, file, table, wanted, pieces, &n);
   status = comm_agree(comm, status);

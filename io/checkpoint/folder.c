@@ -143,7 +143,7 @@ static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
   if (status != STATUS_OK)
     return status;
   if (comm_rank(comm) != 0)
-    status = mem_alloc(MEM_META, (size_t)*n * sizeof **steps, (void **)steps);
+    status = mem_new(MEM_META, *n, steps);
   status = comm_agree(comm, status);
   if (status == STATUS_OK && *n > 0)
     status = comm_broadcast(comm, *steps, *n * (int64_t)sizeof **steps, 0);

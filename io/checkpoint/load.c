@@ -291,13 +291,13 @@ static enum status match_structure(struct load *load)
 {
   enum status status = checkpoint_table_from(load->n, load->tensors, &load->wanted);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->n * sizeof *load->at, (void **)&load->at);
+    status = mem_new(MEM_IO, load->n, &load->at);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->n * sizeof *load->pieces, (void **)&load->pieces);
+    status = mem_new(MEM_IO, load->n, &load->pieces);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, 2 * (size_t)load->n * sizeof *load->sums, (void **)&load->sums);
+    status = mem_new(MEM_IO, 2 * (size_t)load->n, &load->sums);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->found.n * sizeof *load->used, (void **)&load->used);
+    status = mem_new(MEM_IO, load->found.n, &load->used);
   if (status == STATUS_OK)
     status = checkpoint_piece_buffer(load->n, load->tensors, &load->buffer);
   if (status == STATUS_OK)

@@ -264,7 +264,7 @@ enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *t
     return status;
   if (comm_rank(comm) != 0) {
     *table = (struct checkpoint_table){.n = sizes[0], .names_bytes = sizes[1]};
-    status = mem_alloc(MEM_META, (size_t)sizes[0] * sizeof *table->entry, (void **)&table->entry);
+    status = mem_new(MEM_META, sizes[0], &table->entry);
     if (status == STATUS_OK)
       status = mem_alloc(MEM_META, (size_t)sizes[1], (void **)&table->names);
   }

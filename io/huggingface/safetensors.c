@@ -134,7 +134,7 @@ static enum status check_metadata(const struct json_node *node)
 static enum status read_tensors(struct safetensors *file, int64_t data_bytes)
 {
   const struct json_node *root = json_tree_root(file->header);
-  enum status status = mem_alloc(MEM_META, (size_t)json_length(root) * sizeof *file->tensor, (void **)&file->tensor);
+  enum status status = mem_new(MEM_META, json_length(root), &file->tensor);
   for (const struct json_node *node = json_first(root); node && !status; node = json_next(node)) {
     if (!strcmp(json_key(node, NULL), "__metadata__"))
       status = check_metadata(node);
@@ -176,7 +176,7 @@ static enum status check_places(struct safetensors *file, int64_t data_bytes)
 
 static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
 {
-  enum status status = mem_alloc(MEM_META, (size_t)file->n * sizeof *file->by_name, (void **)&file->by_name);
+  enum status status = mem_new(MEM_META, file->n, &file->by_name);
   if (status)
     return status;
   for (int64_t i = 0; i < file->n; i++)
@@ -257,7 +257,7 @@ static enum status open_file(struct safetensors *file)
 enum status safetensors_open(const char *path, struct safetensors **out)
 {
   struct safetensors *file = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *file, (void **)&file);
+  enum status status = mem_new(MEM_META, 1, &file);
   if (status)
     return status;
   file->fd = -1;
@@ -446,7 +446,7 @@ static enum status open_files(struct safetensors_folder *folder, const char *dir
 static enum status sort_folder(struct safetensors_folder *folder)
 {
   int64_t n = 0;
-  enum status status = mem_alloc(MEM_META, (size_t)folder->n * sizeof *folder->by_name, (void **)&folder->by_name);
+  enum status status = mem_new(MEM_META, folder->n, &folder->by_name);
   if (status)
     return status;
   for (int64_t i = 0; i < folder->files; i++)
@@ -459,7 +459,7 @@ static enum status sort_folder(struct safetensors_folder *folder)
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
 {
   struct safetensors_folder *folder = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *folder, (void **)&folder);
+  enum status status = mem_new(MEM_META, 1, &folder);
   if (status)
     return status;
   status = open_files(folder, dir);

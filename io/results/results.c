@@ -201,7 +201,7 @@ static enum status open_file(const char *path, int *out)
 enum status results_open(const char *path, struct results **out)
 {
   struct results *results = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *results, (void **)&results);
+  enum status status = mem_new(MEM_META, 1, &results);
   if (status != STATUS_OK)
     return status;
   results->fd = -1;

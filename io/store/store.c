@@ -360,15 +360,14 @@ static enum status start_making(const char *dir, int64_t bytes, struct making *m
 {
   enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
   if (!status)
-    status = mem_alloc(MEM_META, sizeof *making->store, (void **)&making->store);
+    status = mem_new(MEM_META, 1, &making->store);
   if (status)
     return status;
   *making->store = (struct store){.room = bytes, .fd = -1, .direct = -1, .dir = mem_strdup(dir)};
   making->bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
   if (!making->store->dir)
     return STATUS_MEMORY;
-  return mem_alloc(MEM_META, (size_t)comm_ranks(making->comm) * sizeof *making->node_bytes,
-                   (void **)&making->node_bytes);
+  return mem_new(MEM_META, comm_ranks(making->comm), &making->node_bytes);
 }
 
 enum status store_create(struct comm *comm, const char *dir, int64_t bytes, struct store **out)

@@ -35,7 +35,7 @@ enum status text_input_fail(const struct text_input *input, int64_t offset, cons
 static enum status open_input(const char *path, bool unchecked, struct text_input **out)
 {
   struct text_input *input = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *input, (void **)&input);
+  enum status status = mem_new(MEM_DATA, 1, &input);
   if (status)
     return status;
   input->fd = -1;

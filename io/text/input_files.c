@@ -169,7 +169,7 @@ static int compare_pointers(const void *a, const void *b)
 static enum status refuse_repeated(const struct input_files *inputs)
 {
   const struct input_file **sorted = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)inputs->count * sizeof *sorted, (void **)&sorted);
+  enum status status = mem_new(MEM_META, inputs->count, &sorted);
   if (status)
     return status;
   for (int64_t i = 0; i < inputs->count; i++)
@@ -229,7 +229,7 @@ static enum status write_list(const struct input_files *inputs, struct text_buff
 static enum status read_list(char *text, int64_t count, struct input_files *out)
 {
   char *rest = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)count * sizeof *out->file, (void **)&out->file);
+  enum status status = mem_new(MEM_META, count, &out->file);
   for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
     struct input_file *file = &out->file[out->count++];
     file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));

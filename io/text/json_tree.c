@@ -62,7 +62,7 @@ static enum status grow_table(struct json_tree *tree)
 {
   int32_t *old = tree->slot, *fresh = NULL;
   const int64_t slots = tree->slots ? 4 * tree->slots : 64;
-  enum status status = mem_alloc(MEM_META, (size_t)slots * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_META, slots, &fresh);
   if (status)
     return status;
   const int64_t before = tree->slots;
@@ -281,7 +281,7 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes, s
     return status;
   if (bytes >= BOM_BYTES && !memcmp(text, "\xEF\xBB\xBF", BOM_BYTES))
     parser.input.at = BOM_BYTES;
-  status = mem_alloc(MEM_META, sizeof *tree, (void **)&tree);
+  status = mem_new(MEM_META, 1, &tree);
   if (status)
     return status;
   parser.tree = tree;

@@ -71,7 +71,7 @@ static enum status find_format(const char *path, struct text_input *input, enum 
 static enum status open_text(const char *path, struct text_position from, bool replacing, struct text **out)
 {
   struct text *text = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *text, (void **)&text);
+  enum status status = mem_new(MEM_DATA, 1, &text);
   if (status)
     return status;
   text->at = from;

@@ -142,7 +142,7 @@ static enum status rebuild_pairs(struct trainer *t, uint64_t slots)
 {
   struct pair *old = t->pair;
   uint64_t old_slots = t->pair_slots;
-  enum status status = mem_alloc(MEM_DATA, slots * sizeof *t->pair, (void **)&t->pair);
+  enum status status = mem_new(MEM_DATA, slots, &t->pair);
   if (status) {
     t->pair = old;
     return status;
@@ -288,7 +288,7 @@ static enum status reserve_lists(struct trainer *t, uint64_t more)
     live += t->heap[i].n;
   uint64_t room = live + more + (live + more) / 2 + LIST_ROOM;
   uint32_t *fresh = NULL;
-  enum status status = mem_alloc(MEM_DATA, room * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_DATA, room, &fresh);
   if (status)
     return status;
   copy_lists(t, fresh);
@@ -354,11 +354,11 @@ static enum status lay_out(struct trainer *t, struct bpe_words *words, const int
   for (int64_t i = 1; i < words->n; i++)
     counts += words->word[i].count != words->word[i - 1].count;
   t->slots = words->bytes + (uint64_t)words->n + 1;
-  enum status status = mem_alloc(MEM_DATA, t->slots * sizeof *t->slot, (void **)&t->slot);
+  enum status status = mem_new(MEM_DATA, t->slots, &t->slot);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)(counts + 1) * sizeof *t->run, (void **)&t->run);
+    status = mem_new(MEM_DATA, counts + 1, &t->run);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (t->slots / BLOCK + 1) * sizeof *t->run_of_block, (void **)&t->run_of_block);
+    status = mem_new(MEM_DATA, t->slots / BLOCK + 1, &t->run_of_block);
   if (status)
     return status;
   spell(t, words, id_of);
@@ -409,7 +409,7 @@ static void list_first(struct trainer *t, struct first *first)
 static enum status find_first(struct trainer *t)
 {
   struct first *first = NULL;
-  enum status status = mem_alloc(MEM_DATA, BPE_BYTES * BPE_BYTES * sizeof *first, (void **)&first);
+  enum status status = mem_new(MEM_DATA, BPE_BYTES * BPE_BYTES, &first);
   if (status)
     return status;
   uint64_t pairs = count_first(t, first);
@@ -633,9 +633,9 @@ enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_c
   if (status == STATUS_OK)
     status = lay_out(&t, words, id_of);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)tokens * sizeof *t.beside, (void **)&t.beside);
+    status = mem_new(MEM_DATA, tokens, &t.beside);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)tokens * sizeof *t.touched, (void **)&t.touched);
+    status = mem_new(MEM_DATA, tokens, &t.touched);
   if (status == STATUS_OK)
     status = find_first(&t);
   if (status == STATUS_OK)

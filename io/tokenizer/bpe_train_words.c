@@ -61,7 +61,7 @@ static uint64_t *slot_of(const struct bpe_words *words, const char *text, size_t
 static enum status grow_slots(struct bpe_words *words)
 {
   uint64_t slots = words->slots ? 2 * words->slots : SLOTS_FIRST, *fresh = NULL;
-  enum status status = mem_alloc(MEM_DATA, slots * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_DATA, slots, &fresh);
   if (status)
     return status;
   for (int64_t n = 0; n < words->n; n++) {

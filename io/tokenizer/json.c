@@ -368,7 +368,7 @@ static enum status load_model(struct loader *loader)
   t->base.vocab = loader->words + fresh;
   status = bpe_create(t->base.vocab, &t->bpe);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)t->base.vocab * sizeof *t->special, (void **)&t->special);
+    status = mem_new(MEM_DATA, t->base.vocab, &t->special);
   if (status == STATUS_OK)
     status = mem_alloc(MEM_DATA, text_bytes, (void **)&t->texts);
   if (status == STATUS_OK)

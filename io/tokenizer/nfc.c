@@ -86,7 +86,7 @@ static int combining_class(const struct nfc *nfc, int32_t code)
 
 enum status nfc_create(struct nfc **out)
 {
-  enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
+  enum status status = mem_new(MEM_DATA, 1, out);
   if (status)
     return status;
   for (size_t i = 0; i < sizeof active_ranges / sizeof *active_ranges; i++)

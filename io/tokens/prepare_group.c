@@ -60,7 +60,7 @@ static enum status reserve_draft(struct prepare_group *group)
 enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
 {
   struct prepare_group *group = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *group, (void **)&group);
+  enum status status = mem_new(MEM_DATA, 1, &group);
   if (status)
     return status;
   group->job = job;

@@ -201,7 +201,7 @@ static enum status share(struct comm *comm, struct token_set *set)
   set->tokens = totals[1];
   set->text_bytes = totals[2];
   if (!reads_headers(comm))
-    status = mem_alloc(MEM_DATA, (size_t)set->count * sizeof *set->shards, (void **)&set->shards);
+    status = mem_new(MEM_DATA, set->count, &set->shards);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
@@ -212,7 +212,7 @@ static enum status share(struct comm *comm, struct token_set *set)
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out)
 {
   struct token_set *set = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *set, (void **)&set);
+  enum status status = mem_new(MEM_DATA, 1, &set);
   if (status == STATUS_OK && !(set->dir = mem_strdup(dir)))
     status = STATUS_MEMORY;
   if (status == STATUS_OK && reads_headers(comm))

@@ -68,13 +68,10 @@ static enum status create_ends(const struct unit_description *any, struct model 
 
 static enum status create_frequencies(const struct model_config *config, struct model *model)
 {
-  void *frequencies;
-  enum status status = mem_alloc(MEM_META, (size_t)(config->head_width / 2) * sizeof(float), &frequencies);
-  if (status)
-    return status;
-  model->inv_freq = frequencies;
-  config_frequencies(&config->rope, config->head_width, model->inv_freq);
-  return STATUS_OK;
+  const enum status status = mem_new(MEM_META, config->head_width / 2, &model->inv_freq);
+  if (!status)
+    config_frequencies(&config->rope, config->head_width, model->inv_freq);
+  return status;
 }
 
 enum status decoder_create(const struct model_config *config, struct model *model)

@@ -56,11 +56,10 @@ enum status model_create(const struct model_config *config, struct model **out)
   enum status status = find_architecture(config->arch, &architecture);
   if (status)
     return status;
-  void *block;
-  status = mem_alloc(MEM_META, sizeof(struct model), &block);
+  struct model *model;
+  status = mem_new(MEM_META, 1, &model);
   if (status)
     return status;
-  struct model *model = block;
   model->ops = &architecture->ops;
   model->config = *config;
   model->config.arch = architecture->ops.arch;

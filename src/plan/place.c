@@ -210,20 +210,19 @@ static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct pack
 
 enum status plan_pack(struct plan *plan)
 {
-  void *block = NULL, *moment = NULL;
-  struct free_space *space = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(struct block), &block);
+  struct packer p = {.block = NULL};
+  enum status status = mem_new(MEM_META, plan->buffers, &p.block);
   if (!status)
-    status = mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof(uint64_t), &moment);
+    status = mem_new(MEM_META, plan->n + 1, &p.moment);
   if (!status)
-    status = free_space_create(plan->n, &space);
+    status = free_space_create(plan->n, &p.space);
   if (!status)
     status = place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
-    status = pack_tier(plan, (enum plan_tier)tier, &(struct packer){block, moment, space});
-  free_space_destroy(space);
-  mem_free(moment);
-  mem_free(block);
+    status = pack_tier(plan, (enum plan_tier)tier, &p);
+  free_space_destroy(p.space);
+  mem_free(p.moment);
+  mem_free(p.block);
   if (!status)
     place_views(plan);
   return status;

@@ -344,8 +344,8 @@ static double exposed(const struct plan *plan, const struct plan_rates *rates, d
 
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out)
 {
-  void *end;
-  enum status status = mem_alloc(MEM_META, STEPS * (size_t)plan->n * sizeof(double), &end);
+  double *end;
+  enum status status = mem_new(MEM_META, STEPS * plan->n, &end);
   if (status)
     return status;
   struct plan_forecast forecast = {.step_s = replay(plan, rates, PART_NOTHING, end)};

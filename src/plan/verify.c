@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+
 struct verify_label verify_name(const struct plan *plan, int time, int now)
 {
   struct verify_label label;
@@ -24,8 +26,12 @@ enum status verify_fail(const struct plan *plan, int i, const char *why)
   return status_set(STATUS_PLAN, "%s %s", verify_name(plan, i, i).text, why);
 }
 
-void verify_families(const struct plan *plan, int *next)
+enum status verify_families(const struct plan *plan, int **out)
 {
+  int *next;
+  const enum status status = mem_new(MEM_META, plan->buffers, &next);
+  if (status)
+    return status;
   for (int b = 0; b < plan->buffers; b++)
     next[b] = -1;
   for (int b = 0; b < plan->buffers; b++) {
@@ -35,6 +41,8 @@ void verify_families(const struct plan *plan, int *next)
     next[b] = next[root];
     next[root] = b;
   }
+  *out = next;
+  return STATUS_OK;
 }
 
 enum status plan_verify(const struct plan *plan)

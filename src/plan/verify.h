@@ -34,8 +34,9 @@ enum status verify_fail(const struct plan *plan, int i, const char *why);
 
 /* ---- buffers ---- */
 
-/* next[buffers] receives for each buffer another one of its family, a list that begins with the root; -1: the last. */
-void verify_families(const struct plan *plan, int *next);
+/* next[buffers], the caller's to mem_free: for each buffer another one of its family, a list that
+ * begins with the root; -1: the last. */
+enum status verify_families(const struct plan *plan, int **next);
 /* The type in which parameters are gathered and computed with. */
 enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */

@@ -378,11 +378,9 @@ static enum status check_sharing(const struct verifier *v)
 enum status verify_bytes(const struct plan *plan)
 {
   struct verifier v = {.plan = plan};
-  void *clock;
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)plan->n * sizeof *v.clock, &clock);
+  enum status status = mem_new(MEM_META, 2 * plan->n, &v.clock);
   if (status)
     return status;
-  v.clock = clock;
   run_clocks(&v);
   status = start(&v);
   for (int time = 0; time < 2 * plan->n && !status; time++)

@@ -316,10 +316,10 @@ static enum status check_states(const struct plan *plan)
 
 enum status verify_roles(const struct plan *plan)
 {
-  void *begun;
+  int *begun;
   enum status status = check_states(plan);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
+    status = mem_new(MEM_META, plan->buffers, &begun);
   if (status)
     return status;
   for (int i = 0; i < plan->n && !status; i++) {

@@ -472,18 +472,12 @@ enum status value_embed_backward(const struct walker *w)
 enum status verify_values(const struct plan *plan)
 {
   struct walker w = {.plan = plan};
-  void *value = NULL, *next = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.value, &value);
+  enum status status = mem_new(MEM_META, plan->buffers, &w.value);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.next, &next);
-  if (!status) {
-    w.value = value;
-    w.next = next;
-    verify_families(plan, next);
-  }
+    status = verify_families(plan, &w.next);
   for (; w.now < plan->n && !status; w.now++)
     status = op_rows[plan->instr[w.now].op].value ? op_rows[plan->instr[w.now].op].value(&w) : STATUS_OK;
-  mem_free(next);
-  mem_free(value);
+  mem_free(w.next);
+  mem_free(w.value);
   return status;
 }

@@ -157,15 +157,13 @@ static enum status walk_windows(const struct windows *w)
 
 enum status verify_windows(const struct plan *plan)
 {
-  void *held = NULL, *next = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(enum held), &held);
+  struct windows w = {.plan = plan};
+  enum status status = mem_new(MEM_META, plan->buffers, &w.held);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &next);
-  if (!status) {
-    verify_families(plan, next);
-    status = walk_windows(&(struct windows){plan, held, next});
-  }
-  mem_free(next);
-  mem_free(held);
+    status = verify_families(plan, &w.next);
+  if (!status)
+    status = walk_windows(&w);
+  mem_free(w.next);
+  mem_free(w.held);
   return status;
 }
