@@ -89,8 +89,9 @@ static int64_t duration_of(const struct block *block)
   return block->last - block->first;
 }
 
-static int in_order(const struct block *a, const struct block *b)
+static int earlier_first(const void *left, const void *right)
 {
+  const struct block *a = left, *b = right;
   int order = compare(a->first, b->first);
   return order != 0 ? order : compare(a->buffer, b->buffer);
 }
@@ -99,7 +100,7 @@ static int larger_first(const void *left, const void *right)
 {
   const struct block *a = left, *b = right;
   int order = compare(b->bytes, a->bytes);
-  return order != 0 ? order : in_order(a, b);
+  return order != 0 ? order : earlier_first(a, b);
 }
 
 static int longer_first(const void *left, const void *right)
@@ -113,11 +114,6 @@ static int more_first(const void *left, const void *right)
   const struct block *l = left, *r = right;
   const double a = (double)l->bytes * (double)(1 + duration_of(l)), b = (double)r->bytes * (double)(1 + duration_of(r));
   return a != b ? (a < b) - (a > b) : larger_first(left, right);
-}
-
-static int earlier_first(const void *left, const void *right)
-{
-  return in_order(left, right);
 }
 
 static int latest_first(const void *left, const void *right)

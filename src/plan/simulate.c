@@ -30,17 +30,11 @@ static bool has(const struct instr *instr, int k)
   return instr->use[k].buffer >= 0;
 }
 
-/* Whether an operation goes through the host's memory. */
-static bool uses_host(const struct plan *plan, const struct instr *instr)
-{
-  return plan->on_host[instr->lane];
-}
-
 /* Bytes through the memory that the operation works on. */
 static struct cost traffic_cost(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates,
                                 double bytes)
 {
-  const bool host = uses_host(plan, instr);
+  const bool host = plan->on_host[instr->lane];
   return (struct cost){.seconds = ratio(bytes, host ? rates->host_bytes : rates->memory_bytes), .host = host ? bytes : 0};
 }
 
@@ -145,7 +139,7 @@ struct cost cost_barrier(const struct plan *plan, const struct instr *instr, con
 
 static double link_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
 {
-  return uses_host(plan, instr) ? rates->host_link_bytes : rates->link_bytes;
+  return plan->on_host[instr->lane] ? rates->host_link_bytes : rates->link_bytes;
 }
 
 /* Up a tree and down. */

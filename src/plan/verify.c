@@ -2,6 +2,7 @@
  * Each part may take for granted what the parts before it have proven. */
 #include "plan/verify.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,9 +22,14 @@ const char *verify_verb(enum plan_access access)
   return access == ACCESS_READ ? "reads" : access == ACCESS_WRITE ? "writes" : "changes";
 }
 
-enum status verify_fail(const struct plan *plan, int i, const char *why)
+enum status verify_fail(const struct plan *plan, int time, const char *why, ...)
 {
-  return status_set(STATUS_PLAN, "%s %s", verify_name(plan, i, i).text, why);
+  char text[1024];
+  va_list args;
+  va_start(args, why);
+  vsnprintf(text, sizeof text, why, args);
+  va_end(args);
+  return status_set(STATUS_PLAN, "%s %s", verify_name(plan, time, time).text, text);
 }
 
 enum status verify_families(const struct plan *plan, int **out)
@@ -47,16 +53,10 @@ enum status verify_families(const struct plan *plan, int **out)
 
 enum status plan_verify(const struct plan *plan)
 {
-  enum status status = verify_form(plan);
-  if (!status)
-    status = verify_windows(plan);
-  if (!status)
-    status = verify_bytes(plan);
-  if (!status)
-    status = verify_counts(plan);
-  if (!status)
-    status = verify_roles(plan);
-  if (!status)
-    status = verify_values(plan);
+  static enum status (*const parts[])(const struct plan *plan) = {
+      verify_form, verify_windows, verify_bytes, verify_counts, verify_roles, verify_values};
+  enum status status = STATUS_OK;
+  for (size_t p = 0; p < sizeof parts / sizeof *parts && !status; p++)
+    status = parts[p](plan);
   return status;
 }

@@ -140,14 +140,13 @@ int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct 
 {
   if (!is_due(plan, &op_rows[OP_BACKWARD].one, unit, micro) || tally->of[OP_SAVE_ACT] == 0)
     return 0;
-  const enum deck_keep keep = verify_keep_of(plan, unit);
+  const enum deck_keep keep = plan->policy[unit].keep;
   return keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
 }
 
 int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  return due_kept_on_host(plan, unit, micro, tally) &&
-         verify_keep_of(plan, unit) == KEEP_INPUT_NVME;
+  return due_kept_on_host(plan, unit, micro, tally) && plan->policy[unit].keep == KEEP_INPUT_NVME;
 }
 
 static int count_due(const struct plan *plan, int op, int unit, int micro, const struct tally *tally)
