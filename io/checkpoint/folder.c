@@ -94,8 +94,7 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
     if (clean && is_temporary(item->d_name)) {
       status = remove_temporary(dir, item->d_name);
     } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
-      if (*n == room)
-        status = mem_resize(MEM_META, (size_t)(room = 2 * room + 16) * sizeof **steps, (void **)steps);
+      status = mem_grow(MEM_META, (void **)steps, &room, *n + 1, sizeof **steps);
       if (status == STATUS_OK)
         (*steps)[(*n)++] = step;
     }

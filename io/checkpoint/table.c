@@ -35,25 +35,16 @@ struct builder {
   int64_t bytes; /* of the tensors of a file */
 };
 
-static enum status grow(int64_t used, int64_t more, size_t size, int64_t *room, void **data)
-{
-  if (used + more <= *room)
-    return STATUS_OK;
-  int64_t wanted = 2 * (used + more) + 64;
-  enum status status = mem_resize(MEM_META, (size_t)wanted * size, data);
-  if (status == STATUS_OK)
-    *room = wanted;
-  return status;
-}
-
 static enum status append(struct builder *builder, const char *group, const char *name, struct checkpoint_entry entry)
 {
   struct checkpoint_table *table = &builder->table;
   size_t group_bytes = strlen(group), name_bytes = strlen(name);
   int64_t bytes = (int64_t)(group_bytes + 1 + name_bytes + 1);
-  enum status status = grow(table->n, 1, sizeof *table->entry, &builder->entries_room, (void **)&table->entry);
+  enum status status = mem_grow(MEM_META, (void **)&table->entry, &builder->entries_room,
+                                table->n + 1, sizeof *table->entry);
   if (status == STATUS_OK)
-    status = grow(table->names_bytes, bytes, 1, &builder->names_room, (void **)&table->names);
+    status = mem_grow(MEM_META, (void **)&table->names, &builder->names_room,
+                      table->names_bytes + bytes, 1);
   if (status != STATUS_OK)
     return status;
   char *text = table->names + table->names_bytes;
@@ -123,16 +114,14 @@ enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct
     status = check_tensor(&tensors[i], &entry.elements);
     if (status != STATUS_OK)
       break;
-    for (int d = 0; d < tensors[i].ndim; d++)
-      entry.shape[d] = tensors[i].shape[d];
+    memcpy(entry.shape, tensors[i].shape, (size_t)entry.ndim * sizeof entry.shape[0]);
     status = append(&builder, tensors[i].group, tensors[i].name, entry);
   }
-  if (status != STATUS_OK) {
+  if (status)
     checkpoint_table_free(&builder.table);
-    return status;
-  }
-  *out = builder.table;
-  return STATUS_OK;
+  else
+    *out = builder.table;
+  return status;
 }
 
 /* From a file. */
@@ -266,7 +255,7 @@ enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *t
     *table = (struct checkpoint_table){.n = sizes[0], .names_bytes = sizes[1]};
     status = mem_new(MEM_META, sizes[0], &table->entry);
     if (status == STATUS_OK)
-      status = mem_alloc(MEM_META, (size_t)sizes[1], (void **)&table->names);
+      status = mem_new(MEM_META, sizes[1], &table->names);
   }
   status = comm_agree(comm, status);
   if (status == STATUS_OK && sizes[0] > 0)

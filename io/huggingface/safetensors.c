@@ -224,7 +224,7 @@ static enum status read_header(struct safetensors *file)
   if (length > HEADER_MOST || length > (uint64_t)(file->bytes - LENGTH_BYTES))
     return status_set(STATUS_INPUT, "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, or it is truncated", file->path,
                       (unsigned long long)length, (long long)file->bytes);
-  status = mem_alloc(MEM_META, (size_t)length + 1, (void **)&text);
+  status = mem_new(MEM_META, length + 1, &text);
   if (!status)
     status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
   if (!status)

@@ -119,7 +119,7 @@ static enum status share_path(struct making *making)
   enum status status =
       comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, making->node), "MPI_Bcast");
   if (!status && making->index != 0)
-    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&making->path);
+    status = mem_new(MEM_META, bytes, &making->path);
   status = comm_agree(making->comm, status);
   if (status)
     return status;
@@ -291,7 +291,7 @@ static enum status try_direct(struct making *making)
 {
   struct store *store = making->store;
   char *blocks = NULL;
-  const enum status status = mem_alloc(MEM_IO, 2 * (size_t)BLOCK_BYTES, (void **)&blocks);
+  const enum status status = mem_new(MEM_IO, 2 * (size_t)BLOCK_BYTES, &blocks);
   if (status)
     return status;
   char *aligned = blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES;

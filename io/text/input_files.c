@@ -52,7 +52,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
 {
   unsigned char *piece = NULL;
   uint32_t crc = 0;
-  enum status status = mem_alloc(MEM_DATA, FINGERPRINT, (void **)&piece);
+  enum status status = mem_new(MEM_DATA, FINGERPRINT, &piece);
   if (status)
     return status;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -80,13 +80,10 @@ static enum status add_file(struct input_files *inputs, const char *path, const 
 {
   if (!is_plain_name(path))
     return status_set(STATUS_USAGE, "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it", path);
-  if (inputs->count == inputs->room) {
-    int64_t room = 2 * inputs->room + 64;
-    enum status status = mem_resize(MEM_META, (size_t)room * sizeof *inputs->file, (void **)&inputs->file);
-    if (status)
-      return status;
-    inputs->room = room;
-  }
+  enum status status = mem_grow(MEM_META, (void **)&inputs->file, &inputs->room, inputs->count + 1,
+                                sizeof *inputs->file);
+  if (status)
+    return status;
   struct input_file *file = &inputs->file[inputs->count];
   *file = (struct input_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
   inputs->count++; /* freed with the others, whatever happens */

@@ -84,13 +84,10 @@ static enum status add_node(struct parser *parser, enum json_kind kind, int32_t 
   struct json_tree *tree = parser->tree;
   if (tree->nodes == NODES_MOST)
     return text_input_fail(&parser->input, text_input_offset(&parser->input), "more than %d values", NODES_MOST);
-  if (tree->nodes == tree->room) {
-    const int64_t room = tree->room ? 2 * tree->room : 64;
-    enum status status = mem_resize(MEM_META, (size_t)room * sizeof *tree->node, (void **)&tree->node);
-    if (status)
-      return status;
-    tree->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_META, (void **)&tree->node, &tree->room, tree->nodes + 1, sizeof *tree->node);
+  if (status)
+    return status;
   const int32_t self = (int32_t)tree->nodes++;
   tree->node[self] = (struct json_node){.self = self, .parent = parent, .kind = (uint8_t)kind};
   *out = self;

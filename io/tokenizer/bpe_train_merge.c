@@ -61,14 +61,16 @@ struct trainer {
   struct pair *pair; /* a hash table */
   uint64_t pair_slots, pairs;
   struct item *heap;
-  uint64_t items, item_room;
+  uint64_t items;
+  int64_t item_room;
   uint32_t *list;
   uint64_t listed, list_room;
   struct beside *beside; /* [tokens] */
   int32_t *touched;
   int64_t touched_n;
   struct place *left, *right; /* of the merge at hand */
-  uint64_t left_n, right_n, left_room, right_room;
+  uint64_t left_n, right_n;
+  int64_t left_room, right_room;
   struct bpe_vocabulary *out;
   int64_t merge_room;
   double shown; /* when progress was, in seconds since the start */
@@ -243,13 +245,8 @@ static void drop_top(struct trainer *t)
 
 static enum status reserve_items(struct trainer *t, uint64_t more)
 {
-  if (t->items + more <= t->item_room)
-    return STATUS_OK;
-  uint64_t room = 2 * (t->items + more);
-  enum status status = mem_resize(MEM_DATA, room * sizeof *t->heap, (void **)&t->heap);
-  if (status == STATUS_OK)
-    t->item_room = room;
-  return status;
+  return mem_grow(MEM_DATA, (void **)&t->heap, &t->item_room, (int64_t)(t->items + more),
+                  sizeof *t->heap);
 }
 
 /* ---- lists of places */
@@ -502,21 +499,12 @@ static void push_pairs(struct trainer *t, int32_t id)
   t->left_n = t->right_n = 0;
 }
 
-static enum status reserve_places(struct place **places, uint64_t *room, uint64_t n)
-{
-  if (n <= *room)
-    return STATUS_OK;
-  enum status status = mem_resize(MEM_DATA, (n + n / 2) * sizeof **places, (void **)places);
-  if (status == STATUS_OK)
-    *room = n + n / 2;
-  return status;
-}
-
 static enum status merge_pair(struct trainer *t, const struct item *item, int32_t id)
 {
-  enum status status = reserve_places(&t->left, &t->left_room, item->n);
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&t->left, &t->left_room, item->n, sizeof *t->left);
   if (status == STATUS_OK)
-    status = reserve_places(&t->right, &t->right_room, item->n);
+    status = mem_grow(MEM_DATA, (void **)&t->right, &t->right_room, item->n, sizeof *t->right);
   if (status)
     return status;
   join_all(t, item, id);
@@ -541,7 +529,7 @@ static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_
   char *text = NULL;
   size_t bytes = (size_t)left->bytes + right->bytes;
   int64_t id = -1;
-  enum status status = mem_alloc(MEM_DATA, bytes, (void **)&text);
+  enum status status = mem_new(MEM_DATA, bytes, &text);
   if (status)
     return status;
   memcpy(text, tokens->pool + left->begin, left->bytes);
@@ -556,13 +544,10 @@ static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_
 static enum status put_down(struct trainer *t, uint64_t key)
 {
   struct bpe_vocabulary *out = t->out;
-  if (out->merges == t->merge_room) {
-    int64_t room = 2 * t->merge_room + 1024;
-    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *out->merge, (void **)&out->merge);
-    if (status)
-      return status;
-    t->merge_room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&out->merge, &t->merge_room, out->merges + 1, sizeof *out->merge);
+  if (status)
+    return status;
   out->merge[out->merges++] = (struct bpe_merge){.left = (int32_t)(key >> 32), .right = (int32_t)(uint32_t)key};
   return STATUS_OK;
 }

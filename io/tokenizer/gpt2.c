@@ -61,10 +61,7 @@ static enum status read_entries(struct loader *loader, struct entry **entries, i
   bool more = true; /* one token at least */
   enum status status = json_expect(input, '{', "an object, '{',");
   while (status == STATUS_OK && more) {
-    if (*n == room) {
-      room = 2 * room + 1024;
-      status = mem_resize(MEM_DATA, (size_t)room * sizeof **entries, (void **)entries);
-    }
+    status = mem_grow(MEM_DATA, (void **)entries, &room, *n + 1, sizeof **entries);
     if (status == STATUS_OK)
       status = read_entry(loader, &(*entries)[*n]);
     if (status == STATUS_OK)

@@ -370,7 +370,7 @@ static enum status load_model(struct loader *loader)
   if (status == STATUS_OK)
     status = mem_new(MEM_DATA, t->base.vocab, &t->special);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, text_bytes, (void **)&t->texts);
+    status = mem_new(MEM_DATA, text_bytes, &t->texts);
   if (status == STATUS_OK)
     status = load_added(loader, list);
   if (status == STATUS_OK)

@@ -50,13 +50,10 @@ static enum status add_shard(struct token_set *set, enum token_split split, cons
 {
   if (info->split != split || shard_tokens(info) == 0)
     return STATUS_OK;
-  if (set->count == set->room) {
-    int64_t room = 2 * set->room + 16;
-    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->shards, (void **)&set->shards);
-    if (status)
-      return status;
-    set->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&set->shards, &set->room, set->count + 1, sizeof *set->shards);
+  if (status)
+    return status;
   set->shards[set->count++] = (struct shard){.begin = set->tokens, .info = *info, .fd = -1};
   set->tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
