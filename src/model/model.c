@@ -29,6 +29,11 @@ unsigned model_features(const struct model *model)
   return ((const struct architecture *)model->ops)->features;
 }
 
+const struct model_ends *model_ends(const struct model *model)
+{
+  return ((const struct architecture *)model->ops)->ends;
+}
+
 static enum status count_parameters(struct model *model)
 {
   for (int u = 0; u < model->units; u++)
