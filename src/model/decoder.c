@@ -299,25 +299,25 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
-  struct rmsnorm q = {.rows = run->pass.rows,
-                      .groups = c->heads,
-                      .C = c->head_width,
-                      .x_stride = run->n.qkv,
-                      .y_stride = run->n.heads + run->n.keys,
-                      .eps = run->block.q_norm.eps,
-                      .x = run->saved.qkv,
-                      .gamma = run->block.q_norm.weight,
-                      .y = turned->qk,
-                      .rstd = turned->q_rstd},
-                 k = q;
+  struct row_norm q = {.rows = run->pass.rows,
+                       .groups = c->heads,
+                       .C = c->head_width,
+                       .x_stride = run->n.qkv,
+                       .y_stride = run->n.heads + run->n.keys,
+                       .eps = run->block.q_norm.eps,
+                       .x = run->saved.qkv,
+                       .gamma = run->block.q_norm.weight,
+                       .y = turned->qk,
+                       .rstd = turned->q_rstd},
+                  k = q;
   k.groups = c->kv_heads;
   k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
   k.y = (void *)element_at(q.y, run->n.heads, type);
   k.rstd = turned->k_rstd;
-  enum status status = device->ops->rmsnorm(run->pass.lane, &q);
+  enum status status = device->ops->norm(run->pass.lane, &q);
   if (status == STATUS_OK)
-    status = device->ops->rmsnorm(run->pass.lane, &k);
+    status = device->ops->norm(run->pass.lane, &k);
   return status;
 }
 
@@ -408,31 +408,31 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
-  struct rmsnorm_backward q = {.rows = run->pass.rows,
-                               .groups = c->heads,
-                               .C = c->head_width,
-                               .tile = run->pass.tile,
-                               .x_stride = run->n.qkv,
-                               .dy_stride = run->n.qkv,
-                               .dx_stride = run->n.qkv,
-                               .dy = w->dqkv,
-                               .x = run->saved.qkv,
-                               .gamma = run->block.q_norm.weight,
-                               .rstd = w->turned.q_rstd,
-                               .accumulate = run->pass.accumulate,
-                               .dx = w->dqkv,
-                               .dgamma = run->block.q_norm.dweight,
-                               .work = w->scratch},
-                          k = q;
+  struct row_norm_backward q = {.rows = run->pass.rows,
+                                .groups = c->heads,
+                                .C = c->head_width,
+                                .tile = run->pass.tile,
+                                .x_stride = run->n.qkv,
+                                .dy_stride = run->n.qkv,
+                                .dx_stride = run->n.qkv,
+                                .dy = w->dqkv,
+                                .x = run->saved.qkv,
+                                .gamma = run->block.q_norm.weight,
+                                .rstd = w->turned.q_rstd,
+                                .accumulate = run->pass.accumulate,
+                                .dx = w->dqkv,
+                                .dgamma = run->block.q_norm.dweight,
+                                .work = w->scratch},
+                           k = q;
   k.groups = c->kv_heads;
   k.dy = k.dx = (void *)element_at(w->dqkv, run->n.heads, type);
   k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
   k.rstd = w->turned.k_rstd;
   k.dgamma = run->block.k_norm.dweight;
-  enum status status = device->ops->rmsnorm_backward(run->pass.lane, &q);
+  enum status status = device->ops->norm_backward(run->pass.lane, &q);
   if (status == STATUS_OK)
-    status = device->ops->rmsnorm_backward(run->pass.lane, &k);
+    status = device->ops->norm_backward(run->pass.lane, &k);
   return status;
 }
 

@@ -114,59 +114,31 @@ static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int
   return call.status ? call.status : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
 }
 
-static enum status layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
-                             const void *beta, void *y, float *mean, float *rstd)
-{
-  struct call call = {.lane = lane};
-  const struct extent all = matrix(rows, C, C);
-  const float *wide_x = widen(&call, x, all), *wide_add = widen(&call, add, all);
-  const float *wide_gamma = widen(&call, gamma, vector(C)), *wide_beta = widen(&call, beta, vector(C));
-  float *wide_sum = output(&call, add ? sum : NULL, all), *wide_y = output(&call, y, all);
-  return end_call(&call, call.status
-                             ? call.status
-                             : host_layernorm(lane, rows, C, eps, wide_x, wide_add, wide_sum,
-                                              wide_gamma, wide_beta, wide_y, mean, rstd));
-}
-
-static enum status layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
-                                      const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
-                                      void *work)
-{
-  struct call call = {.lane = lane};
-  const struct extent all = matrix(rows, C, C);
-  const float *wide_dy = widen(&call, dy, all), *wide_x = widen(&call, x, all), *wide_gamma = widen(&call, gamma, vector(C));
-  float *wide_dx = added(&call, dx, all, dx_accumulate);
-  return end_call(&call, call.status
-                             ? call.status
-                             : host_layernorm_backward(lane, rows, C, tile, wide_dy, wide_x,
-                                                       wide_gamma, mean, rstd, dx_accumulate,
-                                                       wide_dx, accumulate, dgamma, dbeta, work));
-}
-
-static enum status rmsnorm(struct lane *lane, const struct rmsnorm *op)
+static enum status norm(struct lane *lane, const struct row_norm *op)
 {
   struct call call = {.lane = lane};
   const struct extent x = matrix(op->rows, op->groups * op->C, op->x_stride), y = matrix(op->rows, op->groups * op->C, op->y_stride);
-  struct rmsnorm wide = *op;
+  struct row_norm wide = *op;
   wide.x = widen(&call, op->x, x);
   wide.add = widen(&call, op->add, x);
   wide.sum = output(&call, op->add ? op->sum : NULL, x);
   wide.gamma = widen(&call, op->gamma, vector(op->C));
+  wide.beta = widen(&call, op->beta, vector(op->C));
   wide.y = output(&call, op->y, y);
-  return end_call(&call, call.status ? call.status : host_rmsnorm(lane, &wide));
+  return end_call(&call, call.status ? call.status : host_norm(lane, &wide));
 }
 
-static enum status rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op)
+static enum status norm_backward(struct lane *lane, const struct row_norm_backward *op)
 {
   struct call call = {.lane = lane};
   const int64_t columns = op->groups * op->C;
   const struct extent dx = matrix(op->rows, columns, op->dx_stride);
-  struct rmsnorm_backward wide = *op;
+  struct row_norm_backward wide = *op;
   wide.dy = widen(&call, op->dy, matrix(op->rows, columns, op->dy_stride));
   wide.x = widen(&call, op->x, matrix(op->rows, columns, op->x_stride));
   wide.gamma = widen(&call, op->gamma, vector(op->C));
   wide.dx = added(&call, op->dx, dx, op->dx_accumulate);
-  return end_call(&call, call.status ? call.status : host_rmsnorm_backward(lane, &wide));
+  return end_call(&call, call.status ? call.status : host_norm_backward(lane, &wide));
 }
 
 static enum status rope(struct lane *lane, const struct rope *op)
@@ -288,10 +260,8 @@ const struct device_ops host_half_ops = {
     HOST_COMMON_OPS,
     .matmul = matmul,
     .bias_gradient = bias_gradient,
-    .layernorm = layernorm,
-    .layernorm_backward = layernorm_backward,
-    .rmsnorm = rmsnorm,
-    .rmsnorm_backward = rmsnorm_backward,
+    .norm = norm,
+    .norm_backward = norm_backward,
     .rope = rope,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
