@@ -190,16 +190,12 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
 /* Bytes of the file, which another program may cut meanwhile. */
 static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes, void *out)
 {
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)at + (off_t)done);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
-    if (got == 0)
-      return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path, (long long)at + (long long)done);
-    done += (size_t)got;
-  }
+  const int64_t got = file_read_at(fd, out, bytes, at);
+  if (got < 0)
+    return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+  if (got < (int64_t)bytes)
+    return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path,
+                      (long long)(at + got));
   return STATUS_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
+#include "io/text/file.h"
 #include "io/text/input.h"
 #include "io/text/utf8.h"
 
@@ -33,17 +34,13 @@ static enum status failed(const char *doing, const char *path)
 
 static enum status add_range(int fd, const char *path, int64_t begin, int64_t end, unsigned char *piece, uint32_t *crc)
 {
-  while (begin < end) {
-    ssize_t got = pread(fd, piece, (size_t)(end - begin), (off_t)begin);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return failed("read", path);
-    if (got == 0)
-      return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
-    *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
-    begin += got;
-  }
+  const int64_t bytes = begin < end ? end - begin : 0,
+                got = file_read_at(fd, piece, (size_t)bytes, begin);
+  if (got < 0)
+    return failed("read", path);
+  if (got < bytes)
+    return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
+  *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
   return STATUS_OK;
 }
 

@@ -376,6 +376,12 @@ const struct json_node *json_find(const struct json_node *object, const char *ke
   return neighbour(object, *find_slot(tree, object->self, key, strlen(key)));
 }
 
+const struct json_node *json_find_said(const struct json_node *object, const char *key)
+{
+  const struct json_node *node = json_find(object, key);
+  return node && json_kind(node) != JSON_NULL ? node : NULL;
+}
+
 /* --- typed access --------------------------------------------------------------------------------------------------------------- */
 
 /* Text of a file, cut to a length that suits a sentence. */

@@ -355,18 +355,15 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
 /* `n` tokens of the shard, from `first`, as they lie in the file, into set->piece. */
 static enum status read_piece(struct token_set *set, struct shard *shard, int64_t first, int64_t n)
 {
-  size_t bytes = (size_t)n * (size_t)shard->info.token_bytes, done = 0;
-  off_t at = (off_t)(shard->info.tokens_at + first * shard->info.token_bytes);
+  const int64_t bytes = n * shard->info.token_bytes,
+                at = shard->info.tokens_at + first * shard->info.token_bytes;
   enum status status = open_shard(set, shard);
-  while (status == STATUS_OK && done < bytes) {
-    ssize_t got = pread(shard->fd, set->piece + done, bytes - done, at + (off_t)done);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return shard_fail(set, shard, got < 0 ? STATUS_IO : STATUS_INPUT, got < 0 ? "cannot be read" : "is truncated");
-    done += (size_t)got;
-  }
-  return status;
+  if (status)
+    return status;
+  const int64_t got = file_read_at(shard->fd, set->piece, (size_t)bytes, at);
+  if (got < 0)
+    return shard_fail(set, shard, STATUS_IO, "cannot be read");
+  return got == bytes ? STATUS_OK : shard_fail(set, shard, STATUS_INPUT, "is truncated");
 }
 
 static uint32_t token_at(const struct token_set *set, const struct shard *shard, int64_t i)
