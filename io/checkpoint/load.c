@@ -3,7 +3,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/progress.h"
@@ -190,13 +189,6 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table)
   return status;
 }
 
-static void shape_text(int64_t ndim, const int64_t *shape, char *text, size_t size)
-{
-  text[0] = '\0';
-  for (int64_t d = 0; d < ndim; d++)
-    append_text(text, size, d ? " x %lld" : "%lld", (long long)shape[d]);
-}
-
 static enum status match_entry(const struct checkpoint_table *wanted, int64_t i, const struct checkpoint_table *found, int64_t at)
 {
   const struct checkpoint_entry *want = &wanted->entry[i], *have = &found->entry[at];
@@ -207,8 +199,8 @@ static enum status match_entry(const struct checkpoint_table *wanted, int64_t i,
   if (want->ndim == have->ndim && memcmp(want->shape, have->shape, (size_t)want->ndim * sizeof want->shape[0]) == 0)
     return STATUS_OK;
   char here[128], there[128];
-  shape_text(want->ndim, want->shape, here, sizeof here);
-  shape_text(have->ndim, have->shape, there, sizeof there);
+  checkpoint_shape_text(want, here, sizeof here);
+  checkpoint_shape_text(have, there, sizeof there);
   return status_set(STATUS_INPUT, "tensor %s has shape %s in the file and %s in this run: the deck describes another model", name, there, here);
 }
 
