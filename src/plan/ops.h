@@ -101,6 +101,7 @@ enum op_collective {
 struct tally;  /* how many of each operation a unit has in a micro-batch: verify_counts.c */
 struct walker; /* the values that buffers hold: verify_values.c */
 struct call;   /* an instruction that runs: exec/handlers.c */
+struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;   /* seconds and bytes: simulate.c */
 
 /* For which units an operation must be there, and for each of their micro-batches or once a step. A
@@ -119,8 +120,7 @@ struct due {
 typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
 typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
-typedef struct cost op_cost(const struct plan *plan, const struct instr *instr,
-                            const struct plan_rates *rates);
+typedef struct cost op_cost(const struct pricing *p);
 typedef enum status op_run(const struct call *call);
 
 struct op_row {
