@@ -171,10 +171,9 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
                                .keeps_cache = true};
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
-  if (status) {
+  if (status)
     destroy(&cuda->device);
-    return status;
-  }
-  *out = &cuda->device;
-  return STATUS_OK;
+  else
+    *out = &cuda->device;
+  return status;
 }

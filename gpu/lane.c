@@ -65,12 +65,11 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
   if (!status)
     status = cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
   cuda->fault_there = fault_there;
-  if (status) {
+  if (status)
     cuda_lane_destroy(&cuda->lane);
-    return status;
-  }
-  *out = &cuda->lane;
-  return STATUS_OK;
+  else
+    *out = &cuda->lane;
+  return status;
 }
 
 enum status cuda_lane_reserve(struct lane *lane)

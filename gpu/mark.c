@@ -23,12 +23,11 @@ enum status cuda_mark_create(struct device *device, struct mark **out)
   if (status)
     return status;
   status = cuda_check(cudaEventCreateWithFlags(&mark->event, cudaEventBlockingSync), "making an event");
-  if (status) {
+  if (status)
     cuda_mark_destroy(mark);
-    return status;
-  }
-  *out = mark;
-  return STATUS_OK;
+  else
+    *out = mark;
+  return status;
 }
 
 enum status cuda_mark_set(struct lane *lane, struct mark *mark)

@@ -232,12 +232,11 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
                                      .record_bytes = sizeof(struct matmul_record)};
   snprintf(cache->kind.name, sizeof cache->kind.name, "%s", device->name);
   status = matmul_make_room(cache);
-  if (status) {
+  if (status)
     matmul_cache_destroy(cache);
-    return status;
-  }
-  *out = cache;
-  return STATUS_OK;
+  else
+    *out = cache;
+  return status;
 }
 
 void matmul_cache_destroy(struct matmul_cache *cache)

@@ -113,12 +113,11 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
     printable_make(meta.version);
   if (status == STATUS_OK)
     status = hdf5_read_text(file, "deck", MOST_TEXT, &meta.deck);
-  if (status != STATUS_OK) {
+  if (status)
     checkpoint_meta_free(&meta);
-    return status;
-  }
-  *out = meta;
-  return STATUS_OK;
+  else
+    *out = meta;
+  return status;
 }
 
 static enum status meta_from_path(const char *path, struct checkpoint_meta *out)

@@ -300,10 +300,9 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
   if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
     status = status_set(STATUS_INPUT, "the text %s does not match its checksum: the file is damaged", name);
   status = hdf5_close(dataset, status);
-  if (status != STATUS_OK) {
+  if (status)
     mem_free(text);
-    return status;
-  }
-  *out = text;
-  return STATUS_OK;
+  else
+    *out = text;
+  return status;
 }

@@ -261,12 +261,11 @@ enum status safetensors_open(const char *path, struct safetensors **out)
   status = file->path ? open_file(file) : STATUS_MEMORY;
   if (!status)
     status = read_header(file);
-  if (status) {
+  if (status)
     safetensors_close(file);
-    return status;
-  }
-  *out = file;
-  return STATUS_OK;
+  else
+    *out = file;
+  return status;
 }
 
 void safetensors_close(struct safetensors *file)
@@ -461,12 +460,11 @@ enum status safetensors_folder_open(const char *dir, struct safetensors_folder *
   status = open_files(folder, dir);
   if (!status)
     status = sort_folder(folder);
-  if (status) {
+  if (status)
     safetensors_folder_close(folder);
-    return status;
-  }
-  *out = folder;
-  return STATUS_OK;
+  else
+    *out = folder;
+  return status;
 }
 
 void safetensors_folder_close(struct safetensors_folder *folder)

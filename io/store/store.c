@@ -380,12 +380,11 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
   if (!status)
     status = make(&making);
   end_making(&making);
-  if (status) {
+  if (status)
     store_destroy(making.store);
-    return status;
-  }
-  *out = making.store;
-  return STATUS_OK;
+  else
+    *out = making.store;
+  return status;
 }
 
 void store_destroy(struct store *store)

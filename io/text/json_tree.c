@@ -287,12 +287,11 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes, s
   status = mem_alloc(MEM_META, tree->arena.room, (void **)&tree->arena.data);
   if (!status)
     status = parse_all(&parser, label);
-  if (status) {
+  if (status)
     json_tree_free(tree);
-    return status;
-  }
-  *out = tree;
-  return STATUS_OK;
+  else
+    *out = tree;
+  return status;
 }
 
 enum status json_tree_read(const char *path, int64_t most, struct json_tree **out)

@@ -224,12 +224,11 @@ static enum status gpt2_create(const char *folder, struct tokenizer **out)
   status = vocab && merges ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges}) : STATUS_MEMORY;
   mem_free(vocab);
   mem_free(merges);
-  if (status) {
+  if (status)
     tokenizer_bpe_destroy(&t->base);
-    return status;
-  }
-  *out = &t->base;
-  return STATUS_OK;
+  else
+    *out = &t->base;
+  return status;
 }
 
 static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)

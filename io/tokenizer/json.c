@@ -710,12 +710,11 @@ static enum status json_create(const char *folder, struct tokenizer **out)
   char *path = mem_printf("%s/%s", folder, main_name);
   status = path ? load_file(t, path) : STATUS_MEMORY;
   mem_free(path);
-  if (status) {
+  if (status)
     tokenizer_bpe_destroy(&t->base);
-    return status;
-  }
-  *out = &t->base;
-  return STATUS_OK;
+  else
+    *out = &t->base;
+  return status;
 }
 
 /* Where the end of text is known from the model's configuration, which is not the tokenizer's, a small file of the same kind says so. */

@@ -332,12 +332,11 @@ enum status split_create(const char *where, const char *pattern, struct split **
     split_classes_fill(&split->classes);
   else
     status = compile(split, where, pattern);
-  if (status) {
+  if (status)
     split_destroy(split);
-    return status;
-  }
-  *out = split;
-  return STATUS_OK;
+  else
+    *out = split;
+  return status;
 }
 
 void split_destroy(struct split *split)

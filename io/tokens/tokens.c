@@ -217,12 +217,11 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = share(comm, set);
-  if (status) {
+  if (status)
     token_set_close(set);
-    return status;
-  }
-  *out = set;
-  return STATUS_OK;
+  else
+    *out = set;
+  return status;
 }
 
 void token_set_close(struct token_set *set)

@@ -70,12 +70,11 @@ enum status model_create(const struct model_config *config, struct model **out)
   model->config.arch = architecture->ops.arch;
   model->ranks = 1;
   status = fill(model, architecture);
-  if (status) {
+  if (status)
     model_destroy(model);
-    return status;
-  }
-  *out = model;
-  return STATUS_OK;
+  else
+    *out = model;
+  return status;
 }
 
 void model_destroy(struct model *model)

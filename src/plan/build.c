@@ -596,10 +596,9 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   mem_free(b.pending);
   mem_free(b.visit);
   mem_free(b.window);
-  if (status) {
+  if (status)
     plan_destroy(b.plan);
-    return status;
-  }
-  *out = b.plan;
-  return STATUS_OK;
+  else
+    *out = b.plan;
+  return status;
 }

@@ -147,12 +147,11 @@ enum status plan_create(const struct plan_input *input, struct plan **out)
     status = plan_order(plan);
   if (!status)
     status = plan_verify(plan);
-  if (status) {
+  if (status)
     plan_destroy(plan);
-    return status;
-  }
-  *out = plan;
-  return STATUS_OK;
+  else
+    *out = plan;
+  return status;
 }
 
 void plan_destroy(struct plan *plan)

@@ -108,12 +108,11 @@ enum status host_lane_create(struct device *device, const char *name, enum lane_
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
-  if (status) {
+  if (status)
     mem_free(host);
-    return status;
-  }
-  *out = lane;
-  return STATUS_OK;
+  else
+    *out = lane;
+  return status;
 }
 
 void host_lane_destroy(struct lane *lane)
