@@ -84,11 +84,14 @@ struct attention_backward {
   int64_t dq_stride, dk_stride, dv_stride;
 };
 
-/* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. With `mean` a layer norm: m is
- * the mean, which is kept in `mean` [rows], groups is 1, and rows lie one after the other. Without, a
- * root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467) without m and beta, of `groups` pieces of C elements in each of `rows` rows: all of a row (groups 1), or each head by itself.
- * add may be NULL: then sum is x and not written; with add, groups is 1. rstd [rows * groups] is kept.
- * x, add and sum have x_stride elements a row, y has y_stride. y may be x where add is NULL and strides agree. */
+/* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. add may be NULL:
+ * then sum is x and not written.
+ * With `mean` a layer norm: m is the mean, which is kept in `mean` [rows]. groups is 1, and rows lie
+ * one after the other. Without it a root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467),
+ * without m and beta, of `groups` pieces of C elements in each of `rows` rows: all of a row (groups
+ * 1), or each head by itself. With add, groups is 1.
+ * rstd [rows * groups] is kept. x, add and sum have x_stride elements a row, y has y_stride. y may be
+ * x where add is NULL and strides agree. */
 struct row_norm {
   int64_t rows, groups, C, x_stride, y_stride;
   float eps;

@@ -22,8 +22,10 @@ enum status token_board_create(int64_t tokens, struct token_board **out)
 {
   struct token_board *board;
   if (tokens < 0)
-    return status_set(STATUS_INTERNAL, "a token board of %lld tokens was asked for", (long long)tokens);
-  enum status status = mem_alloc(MEM_META, sizeof *board + (size_t)tokens * sizeof *board->token, (void **)&board);
+    return status_set(STATUS_INTERNAL, "a token board of %lld tokens was asked for",
+                      (long long)tokens);
+  enum status status =
+      mem_alloc(MEM_META, sizeof *board + (size_t)tokens * sizeof *board->token, (void **)&board);
   if (status)
     return status;
   board->tokens = tokens;

@@ -101,9 +101,9 @@ struct model_ops {
   /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past` (0 but in generation) */
   enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
   /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in.
-   * cache NULL: training or evaluation. Generation: s.T new tokens of each of s.B sequences after those in
-   * the cache of this block (cache_bytes(); past + s.T <= capacity), to which the keys and values of the
-   * new ones are added. The bits of x_out may then differ. */
+   * cache NULL: training or evaluation. Generation: s.T new tokens of each of s.B sequences after
+   * those in the cache of this block, to which the keys and values of the new ones are added
+   * (cache_bytes(); past + s.T <= capacity). The bits of x_out may then differ. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
                                struct model_shape s, const struct model_cache *cache,
                                const void *params, const void *x_in, void *x_out, void *saved,
